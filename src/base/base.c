@@ -1,0 +1,67 @@
+#include "base/base.h"
+
+trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...) {
+    if (error) {
+        va_list args;
+        va_start(args, format);
+        error->status = status;
+        vsnprintf(error->message, sizeof error->message, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+trireme_status error_prefix(trireme_error *error, const char *format, ...) {
+    if (!error)
+        return TRIREME_ERROR_USAGE;
+    char prefix[sizeof error->message / 2], rest[sizeof error->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(prefix, sizeof prefix, format, args);
+    va_end(args);
+    memcpy(rest, error->message, sizeof rest);
+    int length = snprintf(error->message, sizeof error->message, "%s: ", prefix);
+    snprintf(error->message + length, sizeof error->message - (size_t)length, "%s", rest);
+    return error->status;
+}
+
+void bug(const char *file, int line, const char *what) {
+    fprintf(stderr, "trireme: bug at %s:%d: %s does not hold\n", file, line, what);
+    abort();
+}
+
+void *mem_alloc(size_t bytes) {
+    void *p = calloc(1, bytes ? bytes : 1);
+    CHECK(p != NULL);
+    return p;
+}
+
+void *mem_resize(void *p, size_t bytes) {
+    void *q = realloc(p, bytes ? bytes : 1);
+    CHECK(q != NULL);
+    return q;
+}
+
+char *mem_strdup(const char *s) {
+    size_t n = strlen(s) + 1;
+    return memcpy(mem_alloc(n), s, n);
+}
+
+char *mem_vprintf(const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    CHECK(length >= 0);
+    char *text = mem_alloc((size_t)length + 1);
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+char *mem_printf(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *text = mem_vprintf(format, args);
+    va_end(args);
+    return text;
+}

@@ -1,0 +1,9 @@
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+// Nanoseconds of the monotonic clock.
+int64_t clock_now(void);
+
+#endif

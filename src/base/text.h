@@ -1,0 +1,27 @@
+// Growing strings and whole files.
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include "base/base.h"
+
+// A string that grows. `text` is NUL-terminated once anything was added, else NULL. Zero-initialise; text_release frees.
+struct text {
+    char *text;
+    size_t length, capacity;
+};
+
+void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_add_bytes(struct text *t, const char *bytes, size_t length);
+void text_release(struct text *t);
+
+// Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.
+trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
+// Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one.
+trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
+// Creates `path` and its missing parents.
+trireme_status directory_create(const char *path, trireme_error *error);
+
+// Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
+size_t text_distance(const char *a, const char *b);
+
+#endif
