@@ -1,0 +1,44 @@
+// kernels/: arithmetic of one op on tensors in memory. Knows no ranks, no model, no schedule. Includes base/ and program/.
+//   ref/   every op in plain C, any floating dtype, computed in double: slow, obvious, the same bits on every machine
+//   cpu/   the fast versions (f32 and bf16), OpenMP and oneDNN
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "program/program.h"
+
+struct tensor {
+    void *data; // NULL: absent optional operand
+    enum dtype dtype;
+    int ndim;
+    int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
+};
+
+// One instruction with its operands resolved to memory.
+struct call {
+    enum op op;
+    int inputs, outputs;
+    struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+    bool accumulate; // add to the outputs instead of overwriting them
+    void *workspace; // as large as `prepare` asked for, 64-byte aligned; contents arbitrary
+    int64_t workspace_bytes;
+    int threads;
+    void *prepared; // what `prepare` made
+};
+
+// A kernel. `run` allocates nothing, cannot fail, and gives the same bits for the same call and thread count.
+// `prepare` (may be NULL) sees the call without data pointers, before the run: it may make something to keep in
+// *prepared (released by `release`, which may be NULL) and says how much workspace a run needs.
+struct kernel {
+    void (*run)(const struct call *call);
+    trireme_status (*prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes, trireme_error *error);
+    void (*release)(void *prepared);
+};
+
+enum kernel_set { KERNELS_FAST, KERNELS_REFERENCE };
+
+// The kernel that runs `op` on a model of dtype `model`. KERNELS_FAST falls back to ref/ where cpu/ has none
+// (scalars; all of f64).
+struct kernel kernel_find(enum op op, enum dtype model, enum kernel_set set);
+
+#endif

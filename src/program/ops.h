@@ -1,0 +1,82 @@
+// What an op is, read from ops.def. Nothing else lists the ops by hand.
+#ifndef PROGRAM_OPS_H
+#define PROGRAM_OPS_H
+
+#include "base/base.h"
+
+enum op {
+#define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) OP_##id,
+#include "program/ops.def"
+#undef OP
+    OP_COUNT
+};
+
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_U16, DTYPE_COUNT };
+
+int64_t dtype_size(enum dtype dtype); // bytes
+const char *dtype_name(enum dtype dtype);
+bool dtype_parse(const char *name, enum dtype *out);
+// What sums of `model` values are held in: f64 for f64, else f32.
+enum dtype dtype_accumulate(enum dtype model);
+
+enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
+
+// One operand of a row's signature.
+struct op_operand {
+    char name[12];
+    char dtype; // P A S I U
+    bool optional;
+    int ndim;
+    char dim[OP_MAX_DIMS]; // letters; '1' for the extent one
+};
+
+// A reference inside an adjoint: input or output `index` of the forward op; its gradient if `gradient`;
+// a gradient to be added if `pass`.
+struct op_reference {
+    bool output, gradient, pass;
+    int index;
+};
+
+enum op_role {
+    ROLE_FORWARD,
+    ROLE_BACKWARD,
+    ROLE_LOSS,
+    ROLE_COUNT,
+    ROLE_SCALE,
+    ROLE_TOTAL,
+    ROLE_NORM,
+    ROLE_CLIP,
+    ROLE_UPDATE,
+};
+
+struct op_attribute {
+    char name[16];
+    bool is_float;
+};
+
+struct op_info {
+    enum op op;
+    const char *name;
+    enum op_role role;
+    int inputs, outputs;
+    struct op_operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    int attributes;
+    struct op_attribute attribute[OP_MAX_ATTRIBUTES];
+    bool identity[OP_MAX_IN];        // forward ops: input enters the output by plain addition
+    enum op forward;                 // backward ops: whose gradient this computes
+    struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
+    int8_t inplace[OP_MAX_OUT];      // input whose memory the output may take, or -1
+    const char *flops;
+};
+
+// The rows of ops.def, parsed. Build once with op_table_create and share; immutable afterwards.
+struct op_table {
+    struct op_info op[OP_COUNT];
+};
+
+// Caller frees with free(). A malformed row is a bug.
+struct op_table *op_table_create(void);
+// OP_COUNT when there is none of that name.
+enum op op_find(const struct op_table *table, const char *name);
+
+#endif

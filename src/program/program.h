@@ -1,0 +1,199 @@
+// program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, their text form, the
+// memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
+//
+// A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that invokes
+// them with a microbatch and a slot. The list order of a template's instructions is an order in which they may be run
+// one by one; instructions on different streams may overlap where no wait or stream order forbids it.
+//
+// A *buffer* is a name for memory. Its scope says how often it exists and where:
+//   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
+//   STEP        once per step, in the `step` arena, for the whole step
+//   MICROBATCH  one instance per microbatch, for the whole step (inputs that the host writes before the step)
+//   SLOT        one instance per slot; lives from its first write to its last read, across the templates of a microbatch
+//   LOCAL       lives inside one invocation of one template
+// A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
+// An *operand* is a strided view of a buffer.
+//
+// Addresses (bytes), filled by program_plan:
+//   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slot 0 | slot 1 | ... ]; with one slot, scratch and the slot share
+//   one region planned together. A buffer's offset counts from the start of the state arena, of the step arena, of scratch or of its slot.
+#ifndef PROGRAM_PROGRAM_H
+#define PROGRAM_PROGRAM_H
+
+#include "base/text.h"
+#include "program/ops.h"
+
+enum { NONE = -1 };
+
+enum buffer_kind {
+    KIND_INPUT,    // written by the host before the program starts
+    KIND_OUTPUT,   // read by the host after it ends
+    KIND_PARAM,    // parameters and constants of the model
+    KIND_GRAD,     // accumulated gradients of parameters
+    KIND_OPTIM,    // optimizer state
+    KIND_CACHE,    // keys and values of generation
+    KIND_ACT,      // activations and their gradients
+    KIND_WORK,     // workspace of one instruction
+    KIND_COUNT
+};
+
+enum buffer_scope { SCOPE_STATE, SCOPE_STEP, SCOPE_MICROBATCH, SCOPE_SLOT, SCOPE_LOCAL, SCOPE_COUNT };
+
+enum { BUFFER_ALIGNMENT = 64 }; // bytes: every root buffer's offset is a multiple of it
+
+struct buffer {
+    char *name; // unique in the program
+    enum dtype dtype;
+    enum buffer_kind kind;
+    enum buffer_scope scope;
+    int ndim;
+    int64_t dim[OP_MAX_DIMS];
+    int parent;            // NONE, or the buffer that this is a slice of
+    int64_t parent_offset; // elements
+    int gradient_of;       // NONE, or the buffer whose gradient this holds
+    int recomputes;        // NONE, or the buffer whose value this holds once more
+    int64_t offset;        // bytes (see above); -1 until planned
+};
+
+struct operand {
+    int buffer;     // NONE for an absent optional operand
+    int64_t offset; // elements
+    int ndim;
+    int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
+};
+
+union attribute {
+    int64_t i;
+    double f;
+};
+
+// Whether outputs are added to what is there.
+enum accumulate {
+    ACCUMULATE_NO,
+    ACCUMULATE_YES,
+    ACCUMULATE_AFTER_FIRST // overwrite in the step's first microbatch, add in the others
+};
+
+enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
+
+enum { STREAM_COMPUTE, STREAM_COPY, STREAM_COUNT };
+
+enum { INSTRUCTION_MAX_WAITS = 4 };
+
+struct instruction {
+    enum op op;
+    enum phase phase;
+    int layer;  // NONE outside layers
+    int stream;
+    enum accumulate accumulate;
+    int inputs, outputs;
+    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+    int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
+    int signal;    // NONE, or the event (a number unique in the program) raised when done
+    int waits;
+    int wait[INSTRUCTION_MAX_WAITS]; // events that must have been raised, in this microbatch's invocations or before
+};
+
+struct template {
+    char *name;
+    enum phase phase;
+    VEC(struct instruction) instructions;
+};
+
+struct invocation {
+    int template;
+    int microbatch; // NONE: the template sees all microbatches at once
+    int slot;
+};
+
+struct program {
+    char *name; // train, evaluate, ...
+    int microbatches, slots;
+    VEC(struct buffer) buffers;
+    VEC(struct template) templates;
+    VEC(struct invocation) schedule;
+    // Filled by program_plan, in bytes.
+    int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, slot_base, slot_bytes, step_bytes;
+};
+
+void program_init(struct program *program, const char *name, int microbatches, int slots);
+void program_release(struct program *program);
+
+// ---- building (build.c)
+
+// Adds a buffer and returns its number. `name` is copied; a duplicate name is a bug.
+int program_buffer(struct program *program, const char *name, enum dtype dtype, enum buffer_kind kind,
+                   enum buffer_scope scope, int ndim, const int64_t *dim);
+// Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
+int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim);
+int program_find(const struct program *program, const char *name); // NONE when absent
+int program_root(const struct program *program, int buffer);       // the outermost parent
+int64_t program_root_offset(const struct program *program, int buffer); // elements from the root's start
+int64_t buffer_count(const struct buffer *buffer);                 // elements of one instance
+int64_t buffer_bytes(const struct buffer *buffer);
+// The whole buffer as an operand.
+struct operand operand_whole(const struct program *program, int buffer);
+// The same elements under another shape (row-major, contiguous operands only).
+struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
+// Absent.
+struct operand operand_none(void);
+bool operand_equal(const struct operand *a, const struct operand *b);
+int64_t operand_count(const struct operand *operand);
+
+int program_template(struct program *program, const char *name, enum phase phase); // adds an empty one
+// Appends an instruction without workspace, predicate or waits to a template and returns it (valid until the next).
+struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer, int inputs,
+                                 const struct operand *in, int outputs, const struct operand *out,
+                                 const union attribute *attribute);
+void program_invoke(struct program *program, int template, int microbatch, int slot);
+
+// Instructions that a step runs (over the schedule).
+int64_t program_length(const struct program *program);
+// Floating-point operations of one invocation of `instruction`, from its row of ops.def.
+double instruction_flops(const struct op_table *table, const struct instruction *instruction);
+// Bytes that its operands cover, read or written once each.
+double instruction_bytes(const struct program *program, const struct instruction *instruction);
+// Extent of each dim letter of the row's signature ('A'..'z', indexed by the letter), -1 where not bound.
+// False when two operands disagree; *what then names the operand.
+bool instruction_extents(const struct op_table *table, const struct instruction *instruction, int64_t extent[128],
+                         const char **what);
+
+// ---- text (print.c, parse.c): program_parse(program_print(p)) is p.
+
+void program_print(const struct program *program, const struct op_table *table, struct text *out);
+trireme_status program_parse(struct program *program, const struct op_table *table, const char *text, size_t length,
+                             trireme_error *error);
+
+// ---- memory plan (plan.c)
+
+// Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
+// same ones first share the arena. Fails when an offset would not fit 63 bits.
+trireme_status program_plan(struct program *program, const struct op_table *table, trireme_error *error);
+
+// One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
+struct memory_moment {
+    int invocation, instruction;
+    int64_t live;
+};
+struct memory_profile {
+    VEC(struct memory_moment) moments; // one per instruction run, schedule order
+    size_t peak;                       // index of the largest
+    VEC(int) at_peak;                  // root buffers live there, largest first
+};
+void program_memory_profile(const struct program *program, struct memory_profile *profile);
+void memory_profile_release(struct memory_profile *profile);
+
+// ---- verifier (verify*.c)
+
+// Proves the planned program sound or refuses it, naming template, instruction and buffer:
+//   memory     every read has a write before it; no buffer is overwritten or its memory reused while it is needed; what
+//              other streams touch is ordered by waits; shapes and dtypes obey ops.def
+//   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once per
+//              microbatch, and no gradient is read before it is complete
+//   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
+//              parameter is updated exactly once, from its own gradient, clipped by that norm
+trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
+
+#endif
