@@ -1,0 +1,71 @@
+# The front of the build; CMake and its presets (CMakePresets.json) do the work.
+
+PREFIX_PATH   ?=
+prefix        ?= /usr/local
+DESTDIR       ?=
+FUZZ_SECONDS  ?= 60
+export PREFIX_PATH
+
+configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
+build     = $(call configure,$(1)) && cmake --build --preset $(1)
+
+.PHONY: all deps test demo asan clang fuzz bench install format clean help
+all:
+	@command -v cmake >/dev/null && command -v ninja >/dev/null || \
+	    { echo "cmake or ninja is missing: run 'make deps' (installs Debian packages)" >&2; exit 1; }
+	@$(call build,default)
+
+deps:
+	@tools/install_dependencies build
+
+test:
+	@tools/install_dependencies build test
+	@$(call build,default)
+	@tools/run_tests build
+
+demo:
+	@tools/install_dependencies build demo
+	@$(call build,default)
+	@tools/demo
+
+asan:
+	@tools/install_dependencies build test
+	@$(call build,asan)
+	@tools/run_tests build-asan
+
+clang:
+	@tools/install_dependencies build test clang
+	@$(call build,clang)
+	@tools/run_tests build-clang
+
+fuzz:
+	@tools/install_dependencies build clang
+	@$(call build,fuzz)
+	@tools/run_fuzz build-fuzz $(FUZZ_SECONDS)
+
+bench: all
+	@build/trireme bench peak
+	@build/trireme bench step
+
+install: all
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(prefix)"
+
+format:
+	@tools/check_format --fix
+
+clean:
+	rm -rf build build-asan build-clang build-fuzz
+
+help:
+	@echo "make            build build/trireme and the library"
+	@echo "make test       install what is missing, build, run every test and check"
+	@echo "make demo       install what is missing, build, train a small model on real text"
+	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
+	@echo "make clang      the same tests, compiled by clang"
+	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
+	@echo "make bench      measure this machine's peak and the speed of a training step"
+	@echo "make install    install under prefix ($(prefix)), below DESTDIR if set"
+	@echo "make deps       install the Debian packages that a build needs"
+	@echo "make format     format the C sources in place"
+	@echo "make clean      remove the build directories"
+	@echo "PREFIX_PATH=/a;/b names other prefixes to find the dependencies in"

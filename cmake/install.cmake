@@ -1,0 +1,37 @@
+# What `make install` puts where: the program, the public header, both libraries, and the pkg-config file and CMake
+# package by which other programs find them.
+include(CMakePackageConfigHelpers)
+
+if(TARGET trireme_cli)
+    install(TARGETS trireme_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES include/trireme.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(EXISTS ${PROJECT_SOURCE_DIR}/docs/trireme.1)
+    install(FILES docs/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+
+# Two export sets, so that who links the shared library needs no development files of its dependencies.
+set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
+foreach(kind shared static)
+    install(TARGETS trireme_${kind} EXPORT trireme-${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT trireme-${kind} NAMESPACE trireme:: DESTINATION ${package_directory})
+endforeach()
+configure_package_config_file(cmake/trireme-config.cmake.in trireme-config.cmake
+    INSTALL_DESTINATION ${package_directory})
+write_basic_package_version_file(trireme-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/trireme-config-version.cmake
+    cmake/dependencies.cmake DESTINATION ${package_directory})
+
+# Static linking needs the dependencies by path: oneDNN has no pkg-config file of its own in Debian.
+set(private_libraries "")
+foreach(name dnnl yaml jansson sodium)
+    get_filename_component(directory ${TRIREME_${name}_LIBRARY} DIRECTORY)
+    string(APPEND private_libraries " -L${directory} -l${name}")
+endforeach()
+foreach(library ${OpenMP_C_LIBRARIES})
+    string(APPEND private_libraries " ${library}")
+endforeach()
+file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/trireme.pc.in trireme.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

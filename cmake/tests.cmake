@@ -1,0 +1,59 @@
+# One program per tests/FOLDER/test_NAME.c, known to ctest as FOLDER.NAME with the label FOLDER. A test may link
+# whatever lies in tests/support/. Scripts tests/FOLDER/test_NAME.py are tests too; exit status 77 means skipped.
+enable_testing()
+trireme_find_library(cmocka cmocka.h cmocka libcmocka-dev)
+
+set(test_environment "TRIREME_BINARY=${CMAKE_CURRENT_BINARY_DIR}/trireme" "TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+if(TRIREME_SANITIZE)
+    list(APPEND test_environment "TRIREME_SANITIZE=${TRIREME_SANITIZE}" "UBSAN_OPTIONS=print_stacktrace=1"
+        "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0")
+endif()
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+if(support_sources)
+    add_library(test_support OBJECT ${support_sources})
+    target_link_libraries(test_support PRIVATE trireme_flags trireme::cmocka)
+    target_include_directories(test_support PRIVATE tests)
+    set(support_objects $<TARGET_OBJECTS:test_support>)
+endif()
+
+# The python that has PyTorch, which need not be the first of the path.
+foreach(candidate python3 /usr/bin/python3)
+    execute_process(COMMAND ${candidate} -c "import importlib.util as u, sys; sys.exit(not u.find_spec('torch'))"
+        RESULT_VARIABLE no_torch OUTPUT_QUIET ERROR_QUIET)
+    if(no_torch EQUAL 0)
+        set(test_python ${candidate})
+        break()
+    endif()
+endforeach()
+if(NOT test_python)
+    set(test_python python3)
+endif()
+
+file(GLOB test_sources CONFIGURE_DEPENDS tests/*/test_*.c tests/*/test_*.py)
+foreach(source ${test_sources})
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${name})
+    get_filename_component(folder ${source} DIRECTORY)
+    get_filename_component(folder ${folder} NAME)
+    if(source MATCHES "\\.py$")
+        add_test(NAME ${folder}.${name} COMMAND ${test_python} ${source})
+    else()
+        set(target test_${folder}_${name})
+        add_executable(${target} ${source} $<TARGET_OBJECTS:trireme_objects> ${support_objects})
+        target_link_libraries(${target} PRIVATE trireme_flags trireme::cmocka)
+        target_include_directories(${target} PRIVATE tests)
+        target_compile_definitions(${target} PRIVATE
+            TRIREME_BINARY="${CMAKE_CURRENT_BINARY_DIR}/trireme" TRIREME_SOURCE="${PROJECT_SOURCE_DIR}")
+        set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
+        add_test(NAME ${folder}.${name} COMMAND ${target})
+    endif()
+    set_tests_properties(${folder}.${name} PROPERTIES
+        LABELS ${folder} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
+endforeach()
+
+foreach(check includes files format)
+    add_test(NAME check.${check} COMMAND ${PROJECT_SOURCE_DIR}/tools/check_${check})
+    set_tests_properties(check.${check} PROPERTIES
+        LABELS check TIMEOUT 120 SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endforeach()
