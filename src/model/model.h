@@ -1,0 +1,89 @@
+// model/: architectures: a configuration, the table of its parameters, and layers that emit their forward pass into a step
+// program (their backward pass follows from ops.def). Knows no ranks. Includes base/, config/, program/, kernels/.
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/base.h"
+#include "config/config.h"
+#include "program/program.h"
+
+enum family { FAMILY_GPT2, FAMILY_LLAMA };
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
+
+// Everything that shapes a model. Names of extents follow Hugging Face's config.json.
+struct model_config {
+    enum family family;
+    char architecture[48]; // "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+    int64_t num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, head_dim, intermediate_size;
+    int64_t vocab_size;
+    int64_t padded_vocab_size; // rows of embedding and head: a multiple of 64, seen nowhere outside
+    int64_t max_position_embeddings;
+    int64_t sliding_window; // 0: none
+    enum activation activation;
+    bool tie_word_embeddings;
+    bool bias;           // GPT-2: biases of linear layers and LayerNorm
+    bool attention_bias; // Llama family: biases of q, k, v (Qwen2)
+    bool attention_output_bias, mlp_bias;
+    bool qk_norm;        // RMSNorm over each query and key head (Qwen3)
+    double norm_eps, initializer_range, rope_theta;
+    enum rope_scaling rope_scaling;
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    int64_t rope_original_max_position_embeddings;
+    int64_t bos_token_id, eos_token_id; // -1: none
+};
+
+// From `config->model`: a preset, a config.json or a Hugging Face directory, and the keys that override them. When
+// neither is named, all extents must be given. `vocab_size` 0 in the result's source means: the tokenizer's, given here.
+trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
+                                    trireme_error *error);
+trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error); // file or directory
+trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error); // names nearest
+// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range.
+trireme_status model_config_check(const struct model_config *config, trireme_error *error);
+// The config.json that `transformers` opens.
+void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
+void model_presets_help(struct text *out);
+
+// Rows [row, row + rows) of our tensor are the tensor `name` of a Hugging Face directory (transposed there if so).
+struct parameter_piece {
+    char *name;
+    int64_t row, rows;
+    bool transposed;
+};
+
+enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+
+struct parameter {
+    char *name; // ours: "layers.3.attention.qkv.weight"
+    int ndim;
+    int64_t dim[2];   // matrices are [out, in]; rows beyond the pieces are vocabulary padding, zero
+    int unit;         // parameters that are gathered, reduced and updated together
+    bool decayed;     // weight decay applies (matrices)
+    enum parameter_init init;
+    double std;       // of INIT_NORMAL
+    int pieces;
+    struct parameter_piece piece[3];
+};
+
+// All parameters, unit by unit; within a unit the decayed ones first, so that a range's decayed elements are its first ones.
+// Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
+struct parameter_table {
+    VEC(struct parameter) parameters;
+    VEC(char *) units;
+    int64_t total;    // elements as users count them: no padding, tied ones once
+};
+
+void parameter_table_create(struct parameter_table *table, const struct model_config *config);
+void parameter_table_release(struct parameter_table *table);
+
+// Value of element `index` (row-major) of an initial parameter: a pure function of seed and the parameter's name.
+double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index);
+// cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021; scaling
+// as in Llama 3.1's published inverse-frequency rule). Computed in double.
+void rope_table(const struct model_config *config, int64_t positions, double *table);
+
+// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward.
+double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
+
+#endif
