@@ -1,0 +1,236 @@
+// Building programs: buffers, operands, instructions, and what follows from one row of ops.def.
+#include "program/program.h"
+
+#include <ctype.h>
+
+void program_init(struct program *program, const char *name, int microbatches, int slots) {
+    *program = (struct program){.name = mem_strdup(name), .microbatches = microbatches, .slots = slots};
+}
+
+void program_release(struct program *program) {
+    for (size_t i = 0; i < program->buffers.count; i++)
+        free(program->buffers.item[i].name);
+    for (size_t i = 0; i < program->templates.count; i++) {
+        free(program->templates.item[i].name);
+        VEC_RELEASE(&program->templates.item[i].instructions);
+    }
+    VEC_RELEASE(&program->buffers);
+    VEC_RELEASE(&program->templates);
+    VEC_RELEASE(&program->schedule);
+    free(program->name);
+    *program = (struct program){0};
+}
+
+// ---- buffers
+
+int program_find(const struct program *program, const char *name) {
+    for (size_t i = 0; i < program->buffers.count; i++)
+        if (strcmp(program->buffers.item[i].name, name) == 0)
+            return (int)i;
+    return NONE;
+}
+
+static int add_buffer(struct program *program, struct buffer buffer, const char *name, int ndim, const int64_t *dim) {
+    CHECK(ndim >= 1 && ndim <= OP_MAX_DIMS);
+    buffer.name = mem_strdup(name);
+    buffer.ndim = ndim;
+    memcpy(buffer.dim, dim, (size_t)ndim * sizeof *dim);
+    buffer.gradient_of = buffer.recomputes = NONE;
+    buffer.offset = -1;
+    VEC_PUSH(&program->buffers, buffer);
+    return (int)program->buffers.count - 1;
+}
+
+int program_buffer(struct program *program, const char *name, enum dtype dtype, enum buffer_kind kind,
+                   enum buffer_scope scope, int ndim, const int64_t *dim) {
+    return add_buffer(program, (struct buffer){.dtype = dtype, .kind = kind, .scope = scope, .parent = NONE}, name, ndim,
+                      dim);
+}
+
+int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim) {
+    const struct buffer *p = &program->buffers.item[parent];
+    struct buffer slice = {
+        .dtype = p->dtype, .kind = p->kind, .scope = p->scope, .parent = parent, .parent_offset = offset};
+    int buffer = add_buffer(program, slice, name, ndim, dim);
+    CHECK(offset >= 0 && offset + buffer_count(&program->buffers.item[buffer]) <=
+                             buffer_count(&program->buffers.item[parent]));
+    return buffer;
+}
+
+int program_root(const struct program *program, int buffer) {
+    while (program->buffers.item[buffer].parent != NONE)
+        buffer = program->buffers.item[buffer].parent;
+    return buffer;
+}
+
+int64_t program_root_offset(const struct program *program, int buffer) {
+    int64_t offset = 0;
+    for (; program->buffers.item[buffer].parent != NONE; buffer = program->buffers.item[buffer].parent)
+        offset += program->buffers.item[buffer].parent_offset;
+    return offset;
+}
+
+int64_t buffer_count(const struct buffer *buffer) {
+    int64_t n = 1;
+    for (int i = 0; i < buffer->ndim; i++)
+        n *= buffer->dim[i];
+    return n;
+}
+
+int64_t buffer_bytes(const struct buffer *buffer) {
+    return buffer_count(buffer) * dtype_size(buffer->dtype);
+}
+
+// ---- operands
+
+static void contiguous(struct operand *operand) {
+    int64_t stride = 1;
+    for (int i = operand->ndim - 1; i >= 0; i--) {
+        operand->stride[i] = stride;
+        stride *= operand->dim[i];
+    }
+}
+
+struct operand operand_whole(const struct program *program, int buffer) {
+    const struct buffer *b = &program->buffers.item[buffer];
+    struct operand operand = {.buffer = buffer, .ndim = b->ndim};
+    memcpy(operand.dim, b->dim, sizeof operand.dim);
+    contiguous(&operand);
+    return operand;
+}
+
+struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim) {
+    struct operand shaped = {.buffer = operand.buffer, .offset = operand.offset, .ndim = ndim};
+    memcpy(shaped.dim, dim, (size_t)ndim * sizeof *dim);
+    contiguous(&shaped);
+    CHECK(operand_count(&shaped) == operand_count(&operand));
+    return shaped;
+}
+
+struct operand operand_none(void) {
+    return (struct operand){.buffer = NONE};
+}
+
+bool operand_equal(const struct operand *a, const struct operand *b) {
+    if (a->buffer != b->buffer)
+        return false;
+    if (a->buffer == NONE)
+        return true;
+    return a->offset == b->offset && a->ndim == b->ndim &&
+           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof a->dim[0]) == 0 &&
+           memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]) == 0;
+}
+
+int64_t operand_count(const struct operand *operand) {
+    int64_t n = 1;
+    for (int i = 0; i < operand->ndim; i++)
+        n *= operand->dim[i];
+    return n;
+}
+
+// ---- instructions
+
+int program_template(struct program *program, const char *name, enum phase phase) {
+    VEC_PUSH(&program->templates, (struct template){.name = mem_strdup(name), .phase = phase});
+    return (int)program->templates.count - 1;
+}
+
+struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer, int inputs,
+                                 const struct operand *in, int outputs, const struct operand *out,
+                                 const union attribute *attribute) {
+    CHECK(inputs <= OP_MAX_IN && outputs <= OP_MAX_OUT);
+    struct instruction instruction = {.op = op,
+                                      .phase = phase,
+                                      .layer = layer,
+                                      .stream = STREAM_COMPUTE,
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .workspace = NONE,
+                                      .predicate = NONE,
+                                      .signal = NONE};
+    memcpy(instruction.in, in, (size_t)inputs * sizeof *in);
+    memcpy(instruction.out, out, (size_t)outputs * sizeof *out);
+    if (attribute)
+        memcpy(instruction.attribute, attribute, sizeof instruction.attribute);
+    struct template *t = &program->templates.item[template];
+    VEC_PUSH(&t->instructions, instruction);
+    return &t->instructions.item[t->instructions.count - 1];
+}
+
+void program_invoke(struct program *program, int template, int microbatch, int slot) {
+    VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, slot});
+}
+
+int64_t program_length(const struct program *program) {
+    int64_t n = 0;
+    for (size_t i = 0; i < program->schedule.count; i++)
+        n += (int64_t)program->templates.item[program->schedule.item[i].template].instructions.count;
+    return n;
+}
+
+static bool bind(const struct op_operand *row, const struct operand *operand, int64_t extent[128]) {
+    if (operand->buffer == NONE)
+        return row->optional;
+    if (operand->ndim != row->ndim)
+        return false;
+    for (int i = 0; i < row->ndim; i++) {
+        if (row->dim[i] == '1') {
+            if (operand->dim[i] != 1)
+                return false;
+            continue;
+        }
+        int64_t *e = &extent[(unsigned char)row->dim[i]];
+        if (*e >= 0 && *e != operand->dim[i])
+            return false;
+        *e = operand->dim[i];
+    }
+    return true;
+}
+
+bool instruction_extents(const struct op_table *table, const struct instruction *instruction, int64_t extent[128],
+                         const char **what) {
+    const struct op_info *info = &table->op[instruction->op];
+    for (int i = 0; i < 128; i++)
+        extent[i] = -1;
+    *what = "operands";
+    if (instruction->inputs != info->inputs || instruction->outputs != info->outputs)
+        return false;
+    for (int i = 0; i < info->inputs; i++) {
+        *what = info->in[i].name;
+        if (!bind(&info->in[i], &instruction->in[i], extent))
+            return false;
+    }
+    for (int i = 0; i < info->outputs; i++) {
+        *what = info->out[i].name;
+        if (!bind(&info->out[i], &instruction->out[i], extent))
+            return false;
+    }
+    return true;
+}
+
+double instruction_flops(const struct op_table *table, const struct instruction *instruction) {
+    int64_t extent[128];
+    const char *what;
+    CHECK(instruction_extents(table, instruction, extent, &what));
+    double total = 0;
+    for (const char *s = table->op[instruction->op].flops; *s;) {
+        double product = isdigit((unsigned char)*s) ? (double)strtol(s, (char **)&s, 10) : 1;
+        for (; isalpha((unsigned char)*s); s++)
+            product *= (double)extent[(unsigned char)*s];
+        total += product;
+        if (*s == '+')
+            s++;
+    }
+    return total;
+}
+
+double instruction_bytes(const struct program *program, const struct instruction *instruction) {
+    double total = 0;
+    for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
+        const struct operand *operand =
+            i < instruction->inputs ? &instruction->in[i] : &instruction->out[i - instruction->inputs];
+        if (operand->buffer != NONE)
+            total += (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
+    }
+    return total;
+}

@@ -1,0 +1,194 @@
+#include "program/ops.h"
+
+#include <ctype.h>
+
+static const struct {
+    const char *name;
+    int64_t size;
+} DTYPES[DTYPE_COUNT] = {
+    [DTYPE_F32] = {"f32", 4}, [DTYPE_BF16] = {"bf16", 2}, [DTYPE_F64] = {"f64", 8},
+    [DTYPE_I32] = {"i32", 4}, [DTYPE_U16] = {"u16", 2},
+};
+
+int64_t dtype_size(enum dtype dtype) {
+    return DTYPES[dtype].size;
+}
+
+const char *dtype_name(enum dtype dtype) {
+    return DTYPES[dtype].name;
+}
+
+bool dtype_parse(const char *name, enum dtype *out) {
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (strcmp(DTYPES[i].name, name) == 0) {
+            *out = (enum dtype)i;
+            return true;
+        }
+    return false;
+}
+
+enum dtype dtype_accumulate(enum dtype model) {
+    return model == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
+}
+
+// ---- reading the rows of ops.def
+
+static const struct row {
+    const char *name, *signature, *adjoint, *attributes, *flops, *inplace;
+} ROWS[OP_COUNT] = {
+#define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) \
+    [OP_##id] = {name, signature, adjoint, attributes, flops, inplace},
+#include "program/ops.def"
+#undef OP
+};
+
+static const char *skip_spaces(const char *s) {
+    while (*s == ' ')
+        s++;
+    return s;
+}
+
+static const char *read_word(const char *s, char *word, size_t size) {
+    size_t n = 0;
+    while (isalnum((unsigned char)*s) || *s == '_') {
+        CHECK(n + 1 < size);
+        word[n++] = *s++;
+    }
+    CHECK(n > 0);
+    word[n] = 0;
+    return s;
+}
+
+// name:D[a,b]?
+static const char *read_operand(const char *s, struct op_operand *operand) {
+    s = read_word(s, operand->name, sizeof operand->name);
+    CHECK(*s++ == ':');
+    CHECK(strchr("PASIU", *s) != NULL);
+    operand->dtype = *s++;
+    CHECK(*s++ == '[');
+    while (*s != ']') {
+        CHECK(operand->ndim < OP_MAX_DIMS && (isalpha((unsigned char)*s) || *s == '1'));
+        operand->dim[operand->ndim++] = *s++;
+        if (*s == ',')
+            s++;
+    }
+    s++;
+    if (*s == '?') {
+        operand->optional = true;
+        s++;
+    }
+    return skip_spaces(s);
+}
+
+static void read_signature(const char *s, struct op_info *info) {
+    while (strncmp(s, "->", 2) != 0) {
+        CHECK(info->inputs < OP_MAX_IN);
+        s = read_operand(s, &info->in[info->inputs++]);
+    }
+    s = skip_spaces(s + 2);
+    while (*s) {
+        CHECK(info->outputs < OP_MAX_OUT);
+        s = read_operand(s, &info->out[info->outputs++]);
+    }
+}
+
+// +i0'
+static const char *read_reference(const char *s, struct op_reference *reference) {
+    if (*s == '+') {
+        reference->pass = true;
+        s++;
+    }
+    CHECK(*s == 'i' || *s == 'o');
+    reference->output = *s++ == 'o';
+    CHECK(isdigit((unsigned char)*s));
+    reference->index = *s++ - '0';
+    if (*s == '\'') {
+        reference->gradient = true;
+        s++;
+    }
+    return skip_spaces(s);
+}
+
+static void read_adjoint(const char *s, struct op_info *info) {
+    static const struct {
+        const char *word;
+        enum op_role role;
+    } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},  {"total", ROLE_TOTAL},
+                 {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}};
+    info->role = ROLE_FORWARD;
+    if (*s == 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++)
+        if (strcmp(s, ROLES[i].word) == 0) {
+            info->role = ROLES[i].role;
+            return;
+        }
+    if (*s == '=') {
+        for (s = skip_spaces(s + 1); *s;) {
+            struct op_reference reference = {0};
+            s = read_reference(s, &reference);
+            CHECK(!reference.output && reference.index < info->inputs);
+            info->identity[reference.index] = true;
+        }
+        return;
+    }
+    info->role = ROLE_BACKWARD;
+    char forward[24];
+    s = read_word(s, forward, sizeof forward);
+    for (info->forward = 0; info->forward < OP_COUNT; info->forward++)
+        if (strcmp(ROWS[info->forward].name, forward) == 0)
+            break;
+    CHECK(info->forward < OP_COUNT && *s == ':');
+    s = skip_spaces(s + 1);
+    for (int i = 0; i < info->inputs; i++)
+        s = read_reference(s, &info->reads[i]);
+    CHECK(strncmp(s, "->", 2) == 0);
+    s = skip_spaces(s + 2);
+    for (int i = 0; i < info->outputs; i++)
+        s = read_reference(s, &info->contributes[i]);
+    CHECK(*s == 0);
+}
+
+static void read_attributes(const char *s, struct op_info *info) {
+    while (*s) {
+        CHECK(info->attributes < OP_MAX_ATTRIBUTES);
+        struct op_attribute *attribute = &info->attribute[info->attributes++];
+        s = read_word(s, attribute->name, sizeof attribute->name);
+        CHECK(*s++ == ':');
+        CHECK(*s == 'i' || *s == 'f');
+        attribute->is_float = *s++ == 'f';
+        s = skip_spaces(s);
+    }
+}
+
+static void read_inplace(const char *s, struct op_info *info) {
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        info->inplace[i] = -1;
+    while (*s) {
+        CHECK(s[0] == 'o' && isdigit((unsigned char)s[1]) && s[2] == '=' && s[3] == 'i' && isdigit((unsigned char)s[4]));
+        info->inplace[s[1] - '0'] = (int8_t)(s[4] - '0');
+        s = skip_spaces(s + 5);
+    }
+}
+
+struct op_table *op_table_create(void) {
+    struct op_table *table = mem_alloc(sizeof *table);
+    for (int op = 0; op < OP_COUNT; op++) {
+        struct op_info *info = &table->op[op];
+        info->op = (enum op)op;
+        info->name = ROWS[op].name;
+        info->flops = ROWS[op].flops;
+        read_signature(ROWS[op].signature, info);
+        read_adjoint(ROWS[op].adjoint, info);
+        read_attributes(ROWS[op].attributes, info);
+        read_inplace(ROWS[op].inplace, info);
+    }
+    return table;
+}
+
+enum op op_find(const struct op_table *table, const char *name) {
+    for (int op = 0; op < OP_COUNT; op++)
+        if (strcmp(table->op[op].name, name) == 0)
+            return (enum op)op;
+    return OP_COUNT;
+}
