@@ -1,0 +1,31 @@
+# Compiles the files of src/kernels/cpu/ once per instruction set (src/kernels/cpu/isa.h says why). The file itself is the copy
+# for every CPU; each wider copy is a generated file that includes it, compiled with wider flags.
+# Appends the generated files to the list named by `sources`.
+set(TRIREME_ISA_ONCE isa matmul onednn peak) # files of cpu/ that exist once
+
+function(trireme_isa_variants sources)
+    set(cpu_sources ${${sources}})
+    list(FILTER cpu_sources INCLUDE REGEX "/src/kernels/cpu/[^/]*\\.c$")
+    set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "${OpenMP_C_FLAGS}")
+    if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+        return()
+    endif()
+    set(flags_avx2 -mavx2 -mfma)
+    set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+    set(flags_avx512bf16 ${flags_avx512} -mavx512bf16)
+    foreach(source ${cpu_sources})
+        get_filename_component(name ${source} NAME_WE)
+        if(name IN_LIST TRIREME_ISA_ONCE)
+            set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS TRIREME_ISA_VARIANTS)
+            continue()
+        endif()
+        foreach(isa avx2 avx512 avx512bf16)
+            set(copy ${CMAKE_CURRENT_BINARY_DIR}/isa/${name}_${isa}.c)
+            file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"kernels/cpu/${name}.c\"\n" @ONLY)
+            set_source_files_properties(${copy} PROPERTIES
+                COMPILE_OPTIONS "${OpenMP_C_FLAGS};${flags_${isa}}" COMPILE_DEFINITIONS ISA_SUFFIX=${isa})
+            list(APPEND ${sources} ${copy})
+        endforeach()
+    endforeach()
+    set(${sources} ${${sources}} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,59 @@
+#include "kernels/cpu/isa.h"
+
+// TRIREME_ISA_VARIANTS: cmake/isa.cmake compiles the x86 copies.
+const struct kernel *cpu_table_base(enum dtype model);
+#ifdef TRIREME_ISA_VARIANTS
+const struct kernel *cpu_table_avx2(enum dtype model);
+const struct kernel *cpu_table_avx512(enum dtype model);
+const struct kernel *cpu_table_avx512bf16(enum dtype model);
+#endif
+
+const char *isa_name(enum isa isa) {
+    static const char *const name[ISA_COUNT] = {"base", "avx2", "avx512", "avx512bf16"};
+    return isa < ISA_COUNT ? name[isa] : "unknown";
+}
+
+bool isa_usable(enum isa isa) {
+    if (isa == ISA_BASE)
+        return true;
+#ifdef TRIREME_ISA_VARIANTS
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return false;
+    if (isa == ISA_AVX2)
+        return true;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return false;
+    return isa == ISA_AVX512 || (isa == ISA_AVX512_BF16 && __builtin_cpu_supports("avx512bf16"));
+#else
+    return false;
+#endif
+}
+
+enum isa isa_best(void) {
+    enum isa best = ISA_BASE;
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        if (isa_usable(isa))
+            best = isa;
+    return best;
+}
+
+const struct kernel *cpu_kernel_table(enum dtype model) {
+    return cpu_kernel_table_for(model, isa_best());
+}
+
+const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa) {
+    CHECK(isa_usable(isa));
+    switch (isa) {
+#ifdef TRIREME_ISA_VARIANTS
+    case ISA_AVX2:
+        return cpu_table_avx2(model);
+    case ISA_AVX512:
+        return cpu_table_avx512(model);
+    case ISA_AVX512_BF16:
+        return cpu_table_avx512bf16(model);
+#endif
+    default:
+        return cpu_table_base(model);
+    }
+}

@@ -1,0 +1,38 @@
+// One binary, several instruction sets. Every file of cpu/ is compiled once per set, but for those that cmake/isa.cmake
+// lists as compiled once. A copy knows its set by ISA_SUFFIX; what a file exports is therefore named through ISA():
+// ISA(cpu_gelu_f32) is cpu_gelu_f32_avx512 in one copy and cpu_gelu_f32_base in another. Static functions, OpenMP regions
+// and macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of the
+// copy's width. The table that kernels are taken from (table.c) exists once per set too; isa.c picks by what the CPU has.
+#ifndef KERNELS_CPU_ISA_H
+#define KERNELS_CPU_ISA_H
+
+#include "kernels/kernels.h"
+
+// Ascending: each includes those before it.
+enum isa {
+    ISA_BASE,        // what every CPU of the architecture has (x86-64: SSE2)
+    ISA_AVX2,        // AVX2, FMA
+    ISA_AVX512,      // AVX-512 F, BW, DQ, VL
+    ISA_AVX512_BF16, // and dot products of bf16 pairs
+    ISA_COUNT
+};
+
+#ifndef ISA_SUFFIX
+#define ISA_SUFFIX base
+#endif
+#define ISA_GLUE(name, suffix) name##_##suffix
+#define ISA_EXPAND(name, suffix) ISA_GLUE(name, suffix)
+#define ISA(name) ISA_EXPAND(name, ISA_SUFFIX)
+
+const char *isa_name(enum isa isa);
+// The widest that this CPU has and this build contains.
+enum isa isa_best(void);
+// Whether this build contains `isa` and this CPU runs it.
+bool isa_usable(enum isa isa);
+
+// OP_COUNT kernels for a model of dtype `model` (f32 or bf16; NULL for others); `run` is NULL where cpu/ has none and
+// ref/ serves. The first is for the best instruction set, the second for a usable one of the caller's choice.
+const struct kernel *cpu_kernel_table(enum dtype model);
+const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa);
+
+#endif

@@ -1,0 +1,154 @@
+// Vectors as wide as this copy's instruction set (isa.h) has registers, in GNU C's vector extensions: + - * / and
+// comparisons work lane by lane, and `a * b + c` is contracted to a fused multiply-add where there is one. Loads and
+// stores need no alignment.
+#ifndef KERNELS_CPU_VEC_H
+#define KERNELS_CPU_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX2__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+
+typedef float vec_f32 __attribute__((vector_size(4 * LANES)));
+typedef int32_t vec_i32 __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vec_u32 __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vec_u16 __attribute__((vector_size(2 * LANES)));
+
+#define VEC_INLINE static inline __attribute__((always_inline, unused))
+
+VEC_INLINE vec_f32 vec_splat(float x) {
+    return x - (vec_f32){0};
+}
+
+VEC_INLINE vec_i32 vec_splat_i32(int32_t x) {
+    return x - (vec_i32){0};
+}
+
+VEC_INLINE vec_f32 vec_load(const float *p) {
+    vec_f32 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+VEC_INLINE void vec_store(float *p, vec_f32 v) {
+    memcpy(p, &v, sizeof v);
+}
+
+// Where mask is all ones a, where it is zero b. Comparisons give such masks.
+VEC_INLINE vec_f32 vec_select(vec_i32 mask, vec_f32 a, vec_f32 b) {
+#if defined(__AVX512F__)
+    return (vec_f32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
+#elif defined(__AVX2__)
+    return (vec_f32)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask);
+#else
+    return (vec_f32)(((vec_i32)a & mask) | ((vec_i32)b & ~mask));
+#endif
+}
+
+// a where a > b, else b (so b where either is NaN).
+VEC_INLINE vec_f32 vec_max(vec_f32 a, vec_f32 b) {
+#if defined(__AVX512F__)
+    return (vec_f32)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vec_f32)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (vec_f32)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return vec_select(a > b, a, b);
+#endif
+}
+
+// a where a < b, else b.
+VEC_INLINE vec_f32 vec_min(vec_f32 a, vec_f32 b) {
+#if defined(__AVX512F__)
+    return (vec_f32)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vec_f32)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (vec_f32)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return vec_select(a < b, a, b);
+#endif
+}
+
+// Sum of the lanes, by halves.
+VEC_INLINE float vec_sum(vec_f32 v) {
+    float lane[LANES];
+    memcpy(lane, &v, sizeof v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+VEC_INLINE float vec_max_lane(vec_f32 v) {
+    float lane[LANES];
+    memcpy(lane, &v, sizeof v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
+    return lane[0];
+}
+
+VEC_INLINE vec_f32 vec_from_bf16(vec_u16 v) {
+    return (vec_f32)(__builtin_convertvector(v, vec_u32) << 16);
+}
+
+// Rounded to nearest, ties to even; NaN stays NaN.
+VEC_INLINE vec_u16 vec_to_bf16(vec_f32 v) {
+    vec_u32 bits = (vec_u32)v;
+    vec_u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    vec_u32 nan = (vec_u32)(v != v);
+    rounded = (rounded & ~nan) | (((bits >> 16) | 0x40u) & nan);
+#if defined(__AVX512F__)
+    return (vec_u16)_mm512_cvtepi32_epi16((__m512i)rounded);
+#else
+    return __builtin_convertvector(rounded, vec_u16);
+#endif
+}
+
+VEC_INLINE vec_f32 vec_load_bf16(const uint16_t *p) {
+    vec_u16 v;
+    memcpy(&v, p, sizeof v);
+    return vec_from_bf16(v);
+}
+
+VEC_INLINE void vec_store_bf16(uint16_t *p, vec_f32 v) {
+    vec_u16 r = vec_to_bf16(v);
+    memcpy(p, &r, sizeof r);
+}
+
+// e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial in r. Results below the smallest
+// normal number are 0, above the largest finite one infinity; NaN stays NaN.
+VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
+    const vec_f32 magic = vec_splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
+    vec_f32 shifted = x * 1.44269504089f + magic;
+    vec_f32 n = shifted - magic;
+    vec_f32 r = x - n * 0.693145751953125f;
+    r = r - n * 1.428606765330187e-6f;
+    vec_f32 p = vec_splat(1.9841270e-4f);
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r;
+    // 2^n as the product of two halves, so that neither overflows where the result does not.
+    vec_i32 exponent = (vec_i32)shifted - vec_splat_i32(0x4b400000);
+    vec_i32 half = exponent >> 1;
+    vec_f32 low = (vec_f32)((half + 127) << 23), high = (vec_f32)((exponent - half + 127) << 23);
+    vec_f32 y = (p * low + low) * high;
+    y = vec_select(x < -87.33655f, (vec_f32){0}, y);
+    return vec_select(x > 88.72284f, vec_splat(__builtin_inff()), y);
+}
+
+#endif
