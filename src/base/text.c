@@ -1,0 +1,217 @@
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- growing strings ----
+
+// Room for `more` bytes and the NUL.
+static void text_reserve(struct text *t, size_t more) {
+    CHECK(more < SIZE_MAX / 4 && t->length < SIZE_MAX / 4);
+    size_t needed = t->length + more + 1;
+    if (needed <= t->capacity)
+        return;
+    t->capacity = MAX(needed, MAX(64, 2 * t->capacity));
+    t->text = mem_resize(t->text, t->capacity);
+}
+
+void text_add_bytes(struct text *t, const char *bytes, size_t length) {
+    text_reserve(t, length);
+    if (length)
+        memcpy(t->text + t->length, bytes, length);
+    t->length += length;
+    t->text[t->length] = '\0';
+}
+
+void text_add(struct text *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    CHECK(length >= 0);
+    text_reserve(t, (size_t)length);
+    va_start(args, format);
+    vsnprintf(t->text + t->length, (size_t)length + 1, format, args);
+    va_end(args);
+    t->length += (size_t)length;
+}
+
+void text_release(struct text *t) {
+    free(t->text);
+    *t = (struct text){0};
+}
+
+// ---- whole files ----
+
+trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error) {
+    trireme_status status = TRIREME_OK;
+    char *bytes = NULL;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        FAIL(TRIREME_ERROR_IO, "cannot open %s: %m", path);
+    struct stat info;
+    if (fstat(file, &info) != 0) {
+        status = error_set(error, TRIREME_ERROR_IO, "cannot examine %s: %m", path);
+        goto close_file;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        status = error_set(error, TRIREME_ERROR_IO, "cannot read %s: it is a directory, not a file", path);
+        goto close_file;
+    }
+    // The size is a first guess only: pipes and files of /proc have none, and a file may grow while it is read.
+    size_t capacity = info.st_size > 0 ? (size_t)info.st_size : 4096, count = 0;
+    capacity = MIN(capacity, limit) + 1;
+    for (;;) {
+        char *resized = realloc(bytes, capacity + 1);
+        if (!resized) {
+            status = error_set(error, TRIREME_ERROR_MEMORY, "cannot read %s: no memory for %zu bytes", path, capacity);
+            goto free_bytes;
+        }
+        bytes = resized;
+        ssize_t got = read(file, bytes + count, capacity - count);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            status = error_set(error, TRIREME_ERROR_IO, "cannot read %s at byte %zu: %m", path, count);
+            goto free_bytes;
+        }
+        if (got == 0)
+            break;
+        count += (size_t)got;
+        if (count > limit) {
+            status =
+                error_set(error, TRIREME_ERROR_CORRUPT, "%s is larger than the %zu bytes accepted here", path, limit);
+            goto free_bytes;
+        }
+        if (count == capacity)
+            capacity = MIN(2 * capacity, limit + 1);
+    }
+    bytes[count] = '\0';
+    *out = bytes;
+    *length = count;
+    goto close_file;
+
+free_bytes:
+    free(bytes);
+close_file:
+    close(file);
+    return status;
+}
+
+static trireme_status write_all(int file, const char *path, const char *bytes, size_t length, trireme_error *error) {
+    for (size_t done = 0; done < length;) {
+        ssize_t put = write(file, bytes + done, length - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            FAIL(TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", path, done, length);
+        done += (size_t)put;
+    }
+    return TRIREME_OK;
+}
+
+// Makes a rename or a creation in the directory of `path` last through a power failure.
+static trireme_status sync_directory_of(const char *path, trireme_error *error) {
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? mem_printf("%.*s", (int)MAX(slash - path, 1), path) : mem_strdup(".");
+    trireme_status status = TRIREME_OK;
+    int file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // EINVAL: a file system that cannot sync directories.
+    if (file < 0 || (fsync(file) != 0 && errno != EINVAL))
+        status = error_set(error, TRIREME_ERROR_IO, "cannot sync the directory %s: %m", directory);
+    if (file >= 0)
+        close(file);
+    free(directory);
+    return status;
+}
+
+trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error) {
+    char *temporary = mem_printf("%s.tmp", path);
+    trireme_status status = TRIREME_OK;
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0) {
+        status = error_set(error, TRIREME_ERROR_IO, "cannot create %s: %m", temporary);
+        goto free_name;
+    }
+    status = write_all(file, temporary, bytes, length, error);
+    if (status == TRIREME_OK && fsync(file) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "cannot sync %s: %m", temporary);
+    if (close(file) != 0 && status == TRIREME_OK)
+        status = error_set(error, TRIREME_ERROR_IO, "cannot close %s: %m", temporary);
+    if (status == TRIREME_OK && rename(temporary, path) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "cannot rename %s to %s: %m", temporary, path);
+    if (status != TRIREME_OK)
+        unlink(temporary);
+    else
+        status = sync_directory_of(path, error);
+free_name:
+    free(temporary);
+    return status;
+}
+
+// ---- directories ----
+
+static trireme_status directory_create_one(const char *path, trireme_error *error) {
+    if (mkdir(path, 0777) == 0)
+        return TRIREME_OK;
+    int reason = errno;
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode))
+            return TRIREME_OK;
+        FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: a file of that name is there", path);
+    }
+    errno = reason;
+    FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: %m", path);
+}
+
+trireme_status directory_create(const char *path, trireme_error *error) {
+    if (!*path)
+        FAIL(TRIREME_ERROR_USAGE, "cannot create a directory: its path is empty");
+    char *part = mem_strdup(path);
+    trireme_status status = TRIREME_OK;
+    for (char *at = part + 1; status == TRIREME_OK; at++) {
+        char here = *at;
+        if (here != '/' && here != '\0')
+            continue;
+        *at = '\0';
+        if (at[-1] != '/')
+            status = directory_create_one(part, error);
+        *at = here;
+        if (here == '\0')
+            break;
+    }
+    free(part);
+    return status;
+}
+
+// ---- nearest names ----
+
+// Damerau-Levenshtein distance in its restricted form (no part is changed twice): three rows of the table are enough.
+size_t text_distance(const char *a, const char *b) {
+    size_t rows = strlen(a), columns = strlen(b);
+    size_t *table = mem_alloc(3 * (columns + 1) * sizeof *table);
+    size_t *before_last = table, *last = table + columns + 1, *row = table + 2 * (columns + 1);
+    for (size_t j = 0; j <= columns; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= rows; i++) {
+        size_t *oldest = before_last;
+        before_last = last;
+        last = row;
+        row = oldest;
+        row[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+            best = MIN(best, MIN(last[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = MIN(best, before_last[j - 2] + 1);
+            row[j] = best;
+        }
+    }
+    size_t distance = row[columns];
+    free(table);
+    return distance;
+}
