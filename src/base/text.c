@@ -178,8 +178,7 @@ trireme_status directory_create(const char *path, trireme_error *error) {
         if (here != '/' && here != '\0')
             continue;
         *at = '\0';
-        if (at[-1] != '/')
-            status = directory_create_one(part, error);
+        status = directory_create_one(part, error);
         *at = here;
         if (here == '\0')
             break;

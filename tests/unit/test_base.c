@@ -370,6 +370,16 @@ static void uniform_is_uniform(void **state) {
         assert_true(fabs((double)bins[b] - COUNT / BINS) < 5 * sqrt(COUNT / BINS));
 }
 
+static void uniform_takes_two_numbers_from_a_block(void **state) {
+    (void)state;
+    for (uint64_t index = 0; index < 6; index++) {
+        struct rng_block block = rng_philox(8, 9, index / 2);
+        const uint32_t *word = block.word + 2 * (index % 2);
+        double expected = (double)(((uint64_t)word[1] << 32 | word[0]) >> 11) / 9007199254740992.0;
+        assert_true(rng_uniform(8, 9, index) == expected);
+    }
+}
+
 static void uniform_depends_on_each_argument(void **state) {
     (void)state;
     double u = rng_uniform(1, 2, 3);
@@ -476,7 +486,7 @@ static void region_is_zeroed_aligned_and_writable(void **state) {
 
 static void region_too_large_is_refused(void **state) {
     (void)state;
-    const size_t sizes[] = {SIZE_MAX, SIZE_MAX - (1 << 20), (size_t)1 << 50};
+    const size_t sizes[] = {SIZE_MAX, SIZE_MAX - (1 << 20), (size_t)1 << 50, 2 * memory_available()};
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
         struct region region = {0};
         trireme_error error = {0};
@@ -579,6 +589,7 @@ int main(void) {
         IN_DIRECTORY(directory_create_refuses),
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(uniform_is_uniform),
+        cmocka_unit_test(uniform_takes_two_numbers_from_a_block),
         cmocka_unit_test(uniform_depends_on_each_argument),
         cmocka_unit_test(streams_differ),
         cmocka_unit_test(permutation_is_a_bijection),
