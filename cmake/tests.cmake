@@ -2,8 +2,10 @@
 # whatever lies in tests/support/. Scripts tests/FOLDER/test_NAME.py are tests too; exit status 77 means skipped.
 enable_testing()
 trireme_find_library(cmocka cmocka.h cmocka libcmocka-dev)
+trireme_refuse_missing()
 
-set(test_environment "TRIREME_BINARY=${CMAKE_CURRENT_BINARY_DIR}/trireme" "TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+set(test_environment "TRIREME_BINARY=${CMAKE_CURRENT_BINARY_DIR}/trireme" "TRIREME_SOURCE=${PROJECT_SOURCE_DIR}"
+    "TRIREME_BUILD=${CMAKE_CURRENT_BINARY_DIR}")
 if(TRIREME_SANITIZE)
     list(APPEND test_environment "TRIREME_SANITIZE=${TRIREME_SANITIZE}" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0")

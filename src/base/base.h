@@ -1,9 +1,10 @@
-// base/: what every other folder may use: errors, memory, text, random numbers, clock, log, threads. Includes no other folder.
+// base/: what every other folder may use: errors, memory, text, random numbers, clock, log, threads. Includes no other
+// folder.
 //
 // Error handling. A function that can fail returns trireme_status and takes `trireme_error *error` last; on failure it
-// fills *error through FAIL or error_set and leaves its outputs untouched. TRY passes a failure on; where something must
-// be released first, use `goto` to labels in reverse order of acquisition.
-// CHECK is for bugs (broken invariants), kept in release builds; never for bad input.
+// fills *error through FAIL or error_set and leaves its outputs untouched. TRY passes a failure on; where something
+// must be released first, use `goto` to labels in reverse order of acquisition. CHECK is for bugs (broken invariants),
+// kept in release builds; never for bad input.
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
 
@@ -25,11 +26,11 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
 trireme_status error_prefix(trireme_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define FAIL(status, ...) return error_set(error, (status), __VA_ARGS__)
-#define TRY(expression)                              \
-    do {                                             \
-        trireme_status try_status = (expression);    \
-        if (try_status != TRIREME_OK)                \
-            return try_status;                       \
+#define TRY(expression)                           \
+    do {                                          \
+        trireme_status try_status = (expression); \
+        if (try_status != TRIREME_OK)             \
+            return try_status;                    \
     } while (0)
 
 _Noreturn void bug(const char *file, int line, const char *what);
@@ -37,26 +38,26 @@ _Noreturn void bug(const char *file, int line, const char *what);
 
 // Bookkeeping memory: never returns NULL (running out of it is a bug of the machine, not an input error).
 // Large regions (arenas, file buffers) go through region_create, which reports failure.
-void *mem_alloc(size_t bytes);              // zeroed
-void *mem_resize(void *p, size_t bytes);    // contents kept, tail not zeroed
+void *mem_alloc(size_t bytes);           // zeroed
+void *mem_resize(void *p, size_t bytes); // contents kept, tail not zeroed
 char *mem_strdup(const char *s);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args);
 
 // Growable array: struct { T *item; size_t count, capacity; }. VEC_PUSH evaluates to nothing.
-#define VEC(T)        \
-    struct {          \
-        T *item;      \
-        size_t count; \
+#define VEC(T)           \
+    struct {             \
+        T *item;         \
+        size_t count;    \
         size_t capacity; \
     }
-#define VEC_PUSH(v, ...)                                                                     \
-    do {                                                                                     \
-        if ((v)->count == (v)->capacity) {                                                   \
-            (v)->capacity = (v)->capacity ? 2 * (v)->capacity : 16;                          \
-            (v)->item = mem_resize((v)->item, (v)->capacity * sizeof *(v)->item);            \
-        }                                                                                    \
-        (v)->item[(v)->count++] = (__VA_ARGS__);                                             \
+#define VEC_PUSH(v, ...)                                                          \
+    do {                                                                          \
+        if ((v)->count == (v)->capacity) {                                        \
+            (v)->capacity = (v)->capacity ? 2 * (v)->capacity : 16;               \
+            (v)->item = mem_resize((v)->item, (v)->capacity * sizeof *(v)->item); \
+        }                                                                         \
+        (v)->item[(v)->count++] = (__VA_ARGS__);                                  \
     } while (0)
 #define VEC_RELEASE(v) (free((v)->item), (v)->item = NULL, (v)->count = (v)->capacity = 0)
 

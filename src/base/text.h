@@ -4,7 +4,8 @@
 
 #include "base/base.h"
 
-// A string that grows. `text` is NUL-terminated once anything was added, else NULL. Zero-initialise; text_release frees.
+// A string that grows. `text` is NUL-terminated once anything was added, else NULL. Zero-initialise; text_release
+// frees.
 struct text {
     char *text;
     size_t length, capacity;
