@@ -22,7 +22,7 @@ struct model_config {
     int64_t sliding_window; // 0: none
     enum activation activation;
     bool tie_word_embeddings;
-    bool bias;           // GPT-2: biases of linear layers and LayerNorm
+    bool bias;           // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, `transformers` has them always)
     bool attention_bias; // Llama family: biases of q, k, v (Qwen2)
     bool attention_output_bias, mlp_bias;
     bool qk_norm;        // RMSNorm over each query and key head (Qwen3)
@@ -33,17 +33,34 @@ struct model_config {
     int64_t bos_token_id, eos_token_id; // -1: none
 };
 
-// From `config->model`: a preset, a config.json or a Hugging Face directory, and the keys that override them. When
-// neither is named, all extents must be given. `vocab_size` 0 in the result's source means: the tokenizer's, given here.
+// What a run trains: `config->model`'s preset, config.json or directory, or the directory that training starts from, and
+// the keys that override it. When none is named, family, layers, width and heads must be given; the rest then follows
+// from them, training.seq_len and `tokenizer_vocab_size`. Refuses tokens that the vocabulary lacks and sequences longer
+// than the positions. Where a preset says nothing (the small ones), the vocabulary is the tokenizer's.
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error);
-trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error); // file or directory
-trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error); // names nearest
-// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range.
+// A config.json, or the directory that holds one. Members that change the arithmetic in a way that is not implemented
+// are refused; others that `transformers` ignores or that matter elsewhere (dropout, caches) are ignored.
+trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);
+// The same from memory; `where` names it in messages.
+trireme_status model_config_parse(struct model_config *out, const char *text, size_t length, const char *where,
+                                  trireme_error *error);
+// An unknown name is refused with the nearest known one. vocab_size is 0 where the tokenizer decides.
+trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error);
+// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range, a mixture that
+// no architecture has. Afterwards no product of extents overflows 63 bits.
 trireme_status model_config_check(const struct model_config *config, trireme_error *error);
-// The config.json that `transformers` opens.
+// Whether weights of `weights` fit a model `model`: TRIREME_ERROR_USAGE names the first difference, both values given.
+// `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding, sliding window.
+trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
+                                    trireme_error *error);
+// The config.json that `transformers` (4 and 5) opens and model_config_read reads back to the same. `torch_dtype` is
+// PyTorch's word: "float32", "bfloat16", "float64".
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
 void model_presets_help(struct text *out);
+int64_t model_padded_vocab_size(int64_t vocab_size);
+// The name `transformers` has for this mixture, out->architecture's own if it fits; NULL when there is none.
+const char *model_architecture(const struct model_config *config);
 
 // Rows [row, row + rows) of our tensor are the tensor `name` of a Hugging Face directory (transposed there if so).
 struct parameter_piece {
@@ -57,21 +74,24 @@ enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 struct parameter {
     char *name; // ours: "layers.3.attention.qkv.weight"
     int ndim;
-    int64_t dim[2];   // matrices are [out, in]; rows beyond the pieces are vocabulary padding, zero
+    int64_t dim[2];   // matrices are [out, in], vectors [n, 1]; rows beyond the pieces are vocabulary padding, zero
     int unit;         // parameters that are gathered, reduced and updated together
     bool decayed;     // weight decay applies (matrices)
     enum parameter_init init;
     double std;       // of INIT_NORMAL
     int pieces;
-    struct parameter_piece piece[3];
+    struct parameter_piece piece[3]; // in order of rows, without gaps
 };
+
+// Rows (elements of a vector) that are not padding.
+int64_t parameter_rows(const struct parameter *parameter);
 
 // All parameters, unit by unit; within a unit the decayed ones first, so that a range's decayed elements are its first ones.
 // Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
 struct parameter_table {
     VEC(struct parameter) parameters;
     VEC(char *) units;
-    int64_t total;    // elements as users count them: no padding, tied ones once
+    int64_t total; // elements as users count them: no padding, tied ones once
 };
 
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);
@@ -79,11 +99,14 @@ void parameter_table_release(struct parameter_table *table);
 
 // Value of element `index` (row-major) of an initial parameter: a pure function of seed and the parameter's name.
 double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index);
+// The same for `count` elements from `first` on, at half the price.
+void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count, double *out);
 // cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021; scaling
 // as in Llama 3.1's published inverse-frequency rule). Computed in double.
 void rope_table(const struct model_config *config, int64_t positions, double *table);
 
-// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward.
+// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward, as
+// PaLM (Chowdhery et al. 2022, appendix B) counts. s is seq_len, or the sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
 
 #endif

@@ -81,6 +81,14 @@ int64_t buffer_bytes(const struct buffer *buffer) {
     return buffer_count(buffer) * dtype_size(buffer->dtype);
 }
 
+int64_t align_up(int64_t bytes) {
+    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+}
+
+int64_t buffer_microbatch_stride(const struct buffer *buffer) {
+    return align_up(buffer_bytes(buffer)) / dtype_size(buffer->dtype);
+}
+
 // ---- operands
 
 static void contiguous(struct operand *operand) {
@@ -97,6 +105,15 @@ struct operand operand_whole(const struct program *program, int buffer) {
     memcpy(operand.dim, b->dim, sizeof operand.dim);
     contiguous(&operand);
     return operand;
+}
+
+struct operand operand_microbatches(const struct program *program, int buffer) {
+    const struct buffer *b = &program->buffers.item[buffer];
+    CHECK(b->scope == SCOPE_MICROBATCH && b->parent == NONE);
+    return (struct operand){.buffer = buffer,
+                            .ndim = 2,
+                            .dim = {program->microbatches, buffer_count(b)},
+                            .stride = {buffer_microbatch_stride(b), 1}};
 }
 
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim) {

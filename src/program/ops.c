@@ -171,6 +171,25 @@ static void read_inplace(const char *s, struct op_info *info) {
     }
 }
 
+static unsigned contributed_inputs(const struct op_info *info) {
+    unsigned set = 0;
+    for (int i = 0; i < info->outputs; i++)
+        set |= 1u << info->contributes[i].index;
+    return set;
+}
+
+static void find_fused(struct op_table *table) {
+    for (int a = 0; a < OP_COUNT; a++)
+        for (int b = 0; b < OP_COUNT; b++) {
+            struct op_info *whole = &table->op[a], *part = &table->op[b];
+            if (whole->role != ROLE_BACKWARD || part->role != ROLE_BACKWARD || whole->forward != part->forward)
+                continue;
+            unsigned all = contributed_inputs(whole), some = contributed_inputs(part);
+            if (all != some && (all & some) == some)
+                whole->fused = true;
+        }
+}
+
 struct op_table *op_table_create(void) {
     struct op_table *table = mem_alloc(sizeof *table);
     for (int op = 0; op < OP_COUNT; op++) {
@@ -183,6 +202,7 @@ struct op_table *op_table_create(void) {
         read_attributes(ROWS[op].attributes, info);
         read_inplace(ROWS[op].inplace, info);
     }
+    find_fused(table);
     return table;
 }
 

@@ -123,7 +123,7 @@ void program_release(struct program *program);
 
 // ---- building (build.c)
 
-// Adds a buffer and returns its number. `name` is copied; a duplicate name is a bug.
+// Adds a buffer and returns its number. `name` is copied; the verifier refuses a name that is there twice.
 int program_buffer(struct program *program, const char *name, enum dtype dtype, enum buffer_kind kind,
                    enum buffer_scope scope, int ndim, const int64_t *dim);
 // Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
@@ -133,8 +133,13 @@ int program_root(const struct program *program, int buffer);       // the outerm
 int64_t program_root_offset(const struct program *program, int buffer); // elements from the root's start
 int64_t buffer_count(const struct buffer *buffer);                 // elements of one instance
 int64_t buffer_bytes(const struct buffer *buffer);
+int64_t align_up(int64_t bytes); // to BUFFER_ALIGNMENT
+// Elements from one instance of a MICROBATCH buffer to the next.
+int64_t buffer_microbatch_stride(const struct buffer *buffer);
 // The whole buffer as an operand.
 struct operand operand_whole(const struct program *program, int buffer);
+// All instances of a MICROBATCH buffer, [microbatches, elements of one]: for templates invoked without a microbatch.
+struct operand operand_microbatches(const struct program *program, int buffer);
 // The same elements under another shape (row-major, contiguous operands only).
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
 // Absent.
@@ -182,7 +187,7 @@ struct memory_profile {
     size_t peak;                       // index of the largest
     VEC(int) at_peak;                  // root buffers live there, largest first
 };
-void program_memory_profile(const struct program *program, struct memory_profile *profile);
+void program_memory_profile(const struct program *program, const struct op_table *table, struct memory_profile *profile);
 void memory_profile_release(struct memory_profile *profile);
 
 // ---- verifier (verify*.c)

@@ -1,0 +1,49 @@
+// compile/: from a model and a plan to verified, planned step programs, by ordered passes: emit, differentiate, recompute,
+// fuse, scopes, workspaces, memory plan; then verify. Includes what stands above it; runs nothing.
+#ifndef COMPILE_COMPILE_H
+#define COMPILE_COMPILE_H
+
+#include "kernels/kernels.h"
+#include "model/state.h"
+#include "optim/optimizer.h"
+#include "parallel/recompute.h"
+
+struct compile_options {
+    const struct model_config *model;
+    const struct parameter_table *table;
+    const struct op_table *ops;
+    enum dtype dtype;
+    int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
+    int microbatches;
+    enum recompute recompute;
+    struct optimizer_config optimizer;
+    enum kernel_set kernels;
+    int threads;
+};
+
+// A program with the numbers of the buffers that the host reads and writes. Absent ones are NONE.
+struct compiled {
+    struct program program;
+    struct model_state model;
+    struct optimizer_state optimizer; // training only
+    int tokens, targets, positions, starts; // inputs, i32[rows], one instance per microbatch
+    int lr;                                 // input, f64[1]
+    int count;                              // output, f64[1]: targets that are not masked
+    int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
+    struct optimizer_outputs outputs;
+    int at, rows;                           // generation: inputs, i32[1]: position of the first row; which row's logits
+    int logits;                             // generation: output, [1, padded_vocab_size]
+    int *keys, *values;                     // generation: caches of each layer
+};
+
+// A training step: all microbatches, then the update.
+trireme_status compile_train(struct compiled *out, const struct compile_options *options, trireme_error *error);
+// Loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
+trireme_status compile_evaluate(struct compiled *out, const struct compile_options *options, trireme_error *error);
+// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; logits of row `rows` come out.
+// Programs of the same model, dtype and context share the arena, whatever their rows.
+trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows, int64_t context,
+                                trireme_error *error);
+void compiled_release(struct compiled *compiled);
+
+#endif

@@ -1,0 +1,188 @@
+#include "compile/differentiate.h"
+
+void gradients_init(struct gradients *g, struct program *program, const struct op_table *table) {
+    *g = (struct gradients){.program = program, .table = table};
+}
+
+void gradients_release(struct gradients *g) {
+    VEC_RELEASE(&g->of);
+    VEC_RELEASE(&g->passed);
+    VEC_RELEASE(&g->contributed);
+    VEC_RELEASE(&g->wanted);
+}
+
+// The program's buffers grow while we emit; our columns follow.
+static void grow(struct gradients *g) {
+    while (g->of.count < g->program->buffers.count) {
+        VEC_PUSH(&g->of, NONE);
+        VEC_PUSH(&g->passed, NONE);
+        VEC_PUSH(&g->contributed, false);
+        VEC_PUSH(&g->wanted, false);
+    }
+}
+
+void gradients_add_parameter(struct gradients *g, int parameter, int gradient) {
+    grow(g);
+    g->of.item[parameter] = gradient;
+    g->wanted.item[parameter] = true;
+    g->program->buffers.item[gradient].gradient_of = parameter;
+}
+
+static bool is_wanted(struct gradients *g, int buffer) {
+    grow(g);
+    for (; buffer != NONE; buffer = g->program->buffers.item[buffer].parent)
+        if (g->wanted.item[buffer])
+            return true;
+    return false;
+}
+
+void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
+    grow(g);
+    for (size_t i = first; i < last; i++) {
+        const struct instruction *f = &g->program->templates.item[from].instructions.item[i];
+        bool wanted = false;
+        for (int k = 0; k < f->inputs; k++)
+            wanted |= f->in[k].buffer != NONE && is_wanted(g, f->in[k].buffer);
+        for (int k = 0; k < f->outputs; k++)
+            if (wanted && f->out[k].buffer != NONE)
+                g->wanted.item[f->out[k].buffer] = true;
+    }
+}
+
+// The buffer that holds the gradient of `buffer`, made on first use; that of a slice is the same slice of its parent's.
+static int gradient_buffer(struct gradients *g, int buffer) {
+    grow(g);
+    if (g->of.item[buffer] != NONE)
+        return g->of.item[buffer];
+    int parent = g->program->buffers.item[buffer].parent;
+    int parent_gradient = parent == NONE ? NONE : gradient_buffer(g, parent);
+    const struct buffer b = g->program->buffers.item[buffer];
+    char *name = mem_printf("d.%s", b.name);
+    int gradient = parent == NONE
+                       ? program_buffer(g->program, name, b.dtype, KIND_ACT, SCOPE_LOCAL, b.ndim, b.dim)
+                       : program_slice(g->program, parent_gradient, name, b.parent_offset, b.ndim, b.dim);
+    free(name);
+    grow(g);
+    g->program->buffers.item[gradient].gradient_of = buffer;
+    g->of.item[buffer] = gradient;
+    return gradient;
+}
+
+static struct operand gradient_operand(struct gradients *g, const struct operand *of) {
+    struct operand operand = *of;
+    operand.buffer = gradient_buffer(g, of->buffer);
+    return operand;
+}
+
+// The gradient of a forward output, complete by now. Where all of it came unchanged from one other tensor, it is that
+// tensor's.
+static struct operand complete_gradient(struct gradients *g, const struct operand *of) {
+    grow(g);
+    if (g->passed.item[of->buffer] != NONE && !g->contributed.item[of->buffer])
+        g->of.item[of->buffer] = g->passed.item[of->buffer];
+    return gradient_operand(g, of);
+}
+
+static bool has_gradient(struct gradients *g, int buffer) {
+    grow(g);
+    if (g->contributed.item[buffer] || g->passed.item[buffer] != NONE)
+        return true;
+    for (size_t i = 0; i < g->program->buffers.count; i++)
+        if (g->program->buffers.item[i].parent == buffer && g->contributed.item[i])
+            return true;
+    return false;
+}
+
+static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
+    for (int i = 0; i < backward->outputs; i++) {
+        int buffer = f->in[backward->contributes[i].index].buffer;
+        if (buffer != NONE && is_wanted(g, buffer))
+            return true;
+    }
+    return false;
+}
+
+static void emit_backward(struct gradients *g, const struct op_info *backward, const struct instruction *f, int into) {
+    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    bool weight = false;
+    enum accumulate accumulate = ACCUMULATE_NO;
+    int folded = NONE; // the buffer whose passed gradient this instruction adds
+    for (int i = 0; i < backward->inputs; i++) {
+        struct op_reference r = backward->reads[i];
+        const struct operand *of = r.output ? &f->out[r.index] : &f->in[r.index];
+        in[i] = of->buffer == NONE || !r.gradient ? *of : operand_none();
+        if (of->buffer == NONE || !r.gradient)
+            continue;
+        if (!r.pass) {
+            in[i] = complete_gradient(g, of);
+        } else if (g->contributed.item[of->buffer]) {
+            in[i] = gradient_operand(g, of); // fold into what is there
+        } else if (g->passed.item[of->buffer] != NONE) {
+            in[i] = *of;
+            in[i].buffer = g->passed.item[of->buffer];
+            folded = of->buffer;
+        }
+    }
+    for (int i = 0; i < backward->outputs; i++) {
+        const struct operand *of = &f->in[backward->contributes[i].index];
+        out[i] = operand_none();
+        if (of->buffer == NONE || !is_wanted(g, of->buffer))
+            continue;
+        out[i] = gradient_operand(g, of);
+        bool parameter = g->program->buffers.item[of->buffer].kind == KIND_PARAM;
+        bool passes = false;
+        for (int k = 0; k < backward->inputs; k++)
+            passes |= backward->reads[k].pass && backward->reads[k].index == backward->contributes[i].index;
+        // A gradient that passes unchanged can be added only by an op that takes it: write the model so that it can.
+        CHECK(g->passed.item[of->buffer] == NONE || folded == of->buffer);
+        if (parameter)
+            accumulate = g->contributed.item[of->buffer] ? ACCUMULATE_YES : ACCUMULATE_AFTER_FIRST;
+        else if (g->contributed.item[of->buffer] && !passes)
+            accumulate = ACCUMULATE_YES;
+        weight |= parameter;
+    }
+    for (int i = 0; i < backward->outputs; i++)
+        if (out[i].buffer != NONE)
+            g->contributed.item[f->in[backward->contributes[i].index].buffer] = true;
+    if (folded != NONE)
+        g->passed.item[folded] = NONE;
+    // Attributes that both have carry over, by name.
+    const struct op_info *forward = &g->table->op[f->op];
+    union attribute attribute[OP_MAX_ATTRIBUTES] = {0};
+    for (int i = 0; i < backward->attributes; i++)
+        for (int k = 0; k < forward->attributes; k++)
+            if (strcmp(backward->attribute[i].name, forward->attribute[k].name) == 0)
+                attribute[i] = f->attribute[k];
+    struct instruction *b =
+        program_emit(g->program, into, backward->op, weight ? PHASE_WEIGHT : PHASE_BACKWARD, f->layer,
+                     backward->inputs, in, backward->outputs, out, attribute);
+    b->accumulate = accumulate;
+}
+
+void differentiate(struct gradients *g, int from, size_t first, size_t last, int into) {
+    for (size_t i = last; i-- > first;) {
+        const struct instruction f = g->program->templates.item[from].instructions.item[i];
+        const struct op_info *forward = &g->table->op[f.op];
+        if (forward->role == ROLE_LOSS) {
+            // The op wrote its input's gradient itself.
+            grow(g);
+            g->of.item[f.in[0].buffer] = f.out[1].buffer;
+            g->program->buffers.item[f.out[1].buffer].gradient_of = f.in[0].buffer;
+            g->contributed.item[f.in[0].buffer] = true;
+            continue;
+        }
+        if (forward->role != ROLE_FORWARD || f.out[0].buffer == NONE || !has_gradient(g, f.out[0].buffer))
+            continue;
+        for (int k = 0; k < f.inputs; k++)
+            if (forward->identity[k] && f.in[k].buffer != NONE && is_wanted(g, f.in[k].buffer)) {
+                CHECK(!has_gradient(g, f.in[k].buffer));
+                g->passed.item[f.in[k].buffer] = complete_gradient(g, &f.out[0]).buffer;
+            }
+        for (int op = 0; op < OP_COUNT; op++) {
+            const struct op_info *backward = &g->table->op[op];
+            if (backward->role == ROLE_BACKWARD && backward->forward == f.op && !backward->fused &&
+                contributes(g, backward, &f))
+                emit_backward(g, backward, &f, into);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+#include "compile/passes.h"
+
+#include "kernels/call.h"
+
+// ---- fusion
+
+static bool same_reference(struct op_reference a, struct op_reference b) {
+    return a.output == b.output && a.gradient == b.gradient && a.pass == b.pass && a.index == b.index;
+}
+
+// The operand of `instruction` that its adjoint calls `reference`; NULL when it has none.
+static const struct operand *find_read(const struct op_info *info, const struct instruction *instruction,
+                                       struct op_reference reference) {
+    for (int i = 0; i < info->inputs; i++)
+        if (same_reference(info->reads[i], reference))
+            return &instruction->in[i];
+    return NULL;
+}
+
+static const struct operand *find_contribution(const struct op_info *info, const struct instruction *instruction, int index) {
+    for (int i = 0; i < info->outputs; i++)
+        if (info->contributes[i].index == index)
+            return &instruction->out[i];
+    return NULL;
+}
+
+// What both read must be the same; what only one reads comes from that one.
+static bool merge(const struct op_info *whole, const struct op_info *a_info, const struct instruction *a,
+                  const struct op_info *b_info, const struct instruction *b, struct instruction *out) {
+    *out = *a;
+    out->op = whole->op;
+    out->phase = PHASE_BACKWARD;
+    out->inputs = whole->inputs;
+    out->outputs = whole->outputs;
+    for (int i = 0; i < whole->inputs; i++) {
+        const struct operand *from_a = find_read(a_info, a, whole->reads[i]),
+                             *from_b = find_read(b_info, b, whole->reads[i]);
+        if ((!from_a && !from_b) || (from_a && from_b && !operand_equal(from_a, from_b)))
+            return false;
+        out->in[i] = from_a ? *from_a : *from_b;
+    }
+    for (int i = 0; i < whole->outputs; i++) {
+        const struct operand *from_a = find_contribution(a_info, a, whole->contributes[i].index),
+                             *from_b = find_contribution(b_info, b, whole->contributes[i].index);
+        if (!from_a == !from_b)
+            return false;
+        out->out[i] = from_a ? *from_a : *from_b;
+    }
+    // Only weight gradients accumulate in a fused op.
+    out->accumulate = b->accumulate;
+    return a->accumulate == ACCUMULATE_NO;
+}
+
+static bool try_fuse(const struct op_table *table, const struct instruction *a, const struct instruction *b,
+                     struct instruction *out) {
+    const struct op_info *a_info = &table->op[a->op], *b_info = &table->op[b->op];
+    if (a_info->role != ROLE_BACKWARD || b_info->role != ROLE_BACKWARD || a_info->forward != b_info->forward ||
+        a->stream != b->stream || a->waits || b->waits || a->signal != NONE || b->signal != NONE)
+        return false;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *whole = &table->op[op];
+        if (whole->role == ROLE_BACKWARD && whole->fused && whole->forward == a_info->forward &&
+            merge(whole, a_info, a, b_info, b, out))
+            return true;
+    }
+    return false;
+}
+
+void pass_fuse(struct program *program, const struct op_table *table) {
+    for (size_t t = 0; t < program->templates.count; t++) {
+        struct template *template = &program->templates.item[t];
+        size_t kept = 0;
+        for (size_t i = 0; i < template->instructions.count; i++) {
+            struct instruction *item = template->instructions.item, fused;
+            if (kept && try_fuse(table, &item[kept - 1], &item[i], &fused))
+                item[kept - 1] = fused;
+            else
+                item[kept++] = item[i];
+        }
+        template->instructions.count = kept;
+    }
+}
+
+// ---- scopes
+
+static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template) {
+    if (operand->buffer == NONE)
+        return;
+    int root = program_root(program, operand->buffer);
+    struct buffer *b = &program->buffers.item[root];
+    if (b->scope != SCOPE_LOCAL)
+        return;
+    if (seen_in[root] != NONE && seen_in[root] != template)
+        b->scope = SCOPE_SLOT;
+    seen_in[root] = template;
+}
+
+void pass_scopes(struct program *program) {
+    int *seen_in = mem_alloc(program->buffers.count * sizeof(int));
+    for (size_t i = 0; i < program->buffers.count; i++)
+        seen_in[i] = NONE;
+    for (size_t t = 0; t < program->templates.count; t++) {
+        const struct template *template = &program->templates.item[t];
+        for (size_t i = 0; i < template->instructions.count; i++) {
+            const struct instruction *instruction = &template->instructions.item[i];
+            for (int k = 0; k < instruction->inputs; k++)
+                note_use(program, seen_in, &instruction->in[k], (int)t);
+            for (int k = 0; k < instruction->outputs; k++)
+                note_use(program, seen_in, &instruction->out[k], (int)t);
+        }
+    }
+    for (size_t i = 0; i < program->buffers.count; i++)
+        program->buffers.item[i].scope = program->buffers.item[program_root(program, (int)i)].scope;
+    free(seen_in);
+}
+
+// ---- workspaces
+
+trireme_status pass_workspaces(struct program *program, const struct op_table *table, enum kernel_set set, int threads,
+                               trireme_error *error) {
+    for (size_t t = 0; t < program->templates.count; t++) {
+        struct template *template = &program->templates.item[t];
+        for (size_t i = 0; i < template->instructions.count; i++) {
+            struct instruction *instruction = &template->instructions.item[i];
+            struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, table, instruction), set);
+            if (!kernel.prepare)
+                continue;
+            struct call call;
+            call_describe(&call, program, instruction, threads);
+            void *prepared = NULL;
+            int64_t bytes = 0;
+            if (kernel.prepare(&call, &prepared, &bytes, error) != TRIREME_OK)
+                return error_prefix(error, "template %s, instruction %zu (%s)", template->name, i,
+                                    table->op[instruction->op].name);
+            if (kernel.release)
+                kernel.release(prepared);
+            if (bytes == 0)
+                continue;
+            // u16 is the smallest dtype there is; workspaces are bytes.
+            int64_t count = (bytes + 1) / 2;
+            char *name = mem_printf("work.%s.%zu.%s", template->name, i, table->op[instruction->op].name);
+            instruction->workspace = program_buffer(program, name, DTYPE_U16, KIND_WORK, SCOPE_LOCAL, 1, &count);
+            free(name);
+        }
+    }
+    return TRIREME_OK;
+}

@@ -1,0 +1,16 @@
+// The passes between emission and a program that may run. Each takes a sound program and leaves a sound one.
+#ifndef COMPILE_PASSES_H
+#define COMPILE_PASSES_H
+
+#include "kernels/kernels.h"
+
+// Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what both do
+// (one pass over memory in place of two).
+void pass_fuse(struct program *program, const struct op_table *table);
+// Activations that live in more than one template become SLOT buffers.
+void pass_scopes(struct program *program);
+// Gives every instruction the workspace that its kernel asks for on `threads` threads.
+trireme_status pass_workspaces(struct program *program, const struct op_table *table, enum kernel_set set, int threads,
+                               trireme_error *error);
+
+#endif

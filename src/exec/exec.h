@@ -1,0 +1,30 @@
+// exec/: runs a verified, planned program on kernels, in memory that the caller gives. Knows no model and no file.
+// Includes base/, program/, kernels/; never sim/.
+#ifndef EXEC_EXEC_H
+#define EXEC_EXEC_H
+
+#include "kernels/kernels.h"
+
+struct executor;
+
+// One instruction of a traced run; times in nanoseconds of clock_now.
+struct trace_event {
+    int invocation, instruction;
+    int64_t begin, end;
+};
+struct trace {
+    VEC(struct trace_event) events;
+};
+
+// Prepares every instruction of `program`, which must outlive the executor, as must both arenas: `state` has at least
+// state_bytes, `step` step_bytes; both 64-byte aligned. No run allocates.
+trireme_status executor_create(struct executor **out, const struct program *program, const struct op_table *table,
+                               enum kernel_set set, int threads, void *state, void *step, trireme_error *error);
+void executor_free(struct executor *executor);
+// Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve.
+void executor_run(struct executor *executor, struct trace *trace);
+void executor_trace_reserve(const struct executor *executor, struct trace *trace);
+// Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
+void *executor_address(const struct executor *executor, int buffer, int microbatch);
+
+#endif

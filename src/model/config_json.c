@@ -1,0 +1,410 @@
+// A model's configuration as Hugging Face's config.json, both ways.
+#include "base/json.h"
+#include "model/model.h"
+
+#include <float.h>
+#include <math.h>
+#include <sys/stat.h>
+
+enum { CONFIG_FILE_LIMIT = 1 << 20 };
+
+// Bounds that keep every product of extents below 2^62; model_config_check is stricter.
+#define EXTENT_MAX INT32_MAX
+
+struct reader {
+    const json_t *root;
+    const char *where;
+    trireme_error *error;
+    struct model_config *out;
+};
+
+static trireme_status read_extent(const struct reader *r, const char *key, enum json_need need, int64_t *out) {
+    return json_read_integer(r->root, r->where, key, need, 1, EXTENT_MAX, out, r->error);
+}
+
+// A switch that only one value of is implemented.
+static trireme_status read_fixed(const struct reader *r, const char *key, bool fixed, const char *why) {
+    bool value = fixed;
+    TRY(json_read_boolean(r->root, r->where, key, JSON_OPTIONAL, &value, r->error));
+    if (value != fixed)
+        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"%s\": %s is not supported: %s", r->where, key,
+                         value ? "true" : "false", why);
+    return TRIREME_OK;
+}
+
+// An id that the vocabulary lacks can never be met, so it is none. Of several, the first is kept.
+static trireme_status read_token_id(const struct reader *r, const char *key, int64_t fallback, int64_t *out) {
+    const json_t *value = json_object_get(r->root, key);
+    if (json_is_array(value))
+        value = json_array_get(value, 0);
+    int64_t id = value ? -1 : fallback;
+    if (json_is_integer(value))
+        id = json_integer_value(value);
+    else if (value && !json_is_null(value)) {
+        char excerpt[JSON_EXCERPT_BYTES];
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"%s\": expected a token's number, found %s", r->where, key,
+                         json_excerpt_value(value, excerpt));
+    }
+    *out = id >= 0 && id < r->out->vocab_size ? id : -1;
+    return TRIREME_OK;
+}
+
+static const struct {
+    const char *name, *model_type;
+} architectures[] = {
+    {"GPT2LMHeadModel", "gpt2"},     {"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "mistral"},
+    {"Qwen2ForCausalLM", "qwen2"}, {"Qwen3ForCausalLM", "qwen3"},
+};
+
+#define SUPPORTED "GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
+
+static size_t architecture_find(const char *name, bool by_type) {
+    size_t i = 0;
+    while (i < ARRAY_LENGTH(architectures) &&
+           strcmp(by_type ? architectures[i].model_type : architectures[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static trireme_status read_architecture(const struct reader *r) {
+    char excerpt[JSON_EXCERPT_BYTES];
+    const char *type = NULL;
+    const json_t *list = NULL;
+    TRY(json_read_string(r->root, r->where, "model_type", JSON_OPTIONAL, &type, r->error));
+    TRY(json_read_array(r->root, r->where, "architectures", JSON_OPTIONAL, &list, r->error));
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!name && !type)
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: neither \"architectures\" nor \"model_type\" says what this is",
+                         r->where);
+    size_t found = name ? architecture_find(name, false) : architecture_find(type, true);
+    if (found == ARRAY_LENGTH(architectures))
+        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: architecture %s is not supported; supported are " SUPPORTED,
+                         r->where, json_excerpt(name ? name : type, excerpt));
+    if (type && strcmp(type, architectures[found].model_type) != 0)
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"architectures\" says %s, but \"model_type\" says %s", r->where,
+                         architectures[found].name, json_excerpt(type, excerpt));
+    snprintf(r->out->architecture, sizeof r->out->architecture, "%s", architectures[found].name);
+    return TRIREME_OK;
+}
+
+static trireme_status read_common(const struct reader *r) {
+    struct model_config *out = r->out;
+    if (json_object_get(r->root, "quantization_config") && !json_is_null(json_object_get(r->root, "quantization_config")))
+        return error_set(r->error, TRIREME_ERROR_USAGE,
+                         "%s: \"quantization_config\": quantised weights are not supported; take the unquantised model",
+                         r->where);
+    TRY(read_extent(r, "vocab_size", JSON_REQUIRED, &out->vocab_size));
+    out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
+    out->initializer_range = 0.02;
+    TRY(json_read_number(r->root, r->where, "initializer_range", JSON_OPTIONAL, 0, 1, &out->initializer_range, r->error));
+    return json_read_boolean(r->root, r->where, "tie_word_embeddings", JSON_OPTIONAL, &out->tie_word_embeddings, r->error);
+}
+
+static trireme_status read_gpt2(const struct reader *r) {
+    struct model_config *out = r->out;
+    out->family = FAMILY_GPT2;
+    out->tie_word_embeddings = out->bias = true;
+    TRY(read_common(r));
+    TRY(read_extent(r, "n_layer", JSON_REQUIRED, &out->num_hidden_layers));
+    TRY(read_extent(r, "n_embd", JSON_REQUIRED, &out->hidden_size));
+    TRY(read_extent(r, "n_head", JSON_REQUIRED, &out->num_attention_heads));
+    TRY(read_extent(r, "n_positions", JSON_REQUIRED, &out->max_position_embeddings));
+    out->intermediate_size = 4 * out->hidden_size;
+    TRY(read_extent(r, "n_inner", JSON_OPTIONAL, &out->intermediate_size));
+    out->num_key_value_heads = out->num_attention_heads;
+    out->head_dim = out->hidden_size / out->num_attention_heads;
+
+    const char *activation = "gelu_new";
+    TRY(json_read_string(r->root, r->where, "activation_function", JSON_OPTIONAL, &activation, r->error));
+    if (strcmp(activation, "gelu") == 0)
+        out->activation = ACTIVATION_GELU;
+    else if (strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_pytorch_tanh") == 0)
+        out->activation = ACTIVATION_GELU_TANH;
+    else {
+        char excerpt[JSON_EXCERPT_BYTES];
+        return error_set(r->error, TRIREME_ERROR_USAGE,
+                         "%s: \"activation_function\": %s is not supported; supported are \"gelu\" (exact), \"gelu_new\" and "
+                         "\"gelu_pytorch_tanh\"",
+                         r->where, json_excerpt(activation, excerpt));
+    }
+    out->norm_eps = 1e-5;
+    TRY(json_read_number(r->root, r->where, "layer_norm_epsilon", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
+    TRY(read_fixed(r, "scale_attn_weights", true, "attention is scaled by the root of head_dim"));
+    TRY(read_fixed(r, "scale_attn_by_inverse_layer_idx", false, "attention is scaled by the root of head_dim"));
+    TRY(read_fixed(r, "add_cross_attention", false, "models have decoders only"));
+    // Ours: nanoGPT's models without biases, which `transformers` opens with biases of zero.
+    TRY(json_read_boolean(r->root, r->where, "bias", JSON_OPTIONAL, &out->bias, r->error));
+    TRY(read_token_id(r, "bos_token_id", 50256, &out->bos_token_id));
+    return read_token_id(r, "eos_token_id", 50256, &out->eos_token_id);
+}
+
+// transformers 4 writes "rope_theta" and "rope_scaling" beside one another, 5 puts both into "rope_parameters".
+static trireme_status read_rope(const struct reader *r) {
+    struct model_config *out = r->out;
+    const json_t *scaling = NULL, *parameters = NULL;
+    out->rope_theta = 10000;
+    TRY(json_read_number(r->root, r->where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
+    TRY(json_read_object(r->root, r->where, "rope_scaling", JSON_OPTIONAL, &scaling, r->error));
+    TRY(json_read_object(r->root, r->where, "rope_parameters", JSON_OPTIONAL, &parameters, r->error));
+    if (scaling && parameters)
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: has both \"rope_scaling\" and \"rope_parameters\"", r->where);
+    double partial = 1;
+    TRY(json_read_number(r->root, r->where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
+    const json_t *rope = scaling ? scaling : parameters;
+    if (rope) {
+        char where[512], excerpt[JSON_EXCERPT_BYTES];
+        snprintf(where, sizeof where, "%s: \"%s\"", r->where, scaling ? "rope_scaling" : "rope_parameters");
+        TRY(json_read_number(rope, where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
+        TRY(json_read_number(rope, where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
+        const char *type = NULL;
+        TRY(json_read_string(rope, where, "type", JSON_OPTIONAL, &type, r->error));
+        TRY(json_read_string(rope, where, "rope_type", type ? JSON_OPTIONAL : JSON_REQUIRED, &type, r->error));
+        if (strcmp(type, "linear") == 0)
+            out->rope_scaling = ROPE_SCALING_LINEAR;
+        else if (strcmp(type, "llama3") == 0)
+            out->rope_scaling = ROPE_SCALING_LLAMA3;
+        else if (strcmp(type, "default") != 0)
+            return error_set(r->error, TRIREME_ERROR_USAGE,
+                             "%s: scaling of type %s is not supported; supported are \"default\", \"linear\" and \"llama3\"",
+                             where, json_excerpt(type, excerpt));
+        if (out->rope_scaling != ROPE_SCALING_NONE)
+            TRY(json_read_number(rope, where, "factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_factor, r->error));
+        if (out->rope_scaling == ROPE_SCALING_LLAMA3) {
+            TRY(json_read_number(rope, where, "low_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_low_freq_factor,
+                                 r->error));
+            TRY(json_read_number(rope, where, "high_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_high_freq_factor,
+                                 r->error));
+            TRY(json_read_integer(rope, where, "original_max_position_embeddings", JSON_REQUIRED, 1, EXTENT_MAX,
+                                  &out->rope_original_max_position_embeddings, r->error));
+        }
+    }
+    if (partial != 1)
+        return error_set(r->error, TRIREME_ERROR_USAGE,
+                         "%s: \"partial_rotary_factor\": %g is not supported: whole heads are rotated", r->where, partial);
+    return TRIREME_OK;
+}
+
+static trireme_status read_mixed(const struct reader *r) {
+    return error_set(r->error, TRIREME_ERROR_USAGE,
+                     "%s: some layers with a sliding window and some without are not supported (\"layer_types\", "
+                     "\"max_window_layers\")",
+                     r->where);
+}
+
+static trireme_status read_layer_types(const struct reader *r, const json_t *types, bool *sliding) {
+    size_t slid = 0;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (type && strcmp(type, "sliding_attention") == 0)
+            slid++;
+        else if (!type || strcmp(type, "full_attention") != 0) {
+            char excerpt[JSON_EXCERPT_BYTES];
+            return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"layer_types\": %s is not supported", r->where,
+                             json_excerpt_value(json_array_get(types, i), excerpt));
+        }
+    }
+    if ((int64_t)json_array_size(types) != r->out->num_hidden_layers)
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"layer_types\" lists %zu layers, \"num_hidden_layers\" says %lld",
+                         r->where, json_array_size(types), (long long)r->out->num_hidden_layers);
+    if (slid != 0 && slid != json_array_size(types))
+        return read_mixed(r);
+    *sliding = slid != 0;
+    return TRIREME_OK;
+}
+
+// Defaults are those of `transformers`: members that are absent mean something else than null.
+static trireme_status read_sliding_window(const struct reader *r) {
+    bool mistral = strcmp(r->out->architecture, "MistralForCausalLM") == 0, sliding = mistral;
+    if (strcmp(r->out->architecture, "LlamaForCausalLM") == 0)
+        return TRIREME_OK;
+    int64_t window = json_is_null(json_object_get(r->root, "sliding_window")) ? 0 : 4096, full_layers = 28;
+    TRY(read_extent(r, "sliding_window", JSON_OPTIONAL, &window));
+    if (!mistral) {
+        TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &sliding, r->error));
+        TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &full_layers, r->error));
+        const json_t *types = NULL;
+        TRY(json_read_array(r->root, r->where, "layer_types", JSON_OPTIONAL, &types, r->error));
+        if (types && window)
+            TRY(read_layer_types(r, types, &sliding));
+        else if (sliding && full_layers > 0) {
+            sliding = full_layers < r->out->num_hidden_layers;
+            if (sliding && window)
+                return read_mixed(r);
+        }
+    }
+    r->out->sliding_window = sliding ? window : 0;
+    return TRIREME_OK;
+}
+
+static trireme_status read_llama_family(const struct reader *r) {
+    struct model_config *out = r->out;
+    bool llama = strcmp(out->architecture, "LlamaForCausalLM") == 0;
+    bool qwen2 = strcmp(out->architecture, "Qwen2ForCausalLM") == 0, qwen3 = strcmp(out->architecture, "Qwen3ForCausalLM") == 0;
+    out->family = FAMILY_LLAMA;
+    out->activation = ACTIVATION_SWIGLU;
+    TRY(read_common(r));
+    TRY(read_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
+    TRY(read_extent(r, "hidden_size", JSON_REQUIRED, &out->hidden_size));
+    TRY(read_extent(r, "intermediate_size", JSON_REQUIRED, &out->intermediate_size));
+    TRY(read_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
+    TRY(read_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
+
+    // Null means one per query head; where the member is absent, transformers knows a number for each architecture, which is
+    // the published models' own and a likely mistake in any other: it must be there.
+    out->num_key_value_heads = out->num_attention_heads;
+    bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
+    TRY(read_extent(r, "num_key_value_heads", llama || null ? JSON_OPTIONAL : JSON_REQUIRED, &out->num_key_value_heads));
+    out->head_dim = 0;
+    TRY(read_extent(r, "head_dim", qwen3 ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
+    if (out->head_dim == 0) {
+        if (out->hidden_size % out->num_attention_heads != 0)
+            return error_set(r->error, TRIREME_ERROR_USAGE,
+                             "%s: num_attention_heads %lld does not divide hidden_size %lld, and there is no \"head_dim\"",
+                             r->where, (long long)out->num_attention_heads, (long long)out->hidden_size);
+        out->head_dim = out->hidden_size / out->num_attention_heads;
+    }
+    const char *activation = "silu";
+    TRY(json_read_string(r->root, r->where, "hidden_act", JSON_OPTIONAL, &activation, r->error));
+    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) {
+        char excerpt[JSON_EXCERPT_BYTES];
+        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"hidden_act\": %s is not supported; supported is \"silu\"",
+                         r->where, json_excerpt(activation, excerpt));
+    }
+    out->norm_eps = 1e-6;
+    TRY(json_read_number(r->root, r->where, "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
+    // Qwen2 and Mistral have their biases, or none, whatever the file says.
+    out->attention_bias = qwen2;
+    out->qk_norm = qwen3;
+    if (llama || qwen3) {
+        TRY(json_read_boolean(r->root, r->where, "attention_bias", JSON_OPTIONAL, &out->attention_bias, r->error));
+        out->attention_output_bias = out->attention_bias;
+    }
+    if (llama)
+        TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
+    TRY(read_rope(r));
+    TRY(read_sliding_window(r));
+    TRY(read_token_id(r, "bos_token_id", qwen2 || qwen3 ? -1 : 1, &out->bos_token_id));
+    return read_token_id(r, "eos_token_id", qwen2 || qwen3 ? -1 : 2, &out->eos_token_id);
+}
+
+static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
+    struct model_config config = {0};
+    struct reader r = {root, where, error, &config};
+    TRY(read_architecture(&r));
+    TRY(strcmp(config.architecture, "GPT2LMHeadModel") == 0 ? read_gpt2(&r) : read_llama_family(&r));
+    if (model_config_check(&config, error) != TRIREME_OK)
+        return error_prefix(error, "%s", where);
+    *out = config;
+    return TRIREME_OK;
+}
+
+trireme_status model_config_parse(struct model_config *out, const char *text, size_t length, const char *where,
+                                  trireme_error *error) {
+    json_t *root;
+    TRY(json_parse(text, length, where, &root, error));
+    trireme_status status = read_root(out, root, where, error);
+    json_decref(root);
+    return status;
+}
+
+trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error) {
+    struct stat info;
+    bool directory = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
+    json_t *root = NULL;
+    trireme_status status = json_parse_file(file, CONFIG_FILE_LIMIT, &root, error);
+    if (status == TRIREME_OK)
+        status = read_root(out, root, file, error);
+    json_decref(root);
+    free(file);
+    return status;
+}
+
+// ---- writing
+
+static void put_id(json_t *root, const char *key, int64_t id) {
+    json_object_set_new(root, key, id < 0 ? json_null() : json_integer(id));
+}
+
+static void put_gpt2(json_t *root, const struct model_config *c) {
+    json_object_set_new(root, "n_layer", json_integer(c->num_hidden_layers));
+    json_object_set_new(root, "n_embd", json_integer(c->hidden_size));
+    json_object_set_new(root, "n_head", json_integer(c->num_attention_heads));
+    json_object_set_new(root, "n_inner", json_integer(c->intermediate_size));
+    json_object_set_new(root, "n_positions", json_integer(c->max_position_embeddings));
+    json_object_set_new(root, "activation_function", json_string(c->activation == ACTIVATION_GELU ? "gelu" : "gelu_new"));
+    json_object_set_new(root, "layer_norm_epsilon", json_real(c->norm_eps));
+    if (!c->bias)
+        json_object_set_new(root, "bias", json_false());
+    json_object_set_new(root, "attn_pdrop", json_real(0));
+    json_object_set_new(root, "embd_pdrop", json_real(0));
+    json_object_set_new(root, "resid_pdrop", json_real(0));
+}
+
+static void put_rope(json_t *root, const struct model_config *c) {
+    json_object_set_new(root, "rope_theta", json_real(c->rope_theta));
+    if (c->rope_scaling == ROPE_SCALING_NONE) {
+        json_object_set_new(root, "rope_scaling", json_null());
+        return;
+    }
+    bool llama3 = c->rope_scaling == ROPE_SCALING_LLAMA3;
+    json_t *scaling = json_object();
+    json_object_set_new(scaling, "rope_type", json_string(llama3 ? "llama3" : "linear"));
+    json_object_set_new(scaling, "factor", json_real(c->rope_factor));
+    if (llama3) {
+        json_object_set_new(scaling, "low_freq_factor", json_real(c->rope_low_freq_factor));
+        json_object_set_new(scaling, "high_freq_factor", json_real(c->rope_high_freq_factor));
+        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(c->rope_original_max_position_embeddings));
+    }
+    json_object_set_new(root, "rope_scaling", scaling);
+}
+
+static void put_llama_family(json_t *root, const struct model_config *c, const char *architecture) {
+    bool llama = strcmp(architecture, "LlamaForCausalLM") == 0, mistral = strcmp(architecture, "MistralForCausalLM") == 0;
+    bool qwen3 = strcmp(architecture, "Qwen3ForCausalLM") == 0;
+    json_object_set_new(root, "num_hidden_layers", json_integer(c->num_hidden_layers));
+    json_object_set_new(root, "hidden_size", json_integer(c->hidden_size));
+    json_object_set_new(root, "intermediate_size", json_integer(c->intermediate_size));
+    json_object_set_new(root, "num_attention_heads", json_integer(c->num_attention_heads));
+    json_object_set_new(root, "num_key_value_heads", json_integer(c->num_key_value_heads));
+    json_object_set_new(root, "head_dim", json_integer(c->head_dim));
+    json_object_set_new(root, "max_position_embeddings", json_integer(c->max_position_embeddings));
+    json_object_set_new(root, "hidden_act", json_string("silu"));
+    json_object_set_new(root, "rms_norm_eps", json_real(c->norm_eps));
+    json_object_set_new(root, "attention_dropout", json_real(0));
+    put_rope(root, c);
+    if (llama || qwen3)
+        json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
+    if (llama) {
+        json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
+        return;
+    }
+    json_object_set_new(root, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
+    if (!mistral) {
+        json_object_set_new(root, "use_sliding_window", json_boolean(c->sliding_window != 0));
+        // Layers from this one on have the window: all of them, or none.
+        json_object_set_new(root, "max_window_layers", json_integer(c->sliding_window ? 0 : c->num_hidden_layers));
+    }
+}
+
+void model_config_write(const struct model_config *c, const char *torch_dtype, struct text *out) {
+    const char *architecture = model_architecture(c);
+    CHECK(architecture != NULL);
+    json_t *root = json_object(), *list = json_array();
+    json_array_append_new(list, json_string(architecture));
+    json_object_set_new(root, "architectures", list);
+    json_object_set_new(root, "model_type", json_string(architectures[architecture_find(architecture, false)].model_type));
+    if (c->family == FAMILY_GPT2)
+        put_gpt2(root, c);
+    else
+        put_llama_family(root, c, architecture);
+    json_object_set_new(root, "vocab_size", json_integer(c->vocab_size));
+    json_object_set_new(root, "tie_word_embeddings", json_boolean(c->tie_word_embeddings));
+    json_object_set_new(root, "initializer_range", json_real(c->initializer_range));
+    put_id(root, "bos_token_id", c->bos_token_id);
+    put_id(root, "eos_token_id", c->eos_token_id);
+    json_object_set_new(root, "torch_dtype", json_string(torch_dtype));
+    json_object_set_new(root, "use_cache", json_true());
+    json_print(out, root);
+    json_decref(root);
+}

@@ -1,0 +1,37 @@
+// Layers emit their forward pass: instructions appended to a template of a step program.
+#ifndef MODEL_EMIT_H
+#define MODEL_EMIT_H
+
+#include "model/model.h"
+
+// Where keys and values of generation live; absent in training and evaluation.
+struct emit_cache {
+    const int *keys, *values; // per layer: buffers [context, kv_heads, head_dim]
+    int at;                   // i32[1]: the position of the first row
+};
+
+// What the layers of one template share. Rows are the microbatch's tokens, sequence after sequence.
+struct emitter {
+    struct program *program;
+    const struct model_config *config;
+    const struct parameter_table *table;
+    const int *parameter;   // buffer of each parameter of the table
+    int rope;               // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
+    int template;
+    enum dtype dtype;
+    int64_t sequences, seq_len; // rows = sequences x seq_len
+    int tokens, positions;      // i32[rows]
+    int starts;                 // i32[rows]: first position each token may attend to; NONE with a cache
+    const struct emit_cache *cache;
+};
+
+// Token and position embeddings: returns the residual stream, [rows, hidden_size].
+int emit_embedding(struct emitter *emitter);
+// One transformer block over residual stream `x`: returns the next.
+int emit_layer(struct emitter *emitter, int layer, int x);
+// The norm after the last block.
+int emit_final_norm(struct emitter *emitter, int x);
+// Logits [rows of x, padded_vocab_size] of the hidden states `x`, named `name`.
+int emit_head(struct emitter *emitter, int x, const char *name);
+
+#endif

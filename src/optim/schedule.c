@@ -1,0 +1,41 @@
+// Learning-rate schedules, and the optimizer that a configuration asks for.
+#include "optim/optimizer.h"
+
+#include <math.h>
+
+struct optimizer_config optimizer_config_resolve(const struct config *config) {
+    static const enum optimizer NAMES[] = {[CONFIG_OPTIMIZER_ADAMW] = OPTIMIZER_ADAMW,
+                                           [CONFIG_OPTIMIZER_LION] = OPTIMIZER_LION,
+                                           [CONFIG_OPTIMIZER_SGD] = OPTIMIZER_SGD};
+    return (struct optimizer_config){.name = NAMES[config->optimizer.name],
+                                     .beta1 = config->optimizer.beta1,
+                                     .beta2 = config->optimizer.beta2,
+                                     .eps = config->optimizer.eps,
+                                     .weight_decay = config->optimizer.weight_decay,
+                                     .momentum = config->optimizer.momentum,
+                                     .max_norm = config->training.max_norm};
+}
+
+double learning_rate(const struct config *config, int64_t step) {
+    const struct config_lr_scheduler *s = &config->lr_scheduler;
+    double lr = config->optimizer.lr, low = s->min_lr_factor;
+    if (step <= s->warmup_steps)
+        return lr * (double)step / (double)s->warmup_steps;
+    // The last step's update uses the end of the decay; progress runs from 0 after the warm-up to 1 there.
+    int64_t end = s->decay_steps > 0 ? s->decay_steps : config->training.steps;
+    int64_t begin = s->warmup_steps;
+    if (s->decay_type == CONFIG_DECAY_WSD) // warm-up, stable, decay (Hu et al. 2024, MiniCPM)
+        begin = MAX(begin, end - (int64_t)llround(s->decay_ratio * (double)end));
+    double progress = end > begin ? (double)(step - begin) / (double)(end - begin) : 1;
+    progress = MIN(MAX(progress, 0.0), 1.0);
+    switch (s->decay_type) {
+    case CONFIG_DECAY_COSINE:
+        return lr * (low + (1 - low) * 0.5 * (1 + cos(M_PI * progress))); // Loshchilov & Hutter 2017 (SGDR)
+    case CONFIG_DECAY_LINEAR:
+    case CONFIG_DECAY_WSD:
+        return lr * (low + (1 - low) * (1 - progress));
+    case CONFIG_DECAY_CONSTANT:
+        break;
+    }
+    return lr;
+}

@@ -1,0 +1,122 @@
+#include "parallel/recompute.h"
+
+struct rewrite {
+    struct program *program;
+    enum recompute mode;
+    const struct template *forward;
+    int *replaced;   // buffer -> the one that holds its recomputed value, or NONE
+    size_t known;    // buffers before the rewrite
+    VEC(struct instruction) out;
+};
+
+static bool produces(const struct instruction *f, int buffer) {
+    for (int i = 0; i < f->outputs; i++)
+        if (f->out[i].buffer == buffer)
+            return true;
+    return false;
+}
+
+// Whether some other layer of the forward pass reads `root` or a slice of it.
+static bool leaves_layer(const struct rewrite *r, int root, int layer) {
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        const struct instruction *f = &r->forward->instructions.item[i];
+        for (int k = 0; k < f->inputs; k++)
+            if (f->in[k].buffer != NONE && program_root(r->program, f->in[k].buffer) == root && f->layer != layer)
+                return true;
+    }
+    return false;
+}
+
+// Whether backward may not read `root` and must compute it again.
+static bool dropped(const struct rewrite *r, int root) {
+    if (r->program->buffers.item[root].kind != KIND_ACT || r->mode == RECOMPUTE_NONE)
+        return false;
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        const struct instruction *f = &r->forward->instructions.item[i];
+        if (!produces(f, root))
+            continue;
+        if (r->mode == RECOMPUTE_FULL)
+            return !leaves_layer(r, root, f->layer);
+        return f->op != OP_MATMUL && f->op != OP_EMBED;
+    }
+    return false; // not made by the forward template
+}
+
+static int replace(struct rewrite *r, int buffer);
+
+static void replace_inputs(struct rewrite *r, struct instruction *instruction) {
+    for (int i = 0; i < instruction->inputs; i++)
+        if (instruction->in[i].buffer != NONE)
+            instruction->in[i].buffer = replace(r, instruction->in[i].buffer);
+}
+
+static int add_again(struct rewrite *r, int buffer) {
+    const struct buffer b = r->program->buffers.item[buffer];
+    char *name = mem_printf("%s.again", b.name);
+    int again = program_buffer(r->program, name, b.dtype, b.kind, SCOPE_LOCAL, b.ndim, b.dim);
+    r->program->buffers.item[again].recomputes = buffer;
+    free(name);
+    return again;
+}
+
+static int replace_root(struct rewrite *r, int root) {
+    if (r->replaced[root] != NONE)
+        return r->replaced[root];
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        struct instruction f = r->forward->instructions.item[i];
+        if (!produces(&f, root))
+            continue;
+        replace_inputs(r, &f);
+        for (int k = 0; k < f.outputs; k++)
+            if (f.out[k].buffer != NONE) {
+                int made = f.out[k].buffer;
+                if (r->replaced[made] == NONE)
+                    r->replaced[made] = add_again(r, made);
+                f.out[k].buffer = r->replaced[made];
+            }
+        f.phase = PHASE_BACKWARD;
+        VEC_PUSH(&r->out, f);
+    }
+    return r->replaced[root];
+}
+
+static int replace(struct rewrite *r, int buffer) {
+    if ((size_t)buffer >= r->known)
+        return buffer;
+    int root = program_root(r->program, buffer);
+    if (!dropped(r, root))
+        return buffer;
+    int again = replace_root(r, root);
+    if (root == buffer)
+        return again;
+    if (r->replaced[buffer] == NONE) {
+        const struct buffer b = r->program->buffers.item[buffer];
+        char *name = mem_printf("%s.again", b.name);
+        int64_t offset = program_root_offset(r->program, buffer);
+        r->replaced[buffer] = program_slice(r->program, again, name, offset, b.ndim, b.dim);
+        r->program->buffers.item[r->replaced[buffer]].recomputes = buffer;
+        free(name);
+    }
+    return r->replaced[buffer];
+}
+
+void recompute_rewrite(struct program *program, int forward, int backward, enum recompute mode) {
+    if (mode == RECOMPUTE_NONE)
+        return;
+    struct rewrite r = {.program = program, .mode = mode, .forward = &program->templates.item[forward]};
+    r.known = program->buffers.count;
+    r.replaced = mem_alloc(r.known * sizeof(int));
+    for (size_t i = 0; i < r.known; i++)
+        r.replaced[i] = NONE;
+    struct template *b = &program->templates.item[backward];
+    for (size_t i = 0; i < b->instructions.count; i++) {
+        struct instruction instruction = b->instructions.item[i];
+        replace_inputs(&r, &instruction);
+        VEC_PUSH(&r.out, instruction);
+    }
+    free(b->instructions.item);
+    b->instructions.item = r.out.item;
+    b->instructions.count = r.out.count;
+    b->instructions.capacity = r.out.capacity;
+    free(r.replaced);
+}

@@ -1,0 +1,97 @@
+#include "program/lifetime.h"
+
+static void touch(const struct program *program, struct lifetimes *l, int buffer, int time) {
+    if (buffer == NONE)
+        return;
+    int root = program_root(program, buffer);
+    const struct buffer *b = &program->buffers.item[root];
+    if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
+        return;
+    if (l->allocation[root] == NONE) {
+        l->allocation[root] = (int)l->allocations.count;
+        VEC_PUSH(&l->allocations, (struct allocation){b->scope, align_up(buffer_bytes(b)), time, time, -1});
+    }
+    l->allocations.item[l->allocation[root]].last = time;
+}
+
+static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction, int time) {
+    for (int i = 0; i < instruction->inputs; i++)
+        touch(program, l, instruction->in[i].buffer, time);
+    for (int i = 0; i < instruction->outputs; i++)
+        touch(program, l, instruction->out[i].buffer, time);
+    touch(program, l, instruction->workspace, time);
+    touch(program, l, instruction->predicate, time);
+}
+
+static bool covers_root(const struct program *program, const struct operand *operand) {
+    return program->buffers.item[operand->buffer].parent == NONE &&
+           operand_count(operand) == buffer_count(&program->buffers.item[operand->buffer]);
+}
+
+// Lets output take the memory of the input that dies here, where ops.def says that it may.
+static void share_inplace(const struct program *program, struct lifetimes *l, const struct op_info *info,
+                          const struct instruction *instruction, int time) {
+    for (int o = 0; o < info->outputs; o++) {
+        int i = info->inplace[o];
+        if (i < 0 || instruction->in[i].buffer == NONE || instruction->out[o].buffer == NONE)
+            continue;
+        int from = instruction->in[i].buffer, to = instruction->out[o].buffer;
+        if (!covers_root(program, &instruction->in[i]) || !covers_root(program, &instruction->out[o]))
+            continue;
+        int dying = l->allocation[from], born = l->allocation[to];
+        if (dying == NONE || born == NONE || dying == born)
+            continue;
+        struct allocation *d = &l->allocations.item[dying], *b = &l->allocations.item[born];
+        if (d->last != time || b->first != time || d->bytes != b->bytes || d->scope != b->scope)
+            continue;
+        bool read_twice = false; // an op may overwrite the one input it names, not another view of the same memory
+        for (int k = 0; k < instruction->inputs; k++)
+            read_twice |= k != i && instruction->in[k].buffer != NONE &&
+                          l->allocation[program_root(program, instruction->in[k].buffer)] == dying;
+        if (read_twice)
+            continue;
+        d->last = b->last;
+        b->bytes = 0; // its buffers moved to the other
+        for (size_t k = 0; k < program->buffers.count; k++)
+            if (l->allocation[k] == born)
+                l->allocation[k] = dying;
+    }
+}
+
+void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table) {
+    *l = (struct lifetimes){0};
+    l->start = mem_alloc(program->templates.count * sizeof(int));
+    l->allocation = mem_alloc(program->buffers.count * sizeof(int));
+    for (size_t i = 0; i < program->templates.count; i++)
+        l->start[i] = -1;
+    for (size_t i = 0; i < program->buffers.count; i++)
+        l->allocation[i] = NONE;
+    VEC(int) order = {0};
+    for (size_t i = 0; i < program->schedule.count; i++) {
+        int t = program->schedule.item[i].template;
+        if (l->start[t] >= 0)
+            continue;
+        l->start[t] = l->length;
+        l->length += (int)program->templates.item[t].instructions.count;
+        VEC_PUSH(&order, t);
+    }
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t k = 0; k < order.count; k++) {
+            const struct template *t = &program->templates.item[order.item[k]];
+            for (size_t i = 0; i < t->instructions.count; i++) {
+                const struct instruction *instruction = &t->instructions.item[i];
+                int time = l->start[order.item[k]] + (int)i;
+                if (pass == 0)
+                    touch_all(program, l, instruction, time);
+                else
+                    share_inplace(program, l, &table->op[instruction->op], instruction, time);
+            }
+        }
+    VEC_RELEASE(&order);
+}
+
+void lifetimes_release(struct lifetimes *l) {
+    free(l->start);
+    free(l->allocation);
+    VEC_RELEASE(&l->allocations);
+}

@@ -1,0 +1,28 @@
+// When buffers live. Internal to program/.
+//
+// Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first invokes
+// them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run between.
+#ifndef PROGRAM_LIFETIME_H
+#define PROGRAM_LIFETIME_H
+
+#include "program/program.h"
+
+// Buffers that share one piece of memory: one root, or several of which each takes over where another dies (inplace).
+struct allocation {
+    enum buffer_scope scope;
+    int64_t bytes;
+    int first, last; // inclusive
+    int64_t offset;  // from the start of its region, once placed
+};
+
+struct lifetimes {
+    int *start;      // template -> time of its first instruction, -1 when never invoked
+    int length;
+    int *allocation; // buffer -> its allocation, NONE for slices, STATE, STEP and MICROBATCH buffers, and unused ones
+    VEC(struct allocation) allocations;
+};
+
+void lifetimes_create(struct lifetimes *lifetimes, const struct program *program, const struct op_table *table);
+void lifetimes_release(struct lifetimes *lifetimes);
+
+#endif
