@@ -1,0 +1,67 @@
+// GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2) and SwiGLU (Shazeer, "GLU
+// Variants Improve Transformer", arXiv 2002.05202, equation 5).
+#include "kernels/ref/math.h"
+#include "kernels/ref/ref.h"
+#include "kernels/ref/tensor.h"
+
+static const double sqrt_2_over_pi = 0.79788456080286535588, sqrt_half = 0.70710678118654752440;
+
+// The value and the derivative at x.
+static double gelu(double x, bool tanh_form, double *derivative) {
+    if (tanh_form) {
+        double t = math_tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x));
+        double inner = sqrt_2_over_pi * (1 + 3 * 0.044715 * x * x);
+        *derivative = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
+        return 0.5 * x * (1 + t);
+    }
+    double phi = 0.5 * (1 + math_erf(x * sqrt_half));
+    double density = 0.5 * sqrt_2_over_pi * math_exp(-0.5 * x * x);
+    *derivative = phi + x * density;
+    return x * phi;
+}
+
+void ref_gelu(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++) {
+            double derivative;
+            tensor_set(y, at2(y, m, i), gelu(tensor_get(x, at2(x, m, i)), call->attribute[0].i, &derivative));
+        }
+}
+
+void ref_gelu_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *dy = &call->in[1], *dx = &call->out[0];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++) {
+            double derivative;
+            gelu(tensor_get(x, at2(x, m, i)), call->attribute[0].i, &derivative);
+            tensor_set(dx, at2(dx, m, i), tensor_get(dy, at2(dy, m, i)) * derivative);
+        }
+}
+
+static double sigmoid(double x) {
+    return 1 / (1 + math_exp(-x));
+}
+
+// x = [gate | up]: y = gate sigmoid(gate) up
+void ref_swiglu(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    int64_t f = y->dim[1];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < f; i++) {
+            double gate = tensor_get(x, at2(x, m, i)), up = tensor_get(x, at2(x, m, f + i));
+            tensor_set(y, at2(y, m, i), gate * sigmoid(gate) * up);
+        }
+}
+
+void ref_swiglu_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *dy = &call->in[1], *dx = &call->out[0];
+    int64_t f = dy->dim[1];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < f; i++) {
+            double gate = tensor_get(x, at2(x, m, i)), up = tensor_get(x, at2(x, m, f + i));
+            double d = tensor_get(dy, at2(dy, m, i)), s = sigmoid(gate);
+            tensor_set(dx, at2(dx, m, i), d * up * (s + gate * s * (1 - s)));
+            tensor_set(dx, at2(dx, m, f + i), d * gate * s);
+        }
+}

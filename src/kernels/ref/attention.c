@@ -1,0 +1,153 @@
+// Scaled dot-product attention (Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, equation 1), causal,
+// with grouped key-value heads (Ainslie et al., "GQA", arXiv 2305.13245, section 2.2), a sliding window and document
+// boundaries; and rotary positions (Su et al., "RoFormer", arXiv 2104.09864, equation 34) in the order of elements that
+// Hugging Face's Llama uses: element i is rotated with element i + D/2.
+#include "kernels/ref/math.h"
+#include "kernels/ref/ref.h"
+#include "kernels/ref/tensor.h"
+
+#include <math.h>
+
+enum { TILE = 256 }; // head elements summed at a time; scores are computed again for each further tile
+
+// Where batch row b's head h of position t starts.
+static int64_t head_at(const struct tensor *x, int64_t b, int64_t t, int64_t h) {
+    return at4(x, b, t, h, 0);
+}
+
+// The first key that query t of batch row b attends to; the last is t itself.
+static int64_t first_key(const struct tensor *starts, int64_t window, int64_t b, int64_t t) {
+    int64_t start = tensor_int(starts, at2(starts, b, t));
+    return window > 0 ? MAX(start, t - window + 1) : start;
+}
+
+// o[b, t, h] = sum over keys j of p[j] v[b, j, g], p = softmax(scale q k); lse = log of the sum of exp(scale q k)
+void ref_attention(const struct call *call) {
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *starts = &call->in[3];
+    const struct tensor *o = &call->out[0], *lse = &call->out[1];
+    double scale = call->attribute[0].f;
+    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    for (int64_t b = 0; b < q->dim[0]; b++)
+        for (int64_t t = 0; t < q->dim[1]; t++)
+            for (int64_t h = 0; h < q->dim[2]; h++) {
+                int64_t g = h / group, q_at = head_at(q, b, t, h);
+                int64_t first = first_key(starts, call->attribute[1].i, b, t);
+                double largest = -INFINITY, total = 0;
+                for (int64_t j = first; j <= t; j++) {
+                    double s = scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width);
+                    largest = s > largest ? s : largest;
+                }
+                for (int64_t j = first; j <= t; j++)
+                    total += math_exp(scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width) - largest);
+                tensor_set(lse, at3(lse, b, h, t), largest + math_log(total));
+                for (int64_t d0 = 0; d0 < width; d0 += TILE) {
+                    double sum[TILE] = {0};
+                    int64_t n = MIN(TILE, width - d0);
+                    for (int64_t j = first; j <= t; j++) {
+                        double s = scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width);
+                        double p = math_exp(s - largest) / total;
+                        for (int64_t d = 0; d < n; d++)
+                            sum[d] += p * tensor_get(v, head_at(v, b, j, g) + d0 + d);
+                    }
+                    for (int64_t d = 0; d < n; d++)
+                        tensor_set(o, head_at(o, b, t, h) + d0 + d, sum[d]);
+                }
+            }
+}
+
+// One query (b, t, h) and one key (b, j, h / group): its probability, and the gradient of its scaled score,
+// p (do v - do o), times scale.
+static void pair(const struct call *call, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
+    const struct tensor *o = &call->in[4], *lse = &call->in[5], *dout = &call->in[6];
+    int64_t g = h / (q->dim[2] / k->dim[2]), width = q->dim[3];
+    double scale = call->attribute[0].f;
+    double s = scale * tensor_dot(q, head_at(q, b, t, h), k, head_at(k, b, j, g), width);
+    *p = math_exp(s - tensor_get(lse, at3(lse, b, h, t)));
+    int64_t do_at = head_at(dout, b, t, h), o_at = head_at(o, b, t, h), v_at = head_at(v, b, j, g);
+    double sum = 0;
+    for (int64_t d = 0; d < width; d++)
+        sum += tensor_get(dout, do_at + d) * (tensor_get(v, v_at + d) - tensor_get(o, o_at + d));
+    *ds = *p * sum * scale;
+}
+
+static void attention_dq(const struct call *call) {
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *starts = &call->in[3], *dq = &call->out[0];
+    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    for (int64_t b = 0; b < q->dim[0]; b++)
+        for (int64_t t = 0; t < q->dim[1]; t++)
+            for (int64_t h = 0; h < q->dim[2]; h++)
+                for (int64_t d0 = 0; d0 < width; d0 += TILE) {
+                    double sum[TILE] = {0};
+                    int64_t n = MIN(TILE, width - d0);
+                    for (int64_t j = first_key(starts, call->attribute[1].i, b, t); j <= t; j++) {
+                        double p, ds;
+                        pair(call, b, t, h, j, &p, &ds);
+                        for (int64_t d = 0; d < n; d++)
+                            sum[d] += ds * tensor_get(k, head_at(k, b, j, h / group) + d0 + d);
+                    }
+                    for (int64_t d = 0; d < n; d++)
+                        tensor_set(dq, head_at(dq, b, t, h) + d0 + d, sum[d]);
+                }
+}
+
+// Each key sums over the heads of its group and, for each, over the queries that attend to it.
+static void attention_dk_dv(const struct call *call) {
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *starts = &call->in[3], *dout = &call->in[6];
+    const struct tensor *dk = &call->out[1], *dv = &call->out[2];
+    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    for (int64_t b = 0; b < k->dim[0]; b++)
+        for (int64_t j = 0; j < k->dim[1]; j++)
+            for (int64_t g = 0; g < k->dim[2]; g++)
+                for (int64_t d0 = 0; d0 < width; d0 += TILE) {
+                    double sum_k[TILE] = {0}, sum_v[TILE] = {0};
+                    int64_t n = MIN(TILE, width - d0);
+                    for (int64_t h = g * group; h < (g + 1) * group; h++)
+                        for (int64_t t = j; t < q->dim[1]; t++) {
+                            if (first_key(starts, call->attribute[1].i, b, t) > j)
+                                continue;
+                            double p, ds;
+                            pair(call, b, t, h, j, &p, &ds);
+                            for (int64_t d = 0; d < n; d++) {
+                                sum_k[d] += ds * tensor_get(q, head_at(q, b, t, h) + d0 + d);
+                                sum_v[d] += p * tensor_get(dout, head_at(dout, b, t, h) + d0 + d);
+                            }
+                        }
+                    for (int64_t d = 0; d < n; d++) {
+                        tensor_set(dk, head_at(dk, b, j, g) + d0 + d, sum_k[d]);
+                        tensor_set(dv, head_at(dv, b, j, g) + d0 + d, sum_v[d]);
+                    }
+                }
+}
+
+void ref_attention_bwd(const struct call *call) {
+    attention_dq(call);
+    attention_dk_dv(call);
+}
+
+// Rotates the leading heads of each row by the angles of its position, backwards if `sign` is -1, and copies the rest.
+// table[position] = [cos of D/2 angles | sin of them]. Output and input may be the same memory.
+static void rotate(const struct call *call, double sign) {
+    const struct tensor *x = &call->in[0], *pos = &call->in[1], *table = &call->in[2], *y = &call->out[0];
+    int64_t heads = call->attribute[0].i, width = table->dim[1], half = width / 2;
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        int64_t angles = at1(table, tensor_int(pos, at1(pos, m)));
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t i = 0; i < half; i++) {
+                double cosine = tensor_get(table, angles + i), sine = sign * tensor_get(table, angles + half + i);
+                double a = tensor_get(x, at2(x, m, h * width + i)), b = tensor_get(x, at2(x, m, h * width + half + i));
+                tensor_set(y, at2(y, m, h * width + i), a * cosine - b * sine);
+                tensor_set(y, at2(y, m, h * width + half + i), b * cosine + a * sine);
+            }
+        for (int64_t i = heads * width; i < x->dim[1]; i++)
+            tensor_set(y, at2(y, m, i), tensor_get(x, at2(x, m, i)));
+    }
+}
+
+void ref_rope(const struct call *call) {
+    rotate(call, 1);
+}
+
+void ref_rope_dx(const struct call *call) {
+    rotate(call, -1);
+}

@@ -1,0 +1,97 @@
+// Cross entropy, and the scalars that lead from the targets to the factor of the gradients.
+#include "kernels/ref/math.h"
+#include "kernels/ref/ref.h"
+#include "kernels/ref/tensor.h"
+
+#include <math.h>
+
+// log of the sum of exp over the first `vocab` logits of row m; padding columns lie behind them.
+static double row_lse(const struct tensor *logits, int64_t m, int64_t vocab) {
+    double largest = -INFINITY, total = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        double s = tensor_get(logits, at2(logits, m, v));
+        largest = s > largest ? s : largest;
+    }
+    for (int64_t v = 0; v < vocab; v++)
+        total += math_exp(tensor_get(logits, at2(logits, m, v)) - largest);
+    return largest + math_log(total);
+}
+
+// A negative target is masked: no loss.
+void ref_cross_entropy(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1], *nll = &call->out[0];
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        int32_t target = tensor_int(targets, at1(targets, m));
+        double loss = 0;
+        if (target >= 0)
+            loss = row_lse(logits, m, call->attribute[0].i) - tensor_get(logits, at2(logits, m, target));
+        tensor_set(nll, at1(nll, m), loss);
+    }
+}
+
+// dlogits = (softmax(logits) - onehot(target)) scale; it may overwrite the logits.
+void ref_cross_entropy_grad(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1];
+    const struct tensor *nll = &call->out[0], *dlogits = &call->out[1];
+    double scale = scalar(&call->in[2]);
+    int64_t vocab = call->attribute[0].i;
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        int32_t target = tensor_int(targets, at1(targets, m));
+        double lse = 0, loss = 0;
+        if (target >= 0) {
+            lse = row_lse(logits, m, vocab);
+            loss = lse - tensor_get(logits, at2(logits, m, target));
+        }
+        tensor_set(nll, at1(nll, m), loss);
+        for (int64_t v = 0; v < logits->dim[1]; v++) {
+            double g = 0;
+            if (target >= 0 && v < vocab)
+                g = (math_exp(tensor_get(logits, at2(logits, m, v)) - lse) - (v == target)) * scale;
+            tensor_set(dlogits, at2(dlogits, m, v), g);
+        }
+    }
+}
+
+void ref_targets_count(const struct call *call) {
+    const struct tensor *targets = &call->in[0];
+    int64_t count = 0;
+    for (int64_t m = 0; m < targets->dim[0]; m++)
+        for (int64_t t = 0; t < targets->dim[1]; t++)
+            count += tensor_int(targets, at2(targets, m, t)) >= 0;
+    tensor_set(&call->out[0], 0, count);
+}
+
+// 0 where there is no target at all.
+void ref_reciprocal(const struct call *call) {
+    double count = scalar(&call->in[0]);
+    tensor_set(&call->out[0], 0, count > 0 ? 1 / count : 0);
+}
+
+void ref_loss_sum(const struct call *call) {
+    const struct tensor *nll = &call->in[0];
+    double sum = 0;
+    for (int64_t m = 0; m < nll->dim[0]; m++)
+        sum += tensor_get(nll, at1(nll, m));
+    tensor_put(&call->out[0], 0, scalar(&call->in[1]) * sum, call->accumulate);
+}
+
+void ref_square_sum(const struct call *call) {
+    const struct tensor *g = &call->in[0];
+    double sum = 0;
+    for (int64_t i = 0; i < g->dim[0]; i++)
+        sum += tensor_get(g, at1(g, i)) * tensor_get(g, at1(g, i));
+    tensor_put(&call->out[0], 0, sum, call->accumulate);
+}
+
+// factor = min(1, max_norm / (norm + 1e-6)), 1 where there is no maximum; finite: the step may be taken
+void ref_clip(const struct call *call) {
+    double sum = scalar(&call->in[0]), loss = scalar(&call->in[1]), max_norm = call->attribute[0].f;
+    double norm = sqrt(sum), ratio = max_norm / (norm + 1e-6);
+    tensor_set(&call->out[0], 0, norm);
+    tensor_set(&call->out[1], 0, max_norm > 0 && ratio < 1 ? ratio : 1);
+    tensor_set(&call->out[2], 0, isfinite(sum) && isfinite(loss));
+}
+
+void ref_increment(const struct call *call) {
+    tensor_set(&call->out[0], 0, scalar(&call->in[0]) + 1);
+}

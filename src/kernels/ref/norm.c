@@ -1,0 +1,184 @@
+// Layer norm (Ba, Kiros, Hinton, "Layer Normalization", arXiv 1607.06450, section 3), RMS norm (Zhang, Sennrich, "Root
+// Mean Square Layer Normalization", arXiv 1910.07467, equation 4), and the RMS norm of each query and key head. Their
+// backward ops read the statistics that the forward op stored.
+#include "kernels/ref/ref.h"
+#include "kernels/ref/tensor.h"
+
+#include <math.h>
+
+// ---- one row of n elements, which starts at x_at, dy_at, dx_at, ...; RMS norm is layer norm with mean 0
+
+static double row_mean(const struct tensor *x, int64_t x_at, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += tensor_get(x, x_at + i);
+    return sum / n;
+}
+
+static double row_rstd(const struct tensor *x, int64_t x_at, int64_t n, double mean, double eps) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double centred = tensor_get(x, x_at + i) - mean;
+        sum += centred * centred;
+    }
+    return 1 / sqrt(sum / n + eps);
+}
+
+static void row_normalise(const struct tensor *x, int64_t x_at, int64_t n, double mean, double rstd,
+                          const struct tensor *w, const struct tensor *b, const struct tensor *y, int64_t y_at) {
+    for (int64_t i = 0; i < n; i++) {
+        double scaled = (tensor_get(x, x_at + i) - mean) * rstd * tensor_get(w, at1(w, i));
+        tensor_set(y, y_at + i, b && tensor_present(b) ? scaled + tensor_get(b, at1(b, i)) : scaled);
+    }
+}
+
+// With h = (x - mean) rstd and d = dy w: dx = rstd (d - h mean(d h) [- mean(d) where the mean was subtracted]).
+static void row_dx(const struct tensor *x, int64_t x_at, int64_t n, double mean, double rstd, bool centred,
+                   const struct tensor *w, const struct tensor *dy, int64_t dy_at, const struct tensor *res,
+                   int64_t res_at, const struct tensor *dx, int64_t dx_at) {
+    double sum_d = 0, sum_dh = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = tensor_get(dy, dy_at + i) * tensor_get(w, at1(w, i));
+        sum_d += d;
+        sum_dh += d * ((tensor_get(x, x_at + i) - mean) * rstd);
+    }
+    double mean_d = centred ? sum_d / n : 0, mean_dh = sum_dh / n;
+    for (int64_t i = 0; i < n; i++) {
+        double d = tensor_get(dy, dy_at + i) * tensor_get(w, at1(w, i));
+        double h = (tensor_get(x, x_at + i) - mean) * rstd;
+        double g = rstd * (d - mean_d - h * mean_dh);
+        tensor_set(dx, dx_at + i, res && tensor_present(res) ? tensor_get(res, res_at + i) + g : g);
+    }
+}
+
+// ---- whole tensors
+
+// dw[i] = sum over rows of dy (x - mean) rstd; db[i] = sum over rows of dy. `mean` and `db` may be NULL.
+static void norm_dw(const struct tensor *x, const struct tensor *mean, const struct tensor *rstd,
+                    const struct tensor *dy, const struct tensor *dw, const struct tensor *db, bool accumulate) {
+    for (int64_t i = 0; i < dw->dim[0]; i++) {
+        double sum_w = 0, sum_b = 0;
+        for (int64_t m = 0; m < x->dim[0]; m++) {
+            double centre = mean ? tensor_get(mean, at1(mean, m)) : 0;
+            double h = (tensor_get(x, at2(x, m, i)) - centre) * tensor_get(rstd, at1(rstd, m));
+            sum_w += tensor_get(dy, at2(dy, m, i)) * h;
+            sum_b += tensor_get(dy, at2(dy, m, i));
+        }
+        tensor_put(dw, at1(dw, i), sum_w, accumulate);
+        if (db && tensor_present(db))
+            tensor_put(db, at1(db, i), sum_b, accumulate);
+    }
+}
+
+static void norm_dx(const struct tensor *x, const struct tensor *w, const struct tensor *mean,
+                    const struct tensor *rstd, const struct tensor *dy, const struct tensor *res,
+                    const struct tensor *dx) {
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        row_dx(x, at1(x, m), x->dim[1], mean ? tensor_get(mean, at1(mean, m)) : 0, tensor_get(rstd, at1(rstd, m)),
+               mean != NULL, w, dy, at1(dy, m), res, at1(res, m), dx, at1(dx, m));
+}
+
+void ref_layernorm(const struct call *call) {
+    const struct tensor *x = &call->in[0], *w = &call->in[1], *b = &call->in[2];
+    const struct tensor *y = &call->out[0], *mean = &call->out[1], *rstd = &call->out[2];
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        double mu = row_mean(x, at1(x, m), x->dim[1]);
+        double r = row_rstd(x, at1(x, m), x->dim[1], mu, call->attribute[0].f);
+        row_normalise(x, at1(x, m), x->dim[1], mu, r, w, b, y, at1(y, m));
+        tensor_set(mean, at1(mean, m), mu);
+        tensor_set(rstd, at1(rstd, m), r);
+    }
+}
+
+void ref_layernorm_dx(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dx(&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &call->out[0]);
+}
+
+void ref_layernorm_dw(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dw(&in[0], &in[1], &in[2], &in[3], &call->out[0], &call->out[1], call->accumulate);
+}
+
+// Accumulation concerns the weights alone. They come first: dx may overwrite `res`, but nothing that they read.
+void ref_layernorm_bwd(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dw(&in[0], &in[2], &in[3], &in[4], &call->out[1], &call->out[2], call->accumulate);
+    norm_dx(&in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &call->out[0]);
+}
+
+void ref_rmsnorm(const struct call *call) {
+    const struct tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0], *rstd = &call->out[1];
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        double r = row_rstd(x, at1(x, m), x->dim[1], 0, call->attribute[0].f);
+        row_normalise(x, at1(x, m), x->dim[1], 0, r, w, NULL, y, at1(y, m));
+        tensor_set(rstd, at1(rstd, m), r);
+    }
+}
+
+void ref_rmsnorm_dx(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dx(&in[0], &in[1], NULL, &in[2], &in[3], &in[4], &call->out[0]);
+}
+
+void ref_rmsnorm_dw(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dw(&in[0], NULL, &in[1], &in[2], &call->out[0], NULL, call->accumulate);
+}
+
+void ref_rmsnorm_bwd(const struct call *call) {
+    const struct tensor *in = call->in;
+    norm_dw(&in[0], NULL, &in[2], &in[3], &call->out[1], NULL, call->accumulate);
+    norm_dx(&in[0], &in[1], NULL, &in[2], &in[3], &in[4], &call->out[0]);
+}
+
+// ---- queries and keys: rows of `heads` query heads, `kv_heads` key heads and `kv_heads` value heads, each D wide
+
+static void copy_values(const struct tensor *x, const struct tensor *y, int64_t m, int64_t from) {
+    for (int64_t i = from; i < x->dim[1]; i++)
+        tensor_set(y, at2(y, m, i), tensor_get(x, at2(x, m, i)));
+}
+
+void ref_qknorm(const struct call *call) {
+    const struct tensor *x = &call->in[0], *wq = &call->in[1], *wk = &call->in[2];
+    const struct tensor *y = &call->out[0], *rstd = &call->out[1];
+    int64_t heads = call->attribute[0].i, normed = heads + call->attribute[1].i, width = wq->dim[0];
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        for (int64_t h = 0; h < normed; h++) {
+            int64_t x_at = at2(x, m, h * width);
+            double r = row_rstd(x, x_at, width, 0, call->attribute[2].f);
+            row_normalise(x, x_at, width, 0, r, h < heads ? wq : wk, NULL, y, at2(y, m, h * width));
+            tensor_set(rstd, at2(rstd, m, h), r);
+        }
+        copy_values(x, y, m, normed * width);
+    }
+}
+
+void ref_qknorm_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *wq = &call->in[1], *wk = &call->in[2], *rstd = &call->in[3];
+    const struct tensor *dy = &call->in[4], *dx = &call->out[0];
+    int64_t heads = call->attribute[0].i, normed = heads + call->attribute[1].i, width = wq->dim[0];
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        for (int64_t h = 0; h < normed; h++)
+            row_dx(x, at2(x, m, h * width), width, 0, tensor_get(rstd, at2(rstd, m, h)), false, h < heads ? wq : wk, dy,
+                   at2(dy, m, h * width), NULL, 0, dx, at2(dx, m, h * width));
+        copy_values(dy, dx, m, normed * width);
+    }
+}
+
+void ref_qknorm_dw(const struct call *call) {
+    const struct tensor *x = &call->in[0], *rstd = &call->in[1], *dy = &call->in[2];
+    int64_t heads = call->attribute[0].i, normed = heads + call->attribute[1].i;
+    for (int k = 0; k < 2; k++) {
+        const struct tensor *dw = &call->out[k];
+        int64_t width = dw->dim[0];
+        for (int64_t i = 0; i < width; i++) {
+            double sum = 0;
+            for (int64_t m = 0; m < x->dim[0]; m++)
+                for (int64_t h = k ? heads : 0; h < (k ? normed : heads); h++)
+                    sum += tensor_get(dy, at2(dy, m, h * width + i)) * tensor_get(x, at2(x, m, h * width + i)) *
+                           tensor_get(rstd, at2(rstd, m, h));
+            tensor_put(dw, at1(dw, i), sum, call->accumulate);
+        }
+    }
+}
