@@ -21,39 +21,77 @@ static int64_t first_key(const struct tensor *starts, int64_t window, int64_t b,
     return window > 0 ? MAX(start, t - window + 1) : start;
 }
 
-// o[b, t, h] = sum over keys j of p[j] v[b, j, g], p = softmax(scale q k); lse = log of the sum of exp(scale q k)
+// Where rows of consecutive positions lie: `width` elements from `at`, each row `step` elements behind the one before.
+struct rows {
+    const struct tensor *tensor;
+    int64_t at, step;
+};
+
+// Writes sum over keys j of p[j] v[j], p = softmax(scale q k[j]), to o and returns the log of the sum of exp(scale q
+// k[j]). One pass: whenever a larger score appears, what has been summed so far is scaled down (Milakov, Gimelshein,
+// "Online normalizer calculation for softmax", arXiv 1805.02867, algorithm 3).
+static double attend(const struct tensor *q, int64_t q_at, struct rows k, struct rows v, int64_t keys, double scale,
+                     int64_t width, const struct tensor *o, int64_t o_at) {
+    double largest, total;
+    int64_t d0 = 0;
+    do {
+        double sum[TILE] = {0};
+        int64_t n = MIN(TILE, width - d0);
+        largest = -INFINITY;
+        total = 0;
+        for (int64_t j = 0; j < keys; j++) {
+            double s = scale * tensor_dot(q, q_at, k.tensor, k.at + j * k.step, width);
+            if (s > largest) {
+                double shrink = math_exp(largest - s);
+                total *= shrink;
+                for (int64_t d = 0; d < n; d++)
+                    sum[d] *= shrink;
+                largest = s;
+            }
+            double p = math_exp(s - largest);
+            total += p;
+            for (int64_t d = 0; d < n; d++)
+                sum[d] += p * tensor_get(v.tensor, v.at + j * v.step + d0 + d);
+        }
+        for (int64_t d = 0; d < n; d++)
+            tensor_set(o, o_at + d0 + d, sum[d] / total);
+        d0 += TILE;
+    } while (d0 < width);
+    return largest + math_log(total);
+}
+
+// Query t of batch row b attends to the keys from first_key to t.
 void ref_attention(const struct call *call) {
     const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *starts = &call->in[3];
     const struct tensor *o = &call->out[0], *lse = &call->out[1];
-    double scale = call->attribute[0].f;
-    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    int64_t group = q->dim[2] / k->dim[2];
     for (int64_t b = 0; b < q->dim[0]; b++)
         for (int64_t t = 0; t < q->dim[1]; t++)
             for (int64_t h = 0; h < q->dim[2]; h++) {
-                int64_t g = h / group, q_at = head_at(q, b, t, h);
                 int64_t first = first_key(starts, call->attribute[1].i, b, t);
-                double largest = -INFINITY, total = 0;
-                for (int64_t j = first; j <= t; j++) {
-                    double s = scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width);
-                    largest = s > largest ? s : largest;
-                }
-                for (int64_t j = first; j <= t; j++)
-                    total += math_exp(scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width) - largest);
-                tensor_set(lse, at3(lse, b, h, t), largest + math_log(total));
-                for (int64_t d0 = 0; d0 < width; d0 += TILE) {
-                    double sum[TILE] = {0};
-                    int64_t n = MIN(TILE, width - d0);
-                    for (int64_t j = first; j <= t; j++) {
-                        double s = scale * tensor_dot(q, q_at, k, head_at(k, b, j, g), width);
-                        double p = math_exp(s - largest) / total;
-                        for (int64_t d = 0; d < n; d++)
-                            sum[d] += p * tensor_get(v, head_at(v, b, j, g) + d0 + d);
-                    }
-                    for (int64_t d = 0; d < n; d++)
-                        tensor_set(o, head_at(o, b, t, h) + d0 + d, sum[d]);
-                }
+                struct rows keys = {k, head_at(k, b, first, h / group), k->stride[1]};
+                struct rows values = {v, head_at(v, b, first, h / group), v->stride[1]};
+                double l = attend(q, head_at(q, b, t, h), keys, values, t - first + 1, call->attribute[0].f, q->dim[3],
+                                  o, head_at(o, b, t, h));
+                tensor_set(lse, at3(lse, b, h, t), l);
             }
 }
+
+// Over a key-value cache, for generation: row m of q is at position at[0] + m and attends to the cache up to it.
+void ref_attention_cached(const struct call *call) {
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *o = &call->out[0];
+    int64_t group = q->dim[1] / k->dim[1], window = call->attribute[1].i;
+    for (int64_t m = 0; m < q->dim[0]; m++)
+        for (int64_t h = 0; h < q->dim[1]; h++) {
+            int64_t last = tensor_int(&call->in[3], 0) + m, first = window > 0 ? MAX(0, last - window + 1) : 0;
+            struct rows keys = {k, at3(k, first, h / group, 0), k->stride[0]};
+            struct rows values = {v, at3(v, first, h / group, 0), v->stride[0]};
+            attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f, q->dim[2], o,
+                   at3(o, m, h, 0));
+        }
+}
+
+// ---- backward
 
 // One query (b, t, h) and one key (b, j, h / group): its probability, and the gradient of its scaled score,
 // p (do v - do o), times scale.
@@ -124,6 +162,8 @@ void ref_attention_bwd(const struct call *call) {
     attention_dq(call);
     attention_dk_dv(call);
 }
+
+// ---- rotary positions
 
 // Rotates the leading heads of each row by the angles of its position, backwards if `sign` is -1, and copies the rest.
 // table[position] = [cos of D/2 angles | sin of them]. Output and input may be the same memory.

@@ -5,7 +5,7 @@
 //
 //   math       elementary functions          tensor.h   elements of any dtype as doubles
 //   linear     embed, matmul, add            norm       layer norm, RMS norm, the norm of queries and keys
-//   attention  attention, rope               cache      the same with a key-value cache
+//   attention  attention, rope               cache      filling the key-value cache
 //   activation GELU, SwiGLU                  loss       cross entropy, scalars from targets to the clipping factor
 //   optimizer  AdamW, Lion, SGD
 #ifndef KERNELS_REF_REF_H

@@ -84,6 +84,12 @@ static inline int64_t at4(const struct tensor *t, int64_t i, int64_t j, int64_t 
 // The product of n consecutive elements of each, summed in order.
 static inline double tensor_dot(const struct tensor *a, int64_t a_at, const struct tensor *b, int64_t b_at, int64_t n) {
     double sum = 0;
+    if (a->dtype == DTYPE_F64 && b->dtype == DTYPE_F64) { // the same, faster: tests train small models in f64
+        const double *x = (const double *)a->data + a_at, *y = (const double *)b->data + b_at;
+        for (int64_t i = 0; i < n; i++)
+            sum += x[i] * y[i];
+        return sum;
+    }
     for (int64_t i = 0; i < n; i++)
         sum += tensor_get(a, a_at + i) * tensor_get(b, b_at + i);
     return sum;
