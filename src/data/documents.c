@@ -1,0 +1,300 @@
+#include "data/documents.h"
+
+#include "base/json.h"
+#include "data/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30 };
+
+// ---- finding files
+// ---------------------------------------------------------------------------------------------------
+
+static bool format_of(const char *path, enum document_format *format) {
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    if (dot && strcasecmp(dot, ".txt") == 0)
+        *format = DOCUMENT_TEXT;
+    else if (dot && strcasecmp(dot, ".jsonl") == 0)
+        *format = DOCUMENT_LINES;
+    else
+        return false;
+    return true;
+}
+
+static void add_file(struct document_files *files, const char *path, enum document_format format, int64_t bytes) {
+    struct document_file file = {.path = mem_strdup(path), .format = format, .bytes = bytes};
+    VEC_PUSH(files, file);
+    files->bytes += bytes;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+struct names {
+    char **item;
+    size_t count, capacity;
+};
+
+static void names_release(struct names *names) {
+    for (size_t i = 0; i < names->count; i++)
+        free(names->item[i]);
+    VEC_RELEASE(names);
+}
+
+static trireme_status list_directory(const char *path, struct names *names, trireme_error *error) {
+    DIR *directory = opendir(path);
+    if (!directory)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open the directory: %s", path, strerror(errno));
+    struct dirent *entry;
+    while (errno = 0, (entry = readdir(directory)))
+        if (entry->d_name[0] != '.')
+            VEC_PUSH(names, mem_strdup(entry->d_name));
+    int reason = errno;
+    closedir(directory);
+    if (reason)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot list the directory: %s", path, strerror(reason));
+    if (names->count)
+        qsort(names->item, names->count, sizeof *names->item, compare_names);
+    return TRIREME_OK;
+}
+
+static trireme_status add_directory(struct document_files *files, const char *path, int depth, trireme_error *error) {
+    if (depth > DIRECTORY_DEPTH)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d directories deep; does a symbolic link lead back?", path,
+             DIRECTORY_DEPTH);
+    struct names names = {0};
+    trireme_status status = list_directory(path, &names, error);
+    for (size_t i = 0; i < names.count && status == TRIREME_OK; i++) {
+        const char *between = path[strlen(path) - 1] == '/' ? "" : "/";
+        char *inside = mem_printf("%s%s%s", path, between, names.item[i]);
+        struct stat info;
+        enum document_format format;
+        if (stat(inside, &info) != 0)
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot look at it: %s", inside, strerror(errno));
+        else if (S_ISDIR(info.st_mode))
+            status = add_directory(files, inside, depth + 1, error);
+        else if (S_ISREG(info.st_mode) && format_of(inside, &format))
+            add_file(files, inside, format, info.st_size);
+        free(inside);
+    }
+    names_release(&names);
+    return status;
+}
+
+trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error) {
+    struct stat info;
+    enum document_format format;
+    if (!*path || stat(path, &info) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open the input: %s", *path ? path : "\"\"",
+             *path ? strerror(errno) : "the name is empty");
+    if (S_ISDIR(info.st_mode)) {
+        size_t before = files->count;
+        TRY(add_directory(files, path, 1, error));
+        if (files->count == before)
+            FAIL(TRIREME_ERROR_USAGE, "%s: there is no .txt or .jsonl below this directory", path);
+        return TRIREME_OK;
+    }
+    if (!S_ISREG(info.st_mode))
+        FAIL(TRIREME_ERROR_USAGE, "%s: is neither a regular file nor a directory", path);
+    if (!format_of(path, &format))
+        FAIL(TRIREME_ERROR_USAGE, "%s: expected a name that ends in .txt (one document) or .jsonl (one a line)", path);
+    if (info.st_size == 0)
+        FAIL(TRIREME_ERROR_USAGE, "%s: is empty", path);
+    add_file(files, path, format, info.st_size);
+    return TRIREME_OK;
+}
+
+void document_files_release(struct document_files *files) {
+    for (size_t i = 0; i < files->count; i++)
+        free(files->item[i].path);
+    VEC_RELEASE(files);
+    files->bytes = 0;
+}
+
+// ---- reading
+// ---------------------------------------------------------------------------------------------------------
+
+struct reader {
+    const char *path, *field;
+    size_t line_limit, block;
+    const struct document_sink *sink;
+    int fd;
+    int64_t position; // bytes read from the file
+    char *buffer;
+    size_t capacity;
+    int64_t line, line_start; // number, from 1, and byte offset of the line in work
+};
+
+// Reads up to `want` bytes to `at`; *got = 0 at the end of the file.
+static trireme_status read_some(struct reader *r, char *at, size_t want, size_t *got, trireme_error *error) {
+    ssize_t n;
+    do
+        n = read(r->fd, at, want);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot read at byte %" PRId64 ": %s", r->path, r->position, strerror(errno));
+    *got = (size_t)n;
+    r->position += n;
+    return n ? r->sink->advance(r->sink->user, (size_t)n, error) : TRIREME_OK;
+}
+
+static trireme_status refuse_encoding(const struct reader *r, const struct utf8_checker *utf8, bool cut,
+                                      trireme_error *error) {
+    char line[40] = "";
+    if (r->line)
+        snprintf(line, sizeof line, " (line %" PRId64 ")", r->line);
+    FAIL(TRIREME_ERROR_CORRUPT,
+         "%s: not UTF-8 at byte %" PRId64 "%s: %s; convert the text first, with iconv for example", r->path,
+         utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes");
+}
+
+static trireme_status read_text(struct reader *r, trireme_error *error) {
+    struct utf8_checker utf8 = {0};
+    for (;;) {
+        size_t got;
+        TRY(read_some(r, r->buffer, r->block, &got, error));
+        if (got == 0)
+            break;
+        if (!utf8_check(&utf8, r->buffer, got))
+            return refuse_encoding(r, &utf8, false, error);
+        TRY(r->sink->add(r->sink->user, r->buffer, got, error));
+    }
+    if (!utf8_finish(&utf8))
+        return refuse_encoding(r, &utf8, true, error);
+    return r->sink->end(r->sink->user, error);
+}
+
+static trireme_status refuse_line(const struct reader *r, trireme_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static trireme_status refuse_line(const struct reader *r, trireme_error *error, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *what = mem_vprintf(format, args);
+    va_end(args);
+    error_set(error, TRIREME_ERROR_CORRUPT, "%s line %" PRId64 ": %s", r->path, r->line, what);
+    free(what);
+    return TRIREME_ERROR_CORRUPT;
+}
+
+static trireme_status take_object(const struct reader *r, const json_t *object, trireme_error *error) {
+    char excerpt[JSON_EXCERPT_BYTES];
+    if (!json_is_object(object))
+        return refuse_line(r, error, "expected a JSON object such as {\"%s\": \"...\"}, found %s", r->field,
+                           json_excerpt_value(object, excerpt));
+    const json_t *text = json_object_get(object, r->field);
+    if (!text) {
+        const char *first = json_object_iter_key(json_object_iter((json_t *)object));
+        return refuse_line(r, error, "there is no field \"%s\" (data.text_field names it); the first of %zu is %s",
+                           r->field, json_object_size(object), first ? json_excerpt(first, excerpt) : "none");
+    }
+    if (!json_is_string(text))
+        return refuse_line(r, error, "the field \"%s\" must be a string, found %s", r->field,
+                           json_excerpt_value(text, excerpt));
+    const char *bytes = json_string_value(text);
+    size_t length = json_string_length(text);
+    for (size_t done = 0; done < length;) {
+        size_t piece = MIN(length - done, r->block);
+        TRY(r->sink->add(r->sink->user, bytes + done, piece, error));
+        done += piece;
+    }
+    return r->sink->end(r->sink->user, error);
+}
+
+static bool is_blank(const char *line, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (!strchr(" \t\r\n", line[i]) || !line[i])
+            return false;
+    return true;
+}
+
+static trireme_status take_line(const struct reader *r, const char *line, size_t length, trireme_error *error) {
+    struct utf8_checker utf8 = {.position = r->line_start};
+    bool good = utf8_check(&utf8, line, length);
+    if (!good || !utf8_finish(&utf8))
+        return refuse_encoding(r, &utf8, good, error);
+    // Windows programs put a byte order mark before the first line.
+    if (r->line_start == 0 && length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0)
+        line += 3, length -= 3;
+    if (is_blank(line, length))
+        return TRIREME_OK;
+    // Numbers of other fields need not fit in 64 bits.
+    json_error_t refusal;
+    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &refusal);
+    if (!object) {
+        char excerpt[JSON_EXCERPT_BYTES];
+        return refuse_line(r, error, "not JSON (byte %" PRId64 " of the file): %s", r->line_start + refusal.position,
+                           json_excerpt(refusal.text, excerpt));
+    }
+    trireme_status status = take_object(r, object, error);
+    json_decref(object);
+    return status;
+}
+
+static trireme_status grow_buffer(struct reader *r, trireme_error *error) {
+    // Room for the longest line and its end; a line that fills it is too long.
+    size_t most = r->line_limit + 1;
+    if (r->capacity >= most)
+        return refuse_line(r, error, "is longer than %zu bytes", r->line_limit);
+    size_t capacity = MIN(2 * r->capacity, most);
+    char *bigger = realloc(r->buffer, capacity);
+    if (!bigger)
+        FAIL(TRIREME_ERROR_MEMORY, "%s line %" PRId64 ": no memory for a line of more than %zu bytes", r->path, r->line,
+             r->capacity);
+    r->buffer = bigger;
+    r->capacity = capacity;
+    return TRIREME_OK;
+}
+
+static trireme_status read_lines(struct reader *r, trireme_error *error) {
+    size_t used = 0; // bytes in the buffer: the beginning of a line
+    r->line = 1;
+    for (;;) {
+        if (used == r->capacity)
+            TRY(grow_buffer(r, error));
+        size_t got, begin = 0, searched = used;
+        TRY(read_some(r, r->buffer + used, r->capacity - used, &got, error));
+        used += got;
+        char *end;
+        while ((end = memchr(r->buffer + searched, '\n', used - searched))) {
+            size_t length = (size_t)(end - (r->buffer + begin));
+            TRY(take_line(r, r->buffer + begin, length, error));
+            r->line++;
+            r->line_start += (int64_t)length + 1;
+            begin = searched = begin + length + 1;
+        }
+        if (got == 0)
+            return used ? take_line(r, r->buffer, used, error) : TRIREME_OK;
+        memmove(r->buffer, r->buffer + begin, used - begin);
+        used -= begin;
+    }
+}
+
+trireme_status document_file_read(const struct document_file *file, const struct document_options *options,
+                                  const struct document_sink *sink, trireme_error *error) {
+    struct reader r = {
+        .path = file->path,
+        .field = options->field ? options->field : "text",
+        .line_limit = options->line_limit ? options->line_limit : LINE_LIMIT,
+        .block = options->block_bytes ? options->block_bytes : BLOCK_BYTES,
+        .sink = sink,
+    };
+    r.fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (r.fd < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", file->path, strerror(errno));
+    posix_fadvise(r.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    r.capacity = MIN(r.block, r.line_limit + 1);
+    r.buffer = mem_alloc(r.capacity);
+    r.block = r.capacity;
+    trireme_status status = file->format == DOCUMENT_TEXT ? read_text(&r, error) : read_lines(&r, error);
+    free(r.buffer);
+    close(r.fd);
+    return status;
+}

@@ -1,0 +1,49 @@
+// Finds the text files that `prepare` was given and streams their documents, checked as UTF-8.
+#ifndef DATA_DOCUMENTS_H
+#define DATA_DOCUMENTS_H
+
+#include "base/base.h"
+
+enum document_format {
+    DOCUMENT_TEXT,  // .txt: the file is one document
+    DOCUMENT_LINES, // .jsonl: each line is a JSON object, its text in one field; blank lines do not count
+};
+
+struct document_file {
+    char *path;
+    enum document_format format;
+    int64_t bytes;
+};
+
+// Zero-initialise.
+struct document_files {
+    struct document_file *item;
+    size_t count, capacity;
+    int64_t bytes; // of all files
+};
+
+// Adds a .txt or .jsonl, which must not be empty, or all of them below a directory in sorted order (strcmp of names,
+// file by file and folder by folder; names that begin with '.' and other files are passed over; empty files are kept).
+// USAGE when there is nothing to add.
+trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error);
+void document_files_release(struct document_files *files);
+
+// Where documents go. Each function may fail, which ends the reading with its status.
+struct document_sink {
+    void *user;
+    trireme_status (*add)(void *user, const char *bytes, size_t length, trireme_error *error); // piece of a document
+    trireme_status (*end)(void *user, trireme_error *error);                                   // end of a document
+    trireme_status (*advance)(void *user, size_t bytes, trireme_error *error); // so much more of the file was read
+};
+
+struct document_options {
+    const char *field;  // of a JSON line; NULL: "text"
+    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line.
+    size_t block_bytes; // read at once, and the longest piece; 0: 1 MiB
+};
+
+// Messages name file and byte offset, for a JSON line its number too.
+trireme_status document_file_read(const struct document_file *file, const struct document_options *options,
+                                  const struct document_sink *sink, trireme_error *error);
+
+#endif

@@ -1,0 +1,111 @@
+#include "data/manifest.h"
+
+#include "base/json.h"
+#include "data/token_set.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+enum { FILE_LIMIT = 1 << 20, VERSION = 1 };
+static const char format_name[] = "trireme-tokens";
+
+void manifest_print(const struct manifest *m, struct text *out) {
+    text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", format_name, VERSION);
+    text_add(out, "  \"tokenizer\": {\"kind\": \"%s\", \"vocab_size\": %" PRId64 ", \"checksum\": \"%s\"},\n",
+             m->tokenizer_kind, m->vocab_size, m->tokenizer_checksum);
+    text_add(out, "  \"tokens\": %" PRId64 ",\n  \"documents\": %" PRId64 ",\n  \"text_bytes\": %" PRId64 "\n}\n",
+             m->tokens, m->documents, m->text_bytes);
+}
+
+static trireme_status read_string(const json_t *object, const char *where, const char *key, char *out, size_t size,
+                                  trireme_error *error) {
+    const char *string;
+    char excerpt[JSON_EXCERPT_BYTES];
+    TRY(json_read_string(object, where, key, JSON_REQUIRED, &string, error));
+    if (strlen(string) >= size)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" has more than %zu bytes: %s", where, key, size - 1,
+             json_excerpt(string, excerpt));
+    snprintf(out, size, "%s", string);
+    return TRIREME_OK;
+}
+
+static trireme_status parse(const json_t *root, const char *where, struct manifest *m, trireme_error *error) {
+    char format[32], excerpt[JSON_EXCERPT_BYTES];
+    const json_t *tokenizer;
+    int64_t version;
+    TRY(read_string(root, where, "format", format, sizeof format, error));
+    if (strcmp(format, format_name) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"format\" is %s, expected \"%s\"", where, json_excerpt(format, excerpt),
+             format_name);
+    TRY(json_read_integer(root, where, "version", JSON_REQUIRED, VERSION, VERSION, &version, error));
+    TRY(json_read_object(root, where, "tokenizer", JSON_REQUIRED, &tokenizer, error));
+    TRY(read_string(tokenizer, where, "kind", m->tokenizer_kind, sizeof m->tokenizer_kind, error));
+    TRY(read_string(tokenizer, where, "checksum", m->tokenizer_checksum, sizeof m->tokenizer_checksum, error));
+    TRY(json_read_integer(tokenizer, where, "vocab_size", JSON_REQUIRED, 1, INT32_MAX, &m->vocab_size, error));
+    TRY(json_read_integer(root, where, "tokens", JSON_REQUIRED, 1, INT64_MAX, &m->tokens, error));
+    TRY(json_read_integer(root, where, "documents", JSON_REQUIRED, 1, INT64_MAX, &m->documents, error));
+    return json_read_integer(root, where, "text_bytes", JSON_REQUIRED, 0, INT64_MAX, &m->text_bytes, error);
+}
+
+trireme_status manifest_read(const char *path, int64_t tokens, struct manifest *out, bool *found,
+                             trireme_error *error) {
+    char *prefix = token_prefix(path), *file = mem_printf("%s.json", prefix);
+    free(prefix);
+    json_t *root = NULL;
+    struct manifest m = {0};
+    trireme_status status = TRIREME_OK;
+    bool exists = access(file, F_OK) == 0;
+    if (!exists && errno != ENOENT && errno != ENOTDIR)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", file, strerror(errno));
+    if (exists) {
+        status = json_parse_file(file, FILE_LIMIT, &root, error);
+        if (status == TRIREME_OK)
+            status = parse(root, file, &m, error);
+        if (status == TRIREME_OK && m.tokens != tokens)
+            status = error_set(error, TRIREME_ERROR_CORRUPT,
+                               "%s: tells of %" PRId64 " tokens, but the token files hold %" PRId64
+                               ": it belongs to other files, prepare them again",
+                               file, m.tokens, tokens);
+    }
+    if (status == TRIREME_OK) {
+        *found = exists;
+        if (exists)
+            *out = m;
+    }
+    json_decref(root);
+    free(file);
+    return status;
+}
+
+bool manifest_recognise(const char *path) {
+    json_t *root = NULL;
+    if (json_parse_file(path, FILE_LIMIT, &root, NULL) != TRIREME_OK)
+        return false;
+    const char *format = json_string_value(json_object_get(root, "format"));
+    bool ours = format && strcmp(format, format_name) == 0;
+    json_decref(root);
+    return ours;
+}
+
+trireme_status manifest_tokenizer(const struct manifest *m, struct tokenizer **out, trireme_error *error) {
+    struct tokenizer *t = tokenizer_create_bytes();
+    char checksum[TOKENIZER_CHECKSUM_SIZE], excerpt[JSON_EXCERPT_BYTES];
+    tokenizer_checksum(t, checksum);
+    trireme_status status = TRIREME_OK;
+    if (strcmp(m->tokenizer_kind, tokenizer_kind(t)) != 0)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "the tokens were made with the tokenizer %s; only \"bytes\" is built in so far",
+                           json_excerpt(m->tokenizer_kind, excerpt));
+    else if (strcmp(m->tokenizer_checksum, checksum) != 0 || m->vocab_size != tokenizer_vocab_size(t))
+        status =
+            error_set(error, TRIREME_ERROR_CORRUPT,
+                      "the tokens were made with another tokenizer of the kind \"bytes\": vocabulary %" PRId64
+                      " and checksum %s, expected %d and %s",
+                      m->vocab_size, json_excerpt(m->tokenizer_checksum, excerpt), tokenizer_vocab_size(t), checksum);
+    if (status == TRIREME_OK)
+        *out = t;
+    else
+        tokenizer_free(t);
+    return status;
+}

@@ -1,0 +1,31 @@
+// PREFIX.json, which `prepare` writes beside PREFIX.bin and PREFIX.idx: which tokenizer made the tokens, so that a
+// training run can put it into its checkpoints and refuse a model of another vocabulary, and what the tokens hold.
+// Token files of other origin have none; they work, but without a tokenizer.
+//
+//   {"format": "trireme-tokens", "version": 1,
+//    "tokenizer": {"kind": "bytes", "vocab_size": 256, "checksum": "<BLAKE2b-256 in hexadecimal>"},
+//    "tokens": 123, "documents": 4, "text_bytes": 123}
+#ifndef DATA_MANIFEST_H
+#define DATA_MANIFEST_H
+
+#include "data/tokenizer.h"
+
+struct manifest {
+    char tokenizer_kind[32];
+    char tokenizer_checksum[TOKENIZER_CHECKSUM_SIZE];
+    int64_t vocab_size;
+    int64_t tokens, documents; // documents without text are not stored and not counted
+    int64_t text_bytes;        // of UTF-8
+};
+
+// Appends the JSON.
+void manifest_print(const struct manifest *m, struct text *out);
+// Reads the manifest of the token files at `path` (PREFIX, PREFIX.bin or PREFIX.idx), which hold `tokens` tokens.
+// Without a PREFIX.json, *found is false and *out untouched. CORRUPT when it belongs to other token files.
+trireme_status manifest_read(const char *path, int64_t tokens, struct manifest *out, bool *found, trireme_error *error);
+// Whether the file at `path` is a manifest of any version.
+bool manifest_recognise(const char *path);
+// The tokenizer that made the tokens; caller frees.
+trireme_status manifest_tokenizer(const struct manifest *m, struct tokenizer **out, trireme_error *error);
+
+#endif

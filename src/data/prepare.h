@@ -1,0 +1,32 @@
+// Turns text into token files: PREFIX.bin, PREFIX.idx and PREFIX.json (manifest.h).
+#ifndef DATA_PREPARE_H
+#define DATA_PREPARE_H
+
+#include "data/documents.h"
+#include "data/manifest.h"
+
+#include <signal.h>
+
+struct prepare_options {
+    const char *const *inputs; // .txt, .jsonl, directories: documents.h
+    size_t input_count;
+    const char *prefix;
+    const struct tokenizer *tokenizer; // caller keeps it
+    struct document_options documents;
+    // Called now and then with bytes of input done and in all; may be NULL.
+    void (*progress)(void *user, int64_t done, int64_t total);
+    void *user;
+    const volatile sig_atomic_t *cancel; // when it turns non-zero, INTERRUPTED is returned; may be NULL
+};
+
+struct prepare_result {
+    struct manifest manifest;
+    int64_t files;
+    int64_t empty_documents; // found without text, and left out
+};
+
+// Streams every input through constant memory. When it fails or is cancelled, files of an earlier run at `prefix` are
+// as they were and nothing else is left. Inputs without any text are refused.
+trireme_status prepare_tokens(const struct prepare_options *options, struct prepare_result *out, trireme_error *error);
+
+#endif

@@ -1,0 +1,153 @@
+#include "data/sampler.h"
+
+#include "base/rng.h"
+
+#include <inttypes.h>
+
+// Fixed for good: another name would give every run other data.
+static const char stream_name[] = "data/sampler";
+static const int64_t cut_search_tokens = 1 << 20;
+
+static trireme_status check_options(const struct sampler_options *o, trireme_error *error) {
+    if (o->seq_len < 1 || o->seq_len > INT32_MAX - 1)
+        FAIL(TRIREME_ERROR_USAGE, "training.seq_len is %" PRId64 ", expected 1 to %d", o->seq_len, INT32_MAX - 1);
+    if (o->global_batch_size < 1 || o->global_batch_size > INT32_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "training.global_batch_size is %" PRId64 ", expected 1 to %d", o->global_batch_size,
+             INT32_MAX);
+    if (!(o->validation_fraction >= 0.0 && o->validation_fraction <= 1.0))
+        FAIL(TRIREME_ERROR_USAGE, "data.split sets a fraction of %g apart for validation, expected 0 to 1",
+             o->validation_fraction);
+    CHECK(o->vocab_size > 0);
+    return TRIREME_OK;
+}
+
+trireme_status sampler_init(struct sampler *out, const struct token_set *set, const struct sampler_options *options,
+                            trireme_error *error) {
+    TRY(check_options(options, error));
+    struct sampler s = {.set = set, .options = *options, .stream = rng_stream(stream_name)};
+    int64_t total = token_set_tokens(set), length = options->seq_len, validation = 0;
+    if (options->validation_fraction > 0.0) {
+        validation = (int64_t)((double)total * options->validation_fraction + 0.5);
+        int64_t cut = total - validation, search = MIN(validation / 10, cut_search_tokens), found;
+        TRY(token_set_next_document(set, cut, cut + search, &found, error));
+        if (found < cut + search)
+            validation = total - found;
+        if (validation < 2)
+            FAIL(TRIREME_ERROR_USAGE,
+                 "validation needs 2 tokens, but a fraction of %g of %" PRId64 " tokens is %" PRId64
+                 ": set data.split to give it more, or none",
+                 options->validation_fraction, total, validation);
+    }
+    int64_t train = total - validation;
+    if (options->validation_fraction < 1.0 && train < length + 1)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the data are too short: one window takes training.seq_len + 1 = %" PRId64 " tokens, but %" PRId64
+             " of the %" PRId64 " tokens are for training; add text or lower training.seq_len",
+             length + 1, train, total);
+    s.range[SAMPLER_TRAIN] = (struct sampler_range){.begin = 0, .end = train};
+    s.range[SAMPLER_VALIDATION] = (struct sampler_range){.begin = train, .end = total};
+    if (train > length) {
+        s.range[SAMPLER_TRAIN].windows = MAX(1, (train - length) / length);
+        s.phases = MIN(length, train - s.range[SAMPLER_TRAIN].windows * length);
+    }
+    if (validation)
+        s.range[SAMPLER_VALIDATION].windows = (validation - 2) / length + 1;
+    *out = s;
+    return TRIREME_OK;
+}
+
+int64_t sampler_validation_batches(const struct sampler *s) {
+    int64_t rows = s->options.global_batch_size;
+    return (s->range[SAMPLER_VALIDATION].windows + rows - 1) / rows;
+}
+
+// First token of training sample k.
+static int64_t train_window(const struct sampler *s, uint64_t k) {
+    const struct sampler_range *range = &s->range[SAMPLER_TRAIN];
+    uint64_t windows = (uint64_t)range->windows;
+    struct rng_block random = rng_philox(s->options.seed, s->stream, k / windows);
+    uint64_t key = (uint64_t)random.word[0] << 32 | random.word[1];
+    uint64_t phase = ((uint64_t)random.word[2] << 32 | random.word[3]) % (uint64_t)s->phases;
+    return range->begin + (int64_t)(phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len);
+}
+
+// starts and positions of a row, and the masks at its document boundaries. The row begins at token `begin`; `known` of
+// its tokens have a target.
+static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known, int32_t *targets,
+                                     int32_t *starts, int32_t *positions, trireme_error *error) {
+    int64_t length = s->options.seq_len, limit = begin + known + 1;
+    for (int64_t start = 0; start < length;) {
+        int64_t found, next = length;
+        TRY(token_set_next_document(s->set, begin + start + 1, limit, &found, error));
+        if (found < limit) {
+            next = MIN(length, found - begin);
+            if (!token_set_delimited(s->set, found))
+                targets[found - begin - 1] = -1;
+        }
+        for (int64_t i = start; i < next; i++) {
+            starts[i] = (int32_t)start;
+            positions[i] = (int32_t)(i - start);
+        }
+        start = next;
+    }
+    return TRIREME_OK;
+}
+
+// Fills a row with the window that begins at token `begin`, of which only tokens before `end` may be seen: at least
+// two.
+static trireme_status fill_row(const struct sampler *s, int64_t begin, int64_t end, const struct sampler_batch *row,
+                               trireme_error *error) {
+    int64_t length = s->options.seq_len, inputs = MIN(length, end - begin), known = MIN(length, end - begin - 1);
+    int32_t vocab_size = s->options.vocab_size;
+    if (s->options.tokenizer)
+        vocab_size = MIN(vocab_size, tokenizer_vocab_size(s->options.tokenizer));
+    TRY(token_set_read(s->set, begin, begin + inputs, vocab_size, row->tokens, error));
+    TRY(token_set_read(s->set, begin + 1, begin + 1 + known, vocab_size, row->targets, error));
+    for (int64_t i = inputs; i < length; i++)
+        row->tokens[i] = 0;
+    for (int64_t i = known; i < length; i++)
+        row->targets[i] = -1;
+    return mark_documents(s, begin, known, row->targets, row->starts, row->positions, error);
+}
+
+static void fill_masked_row(const struct sampler *s, const struct sampler_batch *row) {
+    for (int64_t i = 0; i < s->options.seq_len; i++) {
+        row->tokens[i] = 0;
+        row->targets[i] = -1;
+        row->starts[i] = 0;
+        row->positions[i] = (int32_t)i;
+    }
+}
+
+trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
+                            int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
+                            trireme_error *error) {
+    CHECK(step >= 0 && first >= 0 && rows >= 0 && rows <= s->options.global_batch_size - first);
+    const struct sampler_range *range = &s->range[split];
+    CHECK(range->windows > 0);
+    int64_t length = s->options.seq_len, sample;
+    bool overflow = __builtin_mul_overflow(step, s->options.global_batch_size, &sample);
+    CHECK(!overflow && sample <= INT64_MAX - first - rows);
+    sample += first;
+    struct sampler_counts sum = {0};
+    for (int64_t r = 0; r < rows; r++, sample++) {
+        int64_t at = r * length;
+        struct sampler_batch row = {batch->tokens + at, batch->targets + at, batch->starts + at, batch->positions + at};
+        if (split == SAMPLER_TRAIN)
+            TRY(fill_row(s, train_window(s, (uint64_t)sample), range->end, &row, error));
+        else if (sample < range->windows)
+            TRY(fill_row(s, range->begin + sample * length, range->end, &row, error));
+        else
+            fill_masked_row(s, &row);
+        for (int64_t i = 0; i < length; i++) {
+            if (row.targets[i] < 0)
+                continue;
+            sum.targets++;
+            if (s->options.tokenizer)
+                sum.text_bytes += tokenizer_token_bytes(s->options.tokenizer, row.targets[i]);
+        }
+    }
+    if (counts)
+        *counts = sum;
+    return TRIREME_OK;
+}

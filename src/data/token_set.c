@@ -1,0 +1,154 @@
+#include "data/token_set.h"
+
+#include "data/token_shard.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+struct token_set {
+    VEC(struct token_shard) shards;
+    VEC(int64_t) starts; // first token of each shard
+    int64_t tokens;
+};
+
+static bool has_suffix(const char *path, const char *suffix) {
+    size_t length = strlen(path), n = strlen(suffix);
+    return length > n && strcmp(path + length - n, suffix) == 0;
+}
+
+char *token_prefix(const char *path) {
+    bool suffix = has_suffix(path, ".bin") || has_suffix(path, ".idx");
+    return mem_printf("%.*s", (int)(strlen(path) - (suffix ? 4 : 0)), path);
+}
+
+static trireme_status add_shard(struct token_set *set, const char *path, trireme_error *error) {
+    struct token_shard shard;
+    TRY(token_shard_open(&shard, path, error));
+    VEC_PUSH(&set->shards, shard);
+    VEC_PUSH(&set->starts, set->tokens);
+    if (__builtin_add_overflow(set->tokens, shard.tokens, &set->tokens))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: the token files together hold more than 2^63 tokens", path);
+    return TRIREME_OK;
+}
+
+static int compare_paths(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static trireme_status add_glob(struct token_set *set, const char *pattern, trireme_error *error) {
+    glob_t found = {0};
+    int rc = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+    trireme_status status = TRIREME_OK;
+    if (rc == GLOB_NOMATCH)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: no file matches this pattern", pattern);
+    else if (rc != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot list the files of this pattern", pattern);
+    // The order must not depend on the locale, as glob's own does.
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc && status == TRIREME_OK; i++) {
+        if (has_suffix(found.gl_pathv[i], ".bin"))
+            status = add_shard(set, found.gl_pathv[i], error);
+        else
+            status =
+                error_set(error, TRIREME_ERROR_USAGE, "%s: matches %s, which is not a .bin; let the pattern end so",
+                          pattern, found.gl_pathv[i]);
+    }
+    globfree(&found);
+    return status;
+}
+
+static bool is_file(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+static trireme_status add_path(struct token_set *set, const char *path, trireme_error *error) {
+    char *prefix = token_prefix(path), *bin = mem_printf("%s.bin", prefix);
+    trireme_status status;
+    if (is_file(bin))
+        status = add_shard(set, bin, error);
+    else if (is_file(path) && !has_suffix(path, ".idx"))
+        status = add_shard(set, path, error);
+    else if (strpbrk(path, "*?["))
+        status = add_glob(set, path, error);
+    else
+        status = error_set(error, TRIREME_ERROR_IO,
+                           "%s: no such file, so there are no tokens at %s; make them with "
+                           "`trireme prepare INPUT --data.path=%s`, or give llm.c's shards as a pattern",
+                           bin, path, prefix);
+    free(bin);
+    free(prefix);
+    return status;
+}
+
+trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
+    struct token_set *set = mem_alloc(sizeof *set);
+    trireme_status status = add_path(set, path, error);
+    if (status == TRIREME_OK)
+        *out = set;
+    else
+        token_set_close(set);
+    return status;
+}
+
+void token_set_close(struct token_set *set) {
+    if (!set)
+        return;
+    for (size_t i = 0; i < set->shards.count; i++)
+        token_shard_release(&set->shards.item[i]);
+    VEC_RELEASE(&set->shards);
+    VEC_RELEASE(&set->starts);
+    free(set);
+}
+
+int64_t token_set_tokens(const struct token_set *set) {
+    return set->tokens;
+}
+
+// The shard that holds token `position`.
+static size_t find_shard(const struct token_set *set, int64_t position) {
+    size_t low = 0, high = set->shards.count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (set->starts.item[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
+                              trireme_error *error) {
+    CHECK(begin >= 0 && begin <= end && end <= set->tokens);
+    for (size_t s = find_shard(set, begin); begin < end; s++) {
+        const struct token_shard *shard = &set->shards.item[s];
+        int64_t start = set->starts.item[s], stop = MIN(end, start + shard->tokens);
+        TRY(token_shard_read(shard, begin - start, stop - start, vocab_size, out, error));
+        out += stop - begin;
+        begin = stop;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status token_set_next_document(const struct token_set *set, int64_t from, int64_t limit, int64_t *out,
+                                       trireme_error *error) {
+    CHECK(from >= 0 && limit <= set->tokens);
+    for (size_t s = find_shard(set, from); from < limit; s++) {
+        const struct token_shard *shard = &set->shards.item[s];
+        int64_t start = set->starts.item[s], stop = MIN(limit, start + shard->tokens), found;
+        TRY(token_shard_next_document(shard, from - start, stop - start, &found, error));
+        if (start + found < stop) {
+            *out = start + found;
+            return TRIREME_OK;
+        }
+        from = stop;
+    }
+    *out = limit;
+    return TRIREME_OK;
+}
+
+bool token_set_delimited(const struct token_set *set, int64_t position) {
+    return set->shards.item[find_shard(set, position)].delimiter >= 0;
+}

@@ -1,0 +1,38 @@
+// data/: text into tokens, tokens into batches. May include base/ only.
+//
+//   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset) and PREFIX.json (manifest.h)
+//   tokenizer   text <-> token ids
+//   token_set   one interface to token files, whichever their format and however many shards
+//   sampler     (seed, step, row) -> a window of a token_set
+// Text and tokens stream through constant memory everywhere; files are trusted in nothing.
+//
+// A token set is a sequence of tokens, addressed from 0, with a document boundary before some of them. It is read-only:
+// any number of threads may read one.
+#ifndef DATA_TOKEN_SET_H
+#define DATA_TOKEN_SET_H
+
+#include "base/base.h"
+
+struct token_set;
+
+// Opens `path`: PREFIX, PREFIX.bin or PREFIX.idx of Megatron's pair; a shard of llm.c; or a glob of .bin files, which
+// are joined in the order of their names. Constant time and memory in the number of tokens. Caller closes.
+trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error);
+void token_set_close(struct token_set *set);
+
+int64_t token_set_tokens(const struct token_set *set);
+// Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
+trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
+                              trireme_error *error);
+// *out = the first token in [from, limit) with which a document begins, or `limit` if there is none. Binary search in
+// an index; llm.c's shards have none and are scanned, which costs limit - from.
+trireme_status token_set_next_document(const struct token_set *set, int64_t from, int64_t limit, int64_t *out,
+                                       trireme_error *error);
+// Whether the document that begins at `position` begins with a token that also ends the document before it (llm.c's
+// end-of-text), so that predicting it is part of the task.
+bool token_set_delimited(const struct token_set *set, int64_t position);
+
+// `path` without its .bin or .idx; caller frees.
+char *token_prefix(const char *path);
+
+#endif

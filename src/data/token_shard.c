@@ -1,0 +1,356 @@
+#include "data/token_shard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LLMC_HEADER_BYTES = 1024 };
+
+static const struct llmc_format {
+    int32_t magic, version;
+    int width;
+    int32_t delimiter;
+} llmc_formats[] = {
+    {20240520, 1, 2, 50256},  // GPT-2's tokens, <|endoftext|>
+    {20240801, 7, 4, 128000}, // Llama 3's tokens, <|begin_of_text|>
+};
+
+static int32_t load_i32(const uint8_t *p) {
+    int32_t value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+static int64_t load_i64(const uint8_t *p) {
+    int64_t value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+// Takes `path` over, also when it fails.
+static trireme_status mapping_open(struct mapping *m, char *path, trireme_error *error) {
+    *m = (struct mapping){.path = path};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open the token file: %s", path, strerror(errno));
+    struct stat info;
+    trireme_status status = TRIREME_OK;
+    if (fstat(fd, &info) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot read the size: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = error_set(error, TRIREME_ERROR_USAGE, "%s: is not a regular file", path);
+    else if (info.st_size == 0)
+        status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: the token file is empty (0 bytes)", path);
+    if (status == TRIREME_OK) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED) {
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot map %" PRId64 " bytes: %s", path,
+                               (int64_t)info.st_size, strerror(errno));
+        } else {
+            m->data = data;
+            m->bytes = info.st_size;
+        }
+    }
+    close(fd);
+    return status;
+}
+
+static void mapping_release(struct mapping *m) {
+    if (m->data)
+        munmap((void *)m->data, (size_t)m->bytes);
+    free(m->path);
+    *m = (struct mapping){0};
+}
+
+void token_shard_release(struct token_shard *shard) {
+    mapping_release(&shard->bin);
+    mapping_release(&shard->index);
+}
+
+// ---- Megatron
+// --------------------------------------------------------------------------------------------------------
+
+static int64_t length_offset(int64_t sequence) {
+    return MEGATRON_HEADER_BYTES + 4 * sequence;
+}
+
+static int64_t pointer_offset(const struct token_shard *shard, int64_t sequence) {
+    return MEGATRON_HEADER_BYTES + 4 * shard->sequences + 8 * sequence;
+}
+
+static int64_t document_offset(const struct token_shard *shard, int64_t document) {
+    return MEGATRON_HEADER_BYTES + 12 * shard->sequences + 8 * document;
+}
+
+// Refuses the index because of the value at byte `at`.
+static trireme_status index_refuse(const struct token_shard *shard, int64_t at, const char *what, int64_t found,
+                                   int64_t expected, trireme_error *error) {
+    FAIL(TRIREME_ERROR_CORRUPT, "%s byte %" PRId64 ": %s is %" PRId64 ", expected %" PRId64, shard->index.path, at,
+         what, found, expected);
+}
+
+// Byte of .bin behind the last token of a sequence; checks its length and pointer. 0 <= sequence < S.
+static trireme_status sequence_end(const struct token_shard *shard, int64_t sequence, int64_t *end,
+                                   trireme_error *error) {
+    int64_t at = length_offset(sequence);
+    int32_t length = load_i32(shard->index.data + at);
+    if (length < 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s byte %" PRId64 ": the length of sequence %" PRId64 " is negative (%d)",
+             shard->index.path, at, sequence, length);
+    int64_t pointer = load_i64(shard->index.data + pointer_offset(shard, sequence));
+    // The bound keeps the sum below from overflowing; callers compare it with the size of .bin.
+    if (pointer < 0 || pointer > INT64_MAX / 2 || pointer % shard->width != 0)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s byte %" PRId64 ": sequence %" PRId64 " begins at byte %" PRId64 " of %s, expected a multiple of %d",
+             shard->index.path, pointer_offset(shard, sequence), sequence, pointer, shard->bin.path, shard->width);
+    *end = pointer + (int64_t)length * shard->width;
+    return TRIREME_OK;
+}
+
+// First token of a document, 0 <= document <= documents.
+static trireme_status document_start(const struct token_shard *shard, int64_t document, int64_t *start,
+                                     trireme_error *error) {
+    int64_t at = document_offset(shard, document), sequence = load_i64(shard->index.data + at);
+    if (sequence < 0 || sequence > shard->sequences)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s byte %" PRId64 ": document %" PRId64 " begins with sequence %" PRId64 ", expected 0 to %" PRId64,
+             shard->index.path, at, document, sequence, shard->sequences);
+    int64_t previous_end = 0;
+    if (sequence > 0)
+        TRY(sequence_end(shard, sequence - 1, &previous_end, error));
+    if (sequence < shard->sequences) {
+        int64_t pointer = load_i64(shard->index.data + pointer_offset(shard, sequence));
+        if (pointer != previous_end)
+            return index_refuse(shard, pointer_offset(shard, sequence), "the pointer to a sequence", pointer,
+                                previous_end, error);
+    }
+    if (previous_end > shard->bin.bytes)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s byte %" PRId64 ": sequence %" PRId64 " ends at byte %" PRId64 " of %s, which has %" PRId64,
+             shard->index.path, length_offset(sequence - 1), sequence - 1, previous_end, shard->bin.path,
+             shard->bin.bytes);
+    *start = previous_end / shard->width;
+    return TRIREME_OK;
+}
+
+static trireme_status megatron_check(struct token_shard *shard, trireme_error *error) {
+    const struct mapping *index = &shard->index;
+    if (index->bytes < MEGATRON_HEADER_BYTES)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, too short for the header of %d bytes", index->path,
+             index->bytes, MEGATRON_HEADER_BYTES);
+    if (memcmp(index->data, MEGATRON_MAGIC, MEGATRON_MAGIC_BYTES) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s byte 0: not a Megatron index: expected the 9 bytes MMIDIDX\\0\\0", index->path);
+    int64_t version = load_i64(index->data + 9);
+    if (version != MEGATRON_VERSION)
+        return index_refuse(shard, 9, "the version", version, MEGATRON_VERSION, error);
+    switch (index->data[17]) {
+    case TOKEN_U8:
+        shard->width = 1;
+        break;
+    case TOKEN_U16:
+        shard->width = 2;
+        break;
+    case TOKEN_I32:
+        shard->width = 4;
+        break;
+    case TOKEN_I64:
+        shard->width = 8;
+        break;
+    default:
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s byte 17: dtype code %d holds no tokens: expected 8 (uint16), 4 (int32), 1 (uint8) or 5 (int64)",
+             index->path, index->data[17]);
+    }
+    int64_t sequences = load_i64(index->data + 18), entries = load_i64(index->data + 26);
+    // Neither count may be so large that the sum below overflows.
+    int64_t most = (index->bytes - MEGATRON_HEADER_BYTES) / 8;
+    bool sane = sequences >= 0 && sequences <= most && entries >= 0 && entries <= most;
+    if (!sane || index->bytes != MEGATRON_HEADER_BYTES + 12 * sequences + 8 * entries)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: %" PRId64 " bytes, but its header tells of %" PRId64 " sequences and %" PRId64
+             " document entries, expected 34 + 12 x sequences + 8 x entries = %.0f bytes: truncated, or not text",
+             index->path, index->bytes, sequences, entries, 34.0 + 12.0 * (double)sequences + 8.0 * (double)entries);
+    if (sequences == 0 || entries < 2)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: holds no document (%" PRId64 " sequences, %" PRId64 " document entries)",
+             index->path, sequences, entries);
+    shard->sequences = sequences;
+    shard->documents = entries - 1;
+    if (shard->bin.bytes % shard->width != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, expected a multiple of %d (the width of a token)",
+             shard->bin.path, shard->bin.bytes, shard->width);
+    int64_t end, at = pointer_offset(shard, 0), first = load_i64(index->data + at);
+    if (first != 0)
+        return index_refuse(shard, at, "the pointer to sequence 0", first, 0, error);
+    TRY(sequence_end(shard, sequences - 1, &end, error));
+    if (end != shard->bin.bytes)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: %" PRId64 " bytes, but %s tells of %" PRId64 ": truncated, or the two are not a pair",
+             shard->bin.path, shard->bin.bytes, index->path, end);
+    first = load_i64(index->data + document_offset(shard, 0));
+    if (first != 0)
+        return index_refuse(shard, document_offset(shard, 0), "the first document's sequence", first, 0, error);
+    int64_t last = load_i64(index->data + document_offset(shard, shard->documents));
+    if (last != sequences)
+        return index_refuse(shard, document_offset(shard, shard->documents), "the end of the document index", last,
+                            sequences, error);
+    shard->tokens = shard->bin.bytes / shard->width;
+    return TRIREME_OK;
+}
+
+// ---- llm.c
+// -----------------------------------------------------------------------------------------------------------
+
+static trireme_status llmc_check(struct token_shard *shard, trireme_error *error) {
+    const struct mapping *bin = &shard->bin;
+    int32_t magic = bin->bytes >= 4 ? load_i32(bin->data) : 0;
+    const struct llmc_format *format = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(llmc_formats); i++)
+        if (llmc_formats[i].magic == magic)
+            format = &llmc_formats[i];
+    if (!format)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
+             "expected %d or %d (llm.c)",
+             bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic);
+    if (bin->bytes < LLMC_HEADER_BYTES)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, too short for llm.c's header of %d bytes", bin->path,
+             bin->bytes, LLMC_HEADER_BYTES);
+    int32_t version = load_i32(bin->data + 4), tokens = load_i32(bin->data + 8);
+    if (version != format->version)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s byte 4: the version is %d, expected %d", bin->path, version, format->version);
+    int64_t expected = LLMC_HEADER_BYTES + (int64_t)tokens * format->width;
+    if (tokens <= 0 || bin->bytes != expected)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: %" PRId64 " bytes, but its header (byte 8) tells of %d tokens of %d bytes, expected %" PRId64
+             " bytes",
+             bin->path, bin->bytes, tokens, format->width, expected);
+    shard->offset = LLMC_HEADER_BYTES;
+    shard->tokens = tokens;
+    shard->width = format->width;
+    shard->delimiter = format->delimiter;
+    return TRIREME_OK;
+}
+
+// ---- either
+// ----------------------------------------------------------------------------------------------------------
+
+trireme_status token_shard_open(struct token_shard *out, const char *path, trireme_error *error) {
+    struct token_shard shard = {.delimiter = -1};
+    trireme_status status = mapping_open(&shard.bin, mem_strdup(path), error);
+    if (status != TRIREME_OK)
+        goto fail;
+    size_t length = strlen(path);
+    int stem = (int)(length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? length - 4 : length);
+    char *index = mem_printf("%.*s.idx", stem, path);
+    struct stat info;
+    if (stat(index, &info) == 0) {
+        status = mapping_open(&shard.index, index, error);
+        if (status == TRIREME_OK)
+            status = megatron_check(&shard, error);
+    } else {
+        free(index);
+        status = llmc_check(&shard, error);
+    }
+    if (status != TRIREME_OK)
+        goto fail;
+    *out = shard;
+    return TRIREME_OK;
+fail:
+    token_shard_release(&shard);
+    return status;
+}
+
+// Converts `count` tokens of type T at p; *worst is the largest, so that one comparison afterwards checks all.
+#define READ_TOKENS(T)                                               \
+    for (int64_t i = 0; i < count; i++) {                            \
+        T token;                                                     \
+        memcpy(&token, p + i * (int64_t)sizeof token, sizeof token); \
+        worst = MAX(worst, token);                                   \
+        out[i] = (int32_t)token;                                     \
+    }
+
+static uint64_t load_token(const struct token_shard *shard, int64_t position) {
+    uint64_t token = 0;
+    memcpy(&token, shard->bin.data + shard->offset + position * shard->width, (size_t)shard->width);
+    return token;
+}
+
+trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
+                                int32_t *out, trireme_error *error) {
+    CHECK(begin >= 0 && begin <= end && end <= shard->tokens);
+    const uint8_t *p = shard->bin.data + shard->offset + begin * shard->width;
+    int64_t count = end - begin;
+    uint64_t worst = 0;
+    if (shard->width == 1)
+        READ_TOKENS(uint8_t)
+    else if (shard->width == 2)
+        READ_TOKENS(uint16_t)
+    else if (shard->width == 4)
+        READ_TOKENS(uint32_t)
+    else
+        READ_TOKENS(uint64_t)
+    if (count == 0 || worst < (uint64_t)vocab_size)
+        return TRIREME_OK;
+    int64_t position = begin;
+    while (load_token(shard, position) < (uint64_t)vocab_size)
+        position++;
+    // Negative values of the signed types read as huge ones.
+    uint64_t token = load_token(shard, position);
+    bool negative = shard->index.data && shard->width >= 4 && token >> (8 * shard->width - 1);
+    char text[32];
+    if (negative)
+        snprintf(text, sizeof text, "%" PRId64, shard->width == 4 ? (int32_t)token : (int64_t)token);
+    else
+        snprintf(text, sizeof text, "%" PRIu64, token);
+    FAIL(TRIREME_ERROR_CORRUPT,
+         "%s: token %s at position %" PRId64 " (byte %" PRId64 ") is outside of the vocabulary of %d: "
+         "was it made with another tokenizer?",
+         shard->bin.path, text, position, shard->offset + position * shard->width, vocab_size);
+}
+
+static int64_t llmc_next_document(const struct token_shard *shard, int64_t from, int64_t limit) {
+    const uint8_t *p = shard->bin.data + shard->offset;
+    if (shard->width == 2) {
+        for (int64_t i = from; i < limit; i++) {
+            uint16_t token;
+            memcpy(&token, p + 2 * i, sizeof token);
+            if (token == shard->delimiter)
+                return i;
+        }
+    } else {
+        for (int64_t i = from; i < limit; i++)
+            if (load_i32(p + 4 * i) == shard->delimiter)
+                return i;
+    }
+    return limit;
+}
+
+trireme_status token_shard_next_document(const struct token_shard *shard, int64_t from, int64_t limit, int64_t *out,
+                                         trireme_error *error) {
+    CHECK(from >= 0 && limit <= shard->tokens);
+    if (from >= limit) {
+        *out = limit;
+        return TRIREME_OK;
+    }
+    if (!shard->index.data) {
+        *out = llmc_next_document(shard, from, limit);
+        return TRIREME_OK;
+    }
+    // Invariant: documents before `low` begin before `from`, document `high` does not (or is the end).
+    int64_t low = 0, high = shard->documents, found = shard->tokens;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, start = 0;
+        TRY(document_start(shard, middle, &start, error));
+        if (start < from) {
+            low = middle + 1;
+        } else {
+            high = middle;
+            found = start;
+        }
+    }
+    *out = MIN(found, limit);
+    return TRIREME_OK;
+}

@@ -1,0 +1,56 @@
+// One mapped token file: Megatron's pair PREFIX.bin + PREFIX.idx, or a shard of llm.c. Everything is little-endian.
+//
+// PREFIX.idx, byte by byte, for S sequences and D entries of the document index (documents + 1):
+//      0  "MMIDIDX\0\0"           9 bytes
+//      9  version                 u64, 1
+//     17  dtype code              u8, enum token_dtype
+//     18  S                       u64
+//     26  D                       u64
+//     34  sequence lengths        i32[S], tokens
+//         sequence pointers       i64[S], byte offset of each sequence in PREFIX.bin
+//         document index          i64[D], the first sequence of each document; S at the end
+// PREFIX.bin holds the tokens of all sequences one after another and nothing else.
+//
+// A shard of llm.c begins with 256 i32 (magic, version, number of tokens, zeros), then the tokens. A document begins
+// with the end-of-text token, so documents are found by looking at the tokens.
+//
+// Opening takes constant time and memory: sizes and the entries at the ends are checked then, the rest when touched.
+// A file that another process cuts short while it is mapped ends the process with SIGBUS.
+#ifndef DATA_TOKEN_SHARD_H
+#define DATA_TOKEN_SHARD_H
+
+#include "base/base.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read and written in the machine's order");
+
+#define MEGATRON_MAGIC "MMIDIDX\0" // and the string's own NUL: 9 bytes
+enum { MEGATRON_MAGIC_BYTES = 9, MEGATRON_VERSION = 1, MEGATRON_HEADER_BYTES = 34 };
+enum token_dtype { TOKEN_U8 = 1, TOKEN_I32 = 4, TOKEN_I64 = 5, TOKEN_U16 = 8 };
+
+struct mapping {
+    char *path;
+    const uint8_t *data;
+    int64_t bytes;
+};
+
+struct token_shard {
+    struct mapping bin;
+    struct mapping index; // data is NULL for a shard of llm.c
+    int64_t offset;       // of the first token in bin, bytes
+    int64_t tokens;
+    int width;                    // bytes per token: 1, 2, 4 or 8
+    int32_t delimiter;            // token that begins each document of llm.c; -1 where the index tells
+    int64_t sequences, documents; // S and D - 1
+};
+
+// `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
+trireme_status token_shard_open(struct token_shard *shard, const char *path, trireme_error *error);
+void token_shard_release(struct token_shard *shard);
+// Tokens [begin, end) of the shard, each below `vocab_size`, else CORRUPT names the position.
+trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
+                                int32_t *out, trireme_error *error);
+// *out = the first token of the shard in [from, limit) with which a document begins, or `limit`.
+trireme_status token_shard_next_document(const struct token_shard *shard, int64_t from, int64_t limit, int64_t *out,
+                                         trireme_error *error);
+
+#endif

@@ -1,0 +1,391 @@
+#include "data/token_writer.h"
+
+#include "data/token_set.h"
+#include "data/token_shard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 20, UINT16_VOCAB_LIMIT = 65500 };
+
+// A file that is written from its beginning to its end under a temporary name.
+struct output {
+    char *path;      // where it goes
+    char *temporary; // path.tmp
+    int fd;          // -1: not open
+    bool committed;  // has its own name
+    int64_t written; // bytes that the kernel has taken
+    size_t used;     // bytes in the buffer
+    uint8_t *buffer;
+};
+
+struct token_writer {
+    struct output bin, index, manifest;
+    char *prefix;
+    char *made; // the topmost directory that did not exist before, or NULL
+    int32_t vocab_size, sequence_limit;
+    int width;
+    int64_t tokens, sequences, documents;
+    int32_t sequence_length; // tokens in the sequence in progress
+    int64_t document_tokens; // tokens in the document in progress
+    VEC(int64_t) continued;  // sequences that do not begin a document: only documents of over 2^31 tokens have such
+};
+
+// ---- buffered output
+// -------------------------------------------------------------------------------------------------
+
+static trireme_status output_open(struct output *o, trireme_error *error) {
+    for (;;) {
+        o->fd = open(o->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (o->fd < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot create: %s", o->temporary, strerror(errno));
+        if (flock(o->fd, LOCK_EX | LOCK_NB) != 0) {
+            int reason = errno;
+            close(o->fd);
+            o->fd = -1;
+            if (reason == EWOULDBLOCK)
+                FAIL(TRIREME_ERROR_BUSY, "%s: another process is writing it; wait for it to end", o->temporary);
+            FAIL(TRIREME_ERROR_IO, "%s: cannot lock: %s", o->temporary, strerror(reason));
+        }
+        // Another writer may have put the file in place or removed it between our open and our lock.
+        struct stat locked, named;
+        bool same = fstat(o->fd, &locked) == 0 && lstat(o->temporary, &named) == 0 && locked.st_ino == named.st_ino &&
+                    locked.st_dev == named.st_dev;
+        if (same && S_ISREG(locked.st_mode) && ftruncate(o->fd, 0) == 0)
+            break;
+        close(o->fd);
+        o->fd = -1;
+        if (same)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot empty: %s", o->temporary,
+                 S_ISREG(locked.st_mode) ? strerror(errno) : "not a regular file");
+    }
+    o->buffer = mem_alloc(BUFFER_BYTES);
+    return TRIREME_OK;
+}
+
+static trireme_status output_flush(struct output *o, trireme_error *error) {
+    for (size_t done = 0; done < o->used;) {
+        ssize_t n = write(o->fd, o->buffer + done, o->used - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", o->temporary,
+                 o->used - done, o->written, strerror(errno));
+        done += (size_t)n;
+        o->written += n;
+    }
+    o->used = 0;
+    return TRIREME_OK;
+}
+
+static trireme_status output_add(struct output *o, const void *bytes, size_t length, trireme_error *error) {
+    const uint8_t *p = bytes;
+    while (length) {
+        if (o->used == BUFFER_BYTES)
+            TRY(output_flush(o, error));
+        size_t n = MIN(length, BUFFER_BYTES - o->used);
+        memcpy(o->buffer + o->used, p, n);
+        o->used += n;
+        p += n;
+        length -= n;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status output_sync(struct output *o, trireme_error *error) {
+    TRY(output_flush(o, error));
+    if (fsync(o->fd) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot sync: %s; nothing was kept", o->temporary, strerror(errno));
+    return TRIREME_OK;
+}
+
+static trireme_status output_commit(struct output *o, trireme_error *error) {
+    if (rename(o->temporary, o->path) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", o->temporary, o->path, strerror(errno));
+    o->committed = true;
+    return TRIREME_OK;
+}
+
+static void output_release(struct output *o) {
+    if (o->fd >= 0) {
+        if (!o->committed)
+            unlink(o->temporary);
+        close(o->fd);
+    }
+    free(o->buffer);
+    free(o->temporary);
+    free(o->path);
+}
+
+// ---- what may be overwritten
+// -----------------------------------------------------------------------------------------
+
+static bool begins_with_magic(const char *path) {
+    char magic[MEGATRON_MAGIC_BYTES];
+    FILE *file = fopen(path, "rb");
+    bool ours = file && fread(magic, sizeof magic, 1, file) == 1 && memcmp(magic, MEGATRON_MAGIC, sizeof magic) == 0;
+    if (file)
+        fclose(file);
+    return ours;
+}
+
+static trireme_status check_target(const struct token_writer *w, trireme_error *error) {
+    struct stat info;
+    const struct output *outputs[] = {&w->bin, &w->index, &w->manifest};
+    for (size_t i = 0; i < ARRAY_LENGTH(outputs); i++) {
+        const char *path = outputs[i]->path;
+        if (lstat(path, &info) != 0) {
+            if (errno != ENOENT)
+                FAIL(TRIREME_ERROR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+            continue;
+        }
+        // A .bin tells nothing of itself: the index beside it does.
+        bool ours = outputs[i] == &w->manifest ? manifest_recognise(path) : begins_with_magic(w->index.path);
+        if (!ours || !S_ISREG(info.st_mode))
+            FAIL(TRIREME_ERROR_USAGE,
+                 "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
+                 outputs[i] == &w->manifest ? "a manifest of token files" : "part of Megatron's .bin/.idx pair");
+    }
+    return TRIREME_OK;
+}
+
+// Makes the directories of w->prefix, remembering the first that was missing.
+static trireme_status make_directories(struct token_writer *w, trireme_error *error) {
+    char *path = mem_strdup(w->prefix);
+    trireme_status status = TRIREME_OK;
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0777) == 0) {
+            if (!w->made)
+                w->made = mem_strdup(path);
+        } else if (errno != EEXIST) {
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot make the directory: %s", path, strerror(errno));
+            break;
+        }
+        *slash = '/';
+    }
+    free(path);
+    return status;
+}
+
+// Removes the directories that this writer made, from the bottom up, as far as they are empty.
+static void remove_directories(const struct token_writer *w) {
+    if (!w->made)
+        return;
+    char *path = mem_strdup(w->prefix);
+    for (char *slash = strrchr(path, '/'); slash && slash > path; slash = strrchr(path, '/')) {
+        *slash = '\0';
+        if (strlen(path) < strlen(w->made) || rmdir(path) != 0)
+            break;
+    }
+    free(path);
+}
+
+// ---- the writer
+// ------------------------------------------------------------------------------------------------------
+
+void token_writer_discard(struct token_writer *w) {
+    if (!w)
+        return;
+    output_release(&w->bin);
+    output_release(&w->index);
+    output_release(&w->manifest);
+    remove_directories(w);
+    VEC_RELEASE(&w->continued);
+    free(w->prefix);
+    free(w->made);
+    free(w);
+}
+
+static struct output output_named(const char *prefix, const char *suffix) {
+    return (struct output){
+        .path = mem_printf("%s%s", prefix, suffix),
+        .temporary = mem_printf("%s%s.tmp", prefix, suffix),
+        .fd = -1,
+    };
+}
+
+trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
+                                   struct token_writer **out, trireme_error *error) {
+    CHECK(vocab_size > 0 && sequence_limit >= 0);
+    size_t length = strlen(prefix);
+    if (length == 0 || prefix[length - 1] == '/')
+        FAIL(TRIREME_ERROR_USAGE, "data.path \"%s\": expected a prefix of file names, such as data/text", prefix);
+    struct token_writer *w = mem_alloc(sizeof *w);
+    w->prefix = token_prefix(prefix);
+    w->bin = output_named(w->prefix, ".bin");
+    w->index = output_named(w->prefix, ".idx");
+    w->manifest = output_named(w->prefix, ".json");
+    w->vocab_size = vocab_size;
+    w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
+    w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
+    static const uint8_t no_header[MEGATRON_HEADER_BYTES];
+    trireme_status status = make_directories(w, error);
+    if (status == TRIREME_OK)
+        status = check_target(w, error);
+    if (status == TRIREME_OK)
+        status = output_open(&w->bin, error);
+    if (status == TRIREME_OK)
+        status = output_open(&w->index, error);
+    if (status == TRIREME_OK)
+        status = output_open(&w->manifest, error);
+    // The header is filled in at the very end, so that a half-written index never looks whole.
+    if (status == TRIREME_OK)
+        status = output_add(&w->index, no_header, sizeof no_header, error);
+    if (status == TRIREME_OK)
+        *out = w;
+    else
+        token_writer_discard(w);
+    return status;
+}
+
+static trireme_status end_sequence(struct token_writer *w, trireme_error *error) {
+    TRY(output_add(&w->index, &w->sequence_length, sizeof w->sequence_length, error));
+    w->sequences++;
+    w->sequence_length = 0;
+    return TRIREME_OK;
+}
+
+trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, size_t count, trireme_error *error) {
+    struct output *o = &w->bin;
+    while (count) {
+        if (w->sequence_length == w->sequence_limit) {
+            TRY(end_sequence(w, error));
+            VEC_PUSH(&w->continued, w->sequences);
+        }
+        if (o->used == BUFFER_BYTES)
+            TRY(output_flush(o, error));
+        // The buffer's size is a multiple of every width, so whole tokens always fit.
+        size_t n = MIN(count, (size_t)(w->sequence_limit - w->sequence_length));
+        n = MIN(n, (BUFFER_BYTES - o->used) / (size_t)w->width);
+        for (size_t i = 0; i < n; i++) {
+            CHECK(tokens[i] >= 0 && tokens[i] < w->vocab_size);
+            uint16_t narrow = (uint16_t)tokens[i];
+            memcpy(o->buffer + o->used, w->width == 2 ? (const void *)&narrow : &tokens[i], (size_t)w->width);
+            o->used += (size_t)w->width;
+        }
+        w->sequence_length += (int32_t)n;
+        w->document_tokens += (int64_t)n;
+        w->tokens += (int64_t)n;
+        tokens += n;
+        count -= n;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status token_writer_end_document(struct token_writer *w, trireme_error *error) {
+    if (w->document_tokens == 0)
+        return TRIREME_OK;
+    TRY(end_sequence(w, error));
+    w->document_tokens = 0;
+    w->documents++;
+    return TRIREME_OK;
+}
+
+int64_t token_writer_tokens(const struct token_writer *w) {
+    return w->tokens;
+}
+
+int64_t token_writer_documents(const struct token_writer *w) {
+    return w->documents;
+}
+
+// Reads the lengths back from the index and appends the pointers that follow from them.
+static trireme_status add_pointers(struct token_writer *w, trireme_error *error) {
+    int32_t length[4096];
+    int64_t pointer = 0;
+    for (int64_t done = 0; done < w->sequences;) {
+        int64_t count = MIN((int64_t)ARRAY_LENGTH(length), w->sequences - done);
+        size_t bytes = (size_t)count * sizeof *length;
+        ssize_t n = pread(w->index.fd, length, bytes, MEGATRON_HEADER_BYTES + 4 * done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)bytes)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read %zu bytes back: %s; nothing was kept", w->index.temporary, bytes,
+                 n < 0 ? strerror(errno) : "the file was cut short");
+        for (int64_t i = 0; i < count; i++) {
+            TRY(output_add(&w->index, &pointer, sizeof pointer, error));
+            pointer += (int64_t)length[i] * w->width;
+        }
+        done += count;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status finish_index(struct token_writer *w, trireme_error *error) {
+    TRY(output_flush(&w->index, error));
+    TRY(add_pointers(w, error));
+    size_t next = 0;
+    for (int64_t sequence = 0; sequence <= w->sequences; sequence++) {
+        if (next < w->continued.count && w->continued.item[next] == sequence)
+            next++;
+        else
+            TRY(output_add(&w->index, &sequence, sizeof sequence, error));
+    }
+    uint8_t header[MEGATRON_HEADER_BYTES];
+    int64_t version = MEGATRON_VERSION, entries = w->documents + 1;
+    memcpy(header, MEGATRON_MAGIC, MEGATRON_MAGIC_BYTES);
+    memcpy(header + 9, &version, 8);
+    header[17] = w->width == 2 ? TOKEN_U16 : TOKEN_I32;
+    memcpy(header + 18, &w->sequences, 8);
+    memcpy(header + 26, &entries, 8);
+    TRY(output_flush(&w->index, error));
+    if (pwrite(w->index.fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write the header: %s; nothing was kept", w->index.temporary,
+             strerror(errno));
+    return output_sync(&w->index, error);
+}
+
+static trireme_status finish_manifest(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+    struct text json = {0};
+    manifest_print(manifest, &json);
+    trireme_status status = output_add(&w->manifest, json.text, json.length, error);
+    text_release(&json);
+    TRY(status);
+    return output_sync(&w->manifest, error);
+}
+
+// The names in a directory are on the disk only once the directory is.
+static trireme_status sync_directory(const char *prefix, trireme_error *error) {
+    const char *slash = strrchr(prefix, '/');
+    char *path = slash ? mem_printf("%.*s", (int)(slash - prefix + 1), prefix) : mem_strdup(".");
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    trireme_status status = TRIREME_OK;
+    // Some network file systems cannot sync a directory and say EINVAL.
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot sync the directory: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return status;
+}
+
+static trireme_status finish(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+    CHECK(w->document_tokens == 0);
+    if (w->documents == 0)
+        FAIL(TRIREME_ERROR_USAGE, "%s: there is no document to write", w->prefix);
+    TRY(output_sync(&w->bin, error));
+    TRY(finish_index(w, error));
+    if (manifest)
+        TRY(finish_manifest(w, manifest, error));
+    // A machine that stops between these leaves files of different sizes, which token_set_open and manifest_read
+    // refuse.
+    TRY(output_commit(&w->bin, error));
+    TRY(output_commit(&w->index, error));
+    if (manifest) {
+        TRY(output_commit(&w->manifest, error));
+    } else {
+        unlink(w->manifest.path);
+    }
+    return sync_directory(w->prefix, error);
+}
+
+trireme_status token_writer_finish(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+    trireme_status status = finish(w, manifest, error);
+    token_writer_discard(w);
+    return status;
+}

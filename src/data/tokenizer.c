@@ -1,0 +1,230 @@
+#include "data/tokenizer.h"
+
+#include "base/json.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <sys/stat.h>
+
+enum { BYTE_COUNT = 256, FILE_LIMIT = 256 << 20 };
+
+struct tokenizer {
+    int32_t vocab_size;
+};
+
+struct tokenizer *tokenizer_create_bytes(void) {
+    struct tokenizer *t = mem_alloc(sizeof *t);
+    t->vocab_size = BYTE_COUNT;
+    return t;
+}
+
+void tokenizer_free(struct tokenizer *t) {
+    free(t);
+}
+
+const char *tokenizer_kind(const struct tokenizer *t) {
+    (void)t;
+    return "bytes";
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t) {
+    return t->vocab_size;
+}
+
+void tokenizer_checksum(const struct tokenizer *t, char hex[TOKENIZER_CHECKSUM_SIZE]) {
+    crypto_generichash_state state;
+    uint8_t digest[32];
+    crypto_generichash_init(&state, NULL, 0, sizeof digest);
+    for (int32_t token = 0; token < t->vocab_size; token++) {
+        // The length of the token's bytes (u32, little-endian), then the bytes.
+        uint8_t entry[5] = {1, 0, 0, 0, (uint8_t)token};
+        crypto_generichash_update(&state, entry, sizeof entry);
+    }
+    crypto_generichash_final(&state, digest, sizeof digest);
+    sodium_bin2hex(hex, TOKENIZER_CHECKSUM_SIZE, digest, sizeof digest);
+}
+
+void tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, struct token_list *out) {
+    (void)t;
+    if (out->capacity - out->count < length) {
+        out->capacity = MAX(2 * out->capacity, out->count + length);
+        out->item = mem_resize(out->item, out->capacity * sizeof *out->item);
+    }
+    for (size_t i = 0; i < length; i++)
+        out->item[out->count++] = (uint8_t)text[i];
+}
+
+trireme_status tokenizer_decode(const struct tokenizer *t, const int32_t *tokens, size_t count, struct text *out,
+                                trireme_error *error) {
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= t->vocab_size)
+            FAIL(TRIREME_ERROR_USAGE, "token %d at index %zu is not in the tokenizer's vocabulary of %d", tokens[i], i,
+                 t->vocab_size);
+    for (size_t i = 0; i < count; i++) {
+        char byte = (char)tokens[i];
+        text_add_bytes(out, &byte, 1);
+    }
+    return TRIREME_OK;
+}
+
+int64_t tokenizer_token_bytes(const struct tokenizer *t, int32_t token) {
+    CHECK(token >= 0 && token < t->vocab_size);
+    return 1;
+}
+
+// ---- tokenizer.json
+// --------------------------------------------------------------------------------------------------
+
+// Byte-level tokenizers (GPT-2's) spell each byte as a printable character: itself where Latin-1 prints it, else the
+// next free code point from U+0100 on. Fills the character's UTF-8 for each byte.
+static void byte_characters(char character[BYTE_COUNT][3]) {
+    unsigned unprintable = 0;
+    for (unsigned b = 0; b < BYTE_COUNT; b++) {
+        bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+        unsigned code = printable ? b : 0x100 + unprintable++;
+        if (code < 0x80) {
+            character[b][0] = (char)code;
+            character[b][1] = '\0';
+        } else {
+            character[b][0] = (char)(0xC0 | code >> 6);
+            character[b][1] = (char)(0x80 | (code & 0x3F));
+            character[b][2] = '\0';
+        }
+    }
+}
+
+static void byte_tokenizer_json(struct text *json) {
+    static const char byte_level[] =
+        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}";
+    char character[BYTE_COUNT][3];
+    byte_characters(character);
+    text_add(json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    text_add(json, "  \"added_tokens\": [],\n  \"normalizer\": null,\n");
+    text_add(json, "  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n", byte_level,
+             byte_level);
+    text_add(json, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+                   "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
+                   "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
+                   "    \"vocab\": {\n");
+    for (int b = 0; b < BYTE_COUNT; b++)
+        text_add(json, "      \"%s%s\": %d%s\n", b == '"' || b == '\\' ? "\\" : "", character[b], b,
+                 b + 1 < BYTE_COUNT ? "," : "");
+    text_add(json, "    },\n    \"merges\": []\n  }\n}\n");
+}
+
+trireme_status tokenizer_save(const struct tokenizer *t, const char *directory, trireme_error *error) {
+    // Every special token is null: a byte tokenizer has none, and a class's own default would be a 257th entry.
+    static const char config[] = "{\n"
+                                 "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                                 "  \"add_prefix_space\": false,\n"
+                                 "  \"clean_up_tokenization_spaces\": false,\n"
+                                 "  \"bos_token\": null,\n"
+                                 "  \"eos_token\": null,\n"
+                                 "  \"unk_token\": null,\n"
+                                 "  \"pad_token\": null\n"
+                                 "}\n";
+    (void)t;
+    struct text json = {0};
+    byte_tokenizer_json(&json);
+    char *path = mem_printf("%s/tokenizer.json", directory);
+    trireme_status status = file_write_atomic(path, json.text, json.length, error);
+    free(path);
+    text_release(&json);
+    if (status != TRIREME_OK)
+        return status;
+    path = mem_printf("%s/tokenizer_config.json", directory);
+    status = file_write_atomic(path, config, sizeof config - 1, error);
+    free(path);
+    return status;
+}
+
+static bool member_is(const json_t *object, const char *key, const char *string) {
+    const char *value = json_string_value(json_object_get(object, key));
+    return value && strcmp(value, string) == 0;
+}
+
+// Null or absent.
+static bool member_is_null(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value);
+}
+
+// Fills what is wrong, in words that follow "because", when the parsed file is not the byte tokenizer.
+static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
+    const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    const json_t *split = json_object_get(root, "pre_tokenizer"), *added = json_object_get(root, "added_tokens");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    size_t merges = json_array_size(json_object_get(model, "merges"));
+    if (!type || strcmp(type, "BPE") != 0 || !json_is_object(vocab)) {
+        snprintf(why, size, "its model is of type %.40s", type ? type : "unknown");
+        return false;
+    }
+    if (json_object_size(vocab) != BYTE_COUNT || merges != 0) {
+        snprintf(why, size, "it has %zu entries and %zu merges", json_object_size(vocab), merges);
+        return false;
+    }
+    char character[BYTE_COUNT][3];
+    byte_characters(character);
+    for (int b = 0; b < BYTE_COUNT; b++) {
+        const json_t *id = json_object_get(vocab, character[b]);
+        if (!json_is_integer(id) || json_integer_value(id) != b) {
+            snprintf(why, size, "its entry for byte %d does not have the id %d", b, b);
+            return false;
+        }
+    }
+    if (json_array_size(added) != 0) {
+        snprintf(why, size, "it adds %zu special tokens", json_array_size(added));
+        return false;
+    }
+    const char *prefix = member_is_null(model, "continuing_subword_prefix") ? NULL : "continuing_subword_prefix";
+    if (!member_is_null(model, "end_of_word_suffix"))
+        prefix = "end_of_word_suffix";
+    if (prefix) {
+        snprintf(why, size, "its model sets %s", prefix);
+        return false;
+    }
+    if (!member_is_null(root, "normalizer")) {
+        snprintf(why, size, "it has a normalizer");
+        return false;
+    }
+    // With no merges the regular expression changes nothing; a prefix space would add a token.
+    if (!member_is(split, "type", "ByteLevel") || !json_is_false(json_object_get(split, "add_prefix_space"))) {
+        snprintf(why, size, "its pre_tokenizer is not ByteLevel without add_prefix_space");
+        return false;
+    }
+    if (!member_is(json_object_get(root, "decoder"), "type", "ByteLevel")) {
+        snprintf(why, size, "its decoder is not ByteLevel");
+        return false;
+    }
+    // What transformers saves after opening ours: a template that puts no special token around the text.
+    const json_t *after = json_object_get(root, "post_processor"), *special = json_object_get(after, "special_tokens");
+    bool plain_template = member_is(after, "type", "TemplateProcessing") && special && json_object_size(special) == 0;
+    if (!member_is_null(root, "post_processor") && !member_is(after, "type", "ByteLevel") && !plain_template) {
+        snprintf(why, size, "its post_processor may add tokens");
+        return false;
+    }
+    return true;
+}
+
+trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open the tokenizer: %s", path, strerror(errno));
+    char *file = S_ISDIR(info.st_mode) ? mem_printf("%s/tokenizer.json", path) : mem_strdup(path);
+    json_t *root = NULL;
+    const json_t *model;
+    char why[200];
+    trireme_status status = json_parse_file(file, FILE_LIMIT, &root, error);
+    if (status == TRIREME_OK)
+        status = json_read_object(root, file, "model", JSON_REQUIRED, &model, error);
+    if (status == TRIREME_OK && !is_byte_tokenizer(root, why, sizeof why))
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s: only the byte tokenizer (256 entries, no merges) is built in so far, and this is "
+                           "another because %s",
+                           file, why);
+    if (status == TRIREME_OK)
+        *out = tokenizer_create_bytes();
+    json_decref(root);
+    free(file);
+    return status;
+}

@@ -1,0 +1,575 @@
+// Token files: what the writer leaves on the disk, what the readers accept, and every way in which files can be wrong.
+#include "data/token_set.h"
+#include "data/token_shard.h"
+#include "data/token_writer.h"
+#include "test_data.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+// Documents of these lengths, tokens counting up modulo the vocabulary.
+static trireme_status write_documents(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
+                                      const int *lengths, size_t count, trireme_error *error) {
+    struct token_writer *w;
+    TRY(token_writer_create(prefix, vocab_size, sequence_limit, &w, error));
+    int32_t next = 0;
+    for (size_t d = 0; d < count; d++) {
+        for (int i = 0; i < lengths[d]; i++) {
+            int32_t token = next++ % vocab_size;
+            trireme_status status = token_writer_add(w, &token, 1, error);
+            if (status != TRIREME_OK) {
+                token_writer_discard(w);
+                return status;
+            }
+        }
+        assert_int_equal(token_writer_end_document(w, error), TRIREME_OK);
+    }
+    return token_writer_finish(w, NULL, error);
+}
+
+// Document starts of the set by asking for one after another; returns how many.
+static size_t list_documents(const struct token_set *set, int64_t *starts, size_t capacity) {
+    size_t count = 0;
+    for (int64_t from = 0, tokens = token_set_tokens(set); from < tokens;) {
+        int64_t found;
+        assert_ok(token_set_next_document(set, from, tokens, &found, &error));
+        if (found == tokens)
+            break;
+        assert_true(found >= from && count < capacity);
+        starts[count++] = found;
+        from = found + 1;
+    }
+    return count;
+}
+
+// ---- Megatron
+// --------------------------------------------------------------------------------------------------------
+
+static void test_bytes_on_disk(void **state) {
+    const char *prefix = in(state, "t");
+    assert_ok(write_documents(prefix, 300, 0, (int[]){2, 1}, 2, &error));
+    static const uint8_t bin[] = {0, 0, 1, 0, 2, 0};
+    static const uint8_t index[] = {
+        'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, //
+        1,   0,   0,   0,   0,   0,   0,   0,    // version
+        8,                                       // uint16
+        2,   0,   0,   0,   0,   0,   0,   0,    // sequences
+        3,   0,   0,   0,   0,   0,   0,   0,    // entries of the document index
+        2,   0,   0,   0,   1,   0,   0,   0,    // lengths
+        0,   0,   0,   0,   0,   0,   0,   0,    // pointers
+        4,   0,   0,   0,   0,   0,   0,   0,    //
+        0,   0,   0,   0,   0,   0,   0,   0,    // document index
+        1,   0,   0,   0,   0,   0,   0,   0,    //
+        2,   0,   0,   0,   0,   0,   0,   0,
+    };
+    size_t length;
+    char *found = get(in(state, "t.bin"), &length);
+    assert_int_equal(length, sizeof bin);
+    assert_memory_equal(found, bin, sizeof bin);
+    free(found);
+    found = get(in(state, "t.idx"), &length);
+    assert_int_equal(length, sizeof index);
+    assert_memory_equal(found, index, sizeof index);
+    free(found);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
+}
+
+static void check_round_trip(void **state, int32_t vocab_size, int32_t sequence_limit, int width) {
+    enum { DOCUMENTS = 300, MOST = 40000 };
+    const char *prefix = in(state, "round");
+    int lengths[DOCUMENTS];
+    int64_t starts[DOCUMENTS], found[DOCUMENTS], total = 0;
+    size_t count = 0;
+    for (int d = 0; d < DOCUMENTS; d++) {
+        lengths[d] = d % 7 == 0 ? 0 : d * d % 97 + 1;
+        if (lengths[d])
+            starts[count++] = total;
+        total += lengths[d];
+    }
+    assert_ok(write_documents(prefix, vocab_size, sequence_limit, lengths, DOCUMENTS, &error));
+    size_t bytes;
+    char *bin = get(in(state, "round.bin"), &bytes);
+    free(bin);
+    assert_int_equal(bytes, total * width);
+    const char *names[] = {prefix, in(state, "round.bin"), in(state, "round.idx")};
+    for (size_t n = 0; n < ARRAY_LENGTH(names); n++) {
+        struct token_set *set;
+        assert_ok(token_set_open(names[n], &set, &error));
+        assert_int_equal(token_set_tokens(set), total);
+        static int32_t tokens[MOST];
+        assert_ok(token_set_read(set, 0, total, vocab_size, tokens, &error));
+        for (int64_t i = 0; i < total; i++)
+            assert_int_equal(tokens[i], i % vocab_size);
+        assert_ok(token_set_read(set, 1234, 1240, vocab_size, tokens, &error));
+        assert_int_equal(tokens[0], 1234 % vocab_size);
+        assert_ok(token_set_read(set, total, total, vocab_size, tokens, &error));
+        assert_int_equal(list_documents(set, found, DOCUMENTS), count);
+        assert_memory_equal(found, starts, count * sizeof *starts);
+        // Any window: the first start in it, or its end.
+        for (int64_t from = 0; from < total; from += 13)
+            for (int64_t limit = from; limit < MIN(total, from + 200); limit += 7) {
+                int64_t next, expected = limit;
+                for (size_t d = count; d-- > 0;)
+                    if (starts[d] >= from && starts[d] < limit)
+                        expected = starts[d];
+                assert_ok(token_set_next_document(set, from, limit, &next, &error));
+                assert_int_equal(next, expected);
+            }
+        assert_false(token_set_delimited(set, 0));
+        token_set_close(set);
+    }
+}
+
+static void test_round_trip(void **state) {
+    check_round_trip(state, 256, 0, 2);
+    check_round_trip(state, 65499, 0, 2);
+    check_round_trip(state, 65500, 0, 4);
+    check_round_trip(state, 256, 10, 2); // documents of several sequences
+    check_round_trip(state, 200000, 1, 4);
+}
+
+// More tokens than the writer's buffer, in one call.
+static void test_large_pieces(void **state) {
+    enum { COUNT = 1500001 };
+    int32_t *tokens = mem_alloc(COUNT * sizeof *tokens), *read = mem_alloc(COUNT * sizeof *read);
+    for (int i = 0; i < COUNT; i++)
+        tokens[i] = (i * 7) % 50000;
+    struct token_writer *w;
+    assert_ok(token_writer_create(in(state, "large"), 50257, 1000000, &w, &error));
+    assert_ok(token_writer_add(w, tokens, COUNT, &error));
+    assert_ok(token_writer_end_document(w, &error));
+    assert_int_equal(token_writer_tokens(w), COUNT);
+    assert_int_equal(token_writer_documents(w), 1);
+    assert_ok(token_writer_finish(w, NULL, &error));
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "large"), &set, &error));
+    assert_ok(token_set_read(set, 0, COUNT, 50257, read, &error));
+    assert_memory_equal(tokens, read, COUNT * sizeof *tokens);
+    int64_t found[4];
+    assert_int_equal(list_documents(set, found, 4), 1);
+    token_set_close(set);
+    free(tokens);
+    free(read);
+}
+
+// The parts of an index, to be spoilt one at a time.
+struct index {
+    uint8_t bytes[34 + 3 * 12 + 4 * 8 + 8];
+    size_t length;
+};
+enum { LENGTHS = 34, POINTERS = LENGTHS + 3 * 4, DOCUMENTS = POINTERS + 3 * 8 };
+
+// Three documents of 4, 2 and 3 tokens.
+static struct index good_index(int dtype, int width) {
+    struct index x = {.length = 34 + 3 * 12 + 4 * 8};
+    int32_t lengths[] = {4, 2, 3};
+    int64_t version = 1, sequences = 3, entries = 4, pointers[] = {0, 4 * width, 6 * width}, documents[] = {0, 1, 2, 3};
+    memcpy(x.bytes, "MMIDIDX\0", 9);
+    memcpy(x.bytes + 9, &version, 8);
+    x.bytes[17] = (uint8_t)dtype;
+    memcpy(x.bytes + 18, &sequences, 8);
+    memcpy(x.bytes + 26, &entries, 8);
+    memcpy(x.bytes + LENGTHS, lengths, sizeof lengths);
+    memcpy(x.bytes + POINTERS, pointers, sizeof pointers);
+    memcpy(x.bytes + DOCUMENTS, documents, sizeof documents);
+    return x;
+}
+
+static void put_pair(void **state, const struct index *x, size_t bin_bytes) {
+    static const uint8_t bin[100];
+    put(in(state, "x.idx"), x->bytes, x->length);
+    put(in(state, "x.bin"), bin, bin_bytes);
+}
+
+static void test_dtypes(void **state) {
+    static const struct { int code, width; } good[] = {{1, 1}, {8, 2}, {4, 4}, {5, 8}};
+    for (size_t i = 0; i < ARRAY_LENGTH(good); i++) {
+        struct index x = good_index(good[i].code, good[i].width);
+        put_pair(state, &x, 0);
+        uint8_t bin[9 * 8] = {0};
+        for (int t = 0; t < 9; t++)
+            bin[t * good[i].width] = (uint8_t)(10 * t);
+        put(in(state, "x.bin"), bin, 9 * (size_t)good[i].width);
+        struct token_set *set;
+        assert_ok(token_set_open(in(state, "x"), &set, &error));
+        int32_t tokens[9];
+        assert_ok(token_set_read(set, 0, 9, 81, tokens, &error));
+        for (int t = 0; t < 9; t++)
+            assert_int_equal(tokens[t], 10 * t);
+        char place[80];
+        snprintf(place, sizeof place, "token 80 at position 8 (byte %d)", 8 * good[i].width);
+        assert_refused(token_set_read(set, 0, 9, 80, tokens, &error), TRIREME_ERROR_CORRUPT, place);
+        token_set_close(set);
+    }
+    static const int bad[] = {0, 2, 3, 6, 7, 9, 255};
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+        struct index x = good_index(bad[i], 2);
+        put_pair(state, &x, 18);
+        struct token_set *set;
+        assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT, "byte 17: dtype code");
+    }
+}
+
+static void test_negative_tokens(void **state) {
+    struct index x = good_index(4, 4);
+    put_pair(state, &x, 36);
+    int32_t bin[9] = {0, 1, 2, 3, 4, -7, 6, 7, 8}, tokens[9];
+    put(in(state, "x.bin"), bin, sizeof bin);
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    assert_refused(token_set_read(set, 3, 9, INT32_MAX, tokens, &error), TRIREME_ERROR_CORRUPT,
+                   "x.bin: token -7 at position 5 (byte 20) is outside of the vocabulary of 2147483647");
+    assert_ok(token_set_read(set, 0, 5, 5, tokens, &error));
+    token_set_close(set);
+    x = good_index(5, 8);
+    int64_t wide[9] = {0, 1, INT64_C(1) << 32, 3, 4, -7, 6, 7, 8};
+    put(in(state, "x.idx"), x.bytes, x.length);
+    put(in(state, "x.bin"), wide, sizeof wide);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    assert_refused(token_set_read(set, 0, 9, 100, tokens, &error), TRIREME_ERROR_CORRUPT,
+                   "token 4294967296 at position 2 (byte 16)");
+    assert_refused(token_set_read(set, 5, 9, 100, tokens, &error), TRIREME_ERROR_CORRUPT, "token -7 at position 5");
+    token_set_close(set);
+}
+
+static void refuse_index(void **state, size_t at, int64_t value, size_t size, const char *part) {
+    struct index x = good_index(8, 2);
+    memcpy(x.bytes + at, &value, size);
+    put_pair(state, &x, 18);
+    struct token_set *set = NULL;
+    assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT, part);
+    assert_null(set);
+}
+
+static void test_malformed_at_open(void **state) {
+    struct token_set *set = NULL;
+    struct index x = good_index(8, 2);
+    put_pair(state, &x, 18);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    token_set_close(set);
+    set = NULL;
+
+    refuse_index(state, 0, 'm', 1, "x.idx byte 0: not a Megatron index");
+    refuse_index(state, 8, 1, 1, "x.idx byte 0: not a Megatron index");
+    refuse_index(state, 9, 2, 8, "x.idx byte 9: the version is 2, expected 1");
+    refuse_index(state, 18, 4, 8, "102 bytes, but its header tells of 4 sequences and 4 document entries");
+    refuse_index(state, 18, 4, 8, "= 114 bytes");
+    refuse_index(state, 26, 3, 8, "= 94 bytes");
+    refuse_index(state, 18, 0, 8, "expected 34 +");
+    refuse_index(state, 18, -1, 8, "tells of -1 sequences");
+    refuse_index(state, 18, INT64_MAX, 8, "tells of 9223372036854775807 sequences");
+    refuse_index(state, 26, INT64_MAX / 2, 8, "document entries");
+    refuse_index(state, 26, INT64_MIN, 8, "document entries");
+    refuse_index(state, POINTERS, 2, 8, "x.idx byte 46: the pointer to sequence 0 is 2, expected 0");
+    refuse_index(state, POINTERS + 16, 13, 8, "x.idx byte 62: sequence 2 begins at byte 13");
+    refuse_index(state, POINTERS + 16, -2, 8, "sequence 2 begins at byte -2");
+    refuse_index(state, POINTERS + 16, INT64_MAX - 1, 8, "sequence 2 begins at byte");
+    refuse_index(state, POINTERS + 16, 10, 8, "18 bytes, but");
+    refuse_index(state, LENGTHS + 8, -3, 4, "x.idx byte 42: the length of sequence 2 is negative (-3)");
+    refuse_index(state, LENGTHS + 8, 4, 4, "tells of 20");
+    refuse_index(state, LENGTHS + 8, INT32_MAX, 4, "tells of 4294967306");
+    refuse_index(state, DOCUMENTS, 1, 8, "x.idx byte 70: the first document's sequence is 1, expected 0");
+    refuse_index(state, DOCUMENTS + 24, 2, 8, "x.idx byte 94: the end of the document index is 2, expected 3");
+
+    // Every truncation of the index, and any other size of the tokens.
+    for (x.length = 1; x.length < sizeof x.bytes; x.length++) {
+        if (x.length == sizeof x.bytes - 8)
+            continue;
+        put_pair(state, &x, 18);
+        assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT,
+                       x.length < 34 ? "too short for the header of 34 bytes" : "expected 34 +");
+    }
+    x = good_index(8, 2);
+    for (size_t bytes = 1; bytes < 40; bytes++) {
+        if (bytes == 18)
+            continue;
+        put_pair(state, &x, bytes);
+        assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT, "x.bin: ");
+    }
+    put_pair(state, &x, 0);
+    assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT,
+                   "x.bin: the token file is empty");
+    x.length = 0;
+    put_pair(state, &x, 18);
+    assert_refused(token_set_open(in(state, "x"), &set, &error), TRIREME_ERROR_CORRUPT,
+                   "x.idx: the token file is empty");
+    assert_null(set);
+}
+
+// Entries in the middle are checked when they are needed.
+static void refuse_access(void **state, size_t at, int64_t value, size_t size, const char *part) {
+    struct index x = good_index(8, 2);
+    memcpy(x.bytes + at, &value, size);
+    put_pair(state, &x, 18);
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    int64_t found = -1;
+    assert_refused(token_set_next_document(set, 1, 9, &found, &error), TRIREME_ERROR_CORRUPT, part);
+    assert_int_equal(found, -1);
+    token_set_close(set);
+}
+
+static void test_malformed_at_access(void **state) {
+    refuse_access(state, DOCUMENTS + 8, 4, 8, "x.idx byte 78: document 1 begins with sequence 4, expected 0 to 3");
+    refuse_access(state, DOCUMENTS + 8, -1, 8, "document 1 begins with sequence -1");
+    refuse_access(state, POINTERS + 8, 6, 8, "x.idx byte 54: the pointer to a sequence is 6, expected 8");
+    refuse_access(state, LENGTHS, 5, 4, "x.idx byte 54: the pointer to a sequence is 8, expected 10");
+    refuse_access(state, LENGTHS, -5, 4, "x.idx byte 34: the length of sequence 0 is negative (-5)");
+}
+
+static void test_missing_files(void **state) {
+    struct token_set *set;
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_IO, "none.bin: no such file");
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_IO, "trireme prepare");
+    assert_refused(token_set_open(((struct folder *)*state)->path, &set, &error), TRIREME_ERROR_IO, "no such file");
+    assert_refused(token_set_open(in(state, "none*.bin"), &set, &error), TRIREME_ERROR_IO, "no file matches");
+    put_text(in(state, "none.bin"), "text");
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_CORRUPT,
+                   "there is no .idx beside it");
+    struct index x = good_index(8, 2);
+    put(in(state, "y.idx"), x.bytes, x.length);
+    assert_refused(token_set_open(in(state, "y"), &set, &error), TRIREME_ERROR_IO, "y.bin: no such file");
+}
+
+// ---- llm.c
+// -----------------------------------------------------------------------------------------------------------
+
+static void put_llmc(const char *path, int32_t magic, int32_t version, int32_t count, const int32_t *tokens, size_t n) {
+    int32_t header[256] = {magic, version, count};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(header, sizeof header, 1, file);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t narrow = (uint16_t)tokens[i];
+        if (magic == 20240801)
+            fwrite(&tokens[i], 4, 1, file);
+        else
+            fwrite(&narrow, 2, 1, file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void check_llmc(void **state, int32_t magic, int32_t version, int32_t end_of_text) {
+    // Three shards; the second begins inside a document.
+    int32_t tokens[] = {end_of_text, 1, 2, end_of_text, 3, 4, 5, end_of_text, end_of_text, 6, 7, 8};
+    put_llmc(in(state, "part_2.bin"), magic, version, 6, tokens + 6, 6);
+    put_llmc(in(state, "part_0.bin"), magic, version, 5, tokens, 5);
+    put_llmc(in(state, "part_1.bin"), magic, version, 1, tokens + 5, 1);
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "part_*.bin"), &set, &error));
+    assert_int_equal(token_set_tokens(set), 12);
+    int32_t read[12];
+    int64_t starts[12];
+    assert_ok(token_set_read(set, 0, 12, 130000, read, &error));
+    assert_memory_equal(read, tokens, sizeof tokens);
+    assert_ok(token_set_read(set, 4, 7, 130000, read, &error));
+    assert_memory_equal(read, tokens + 4, 3 * sizeof *tokens);
+    assert_int_equal(list_documents(set, starts, 12), 4);
+    assert_memory_equal(starts, ((int64_t[]){0, 3, 7, 8}), 4 * sizeof *starts);
+    int64_t found;
+    assert_ok(token_set_next_document(set, 4, 7, &found, &error));
+    assert_int_equal(found, 7);
+    assert_true(token_set_delimited(set, 3));
+    assert_true(token_set_delimited(set, 8));
+    assert_refused(token_set_read(set, 0, 12, 8, read, &error), TRIREME_ERROR_CORRUPT,
+                   "part_0.bin: token"); // the first token is the delimiter
+    assert_refused(token_set_read(set, 9, 12, 8, read, &error), TRIREME_ERROR_CORRUPT,
+                   "part_2.bin: token 8 at position 5");
+    token_set_close(set);
+    assert_ok(token_set_open(in(state, "part_1.bin"), &set, &error));
+    assert_int_equal(token_set_tokens(set), 1);
+    token_set_close(set);
+}
+
+static void test_llmc(void **state) {
+    check_llmc(state, 20240520, 1, 50256);
+    check_llmc(state, 20240801, 7, 128000);
+}
+
+static void test_llmc_malformed(void **state) {
+    const char *path = in(state, "s.bin");
+    int32_t tokens[] = {1, 2, 3};
+    struct token_set *set = NULL;
+    static const struct {
+        int32_t magic, version, count;
+        const char *part;
+    } bad[] = {
+        {20240521, 1, 3, "its first 4 bytes are 20240521, expected 20240520 or 20240801"},
+        {20240520, 7, 3, "byte 4: the version is 7, expected 1"},
+        {20240801, 1, 3, "byte 4: the version is 1, expected 7"},
+        {20240520, 1, 4, "1030 bytes, but its header (byte 8) tells of 4 tokens of 2 bytes, expected 1032 bytes"},
+        {20240520, 1, 2, "expected 1028 bytes"},
+        {20240520, 1, 0, "tells of 0 tokens"},
+        {20240520, 1, -3, "tells of -3 tokens"},
+        {20240801, 7, INT32_MAX, "expected 8589935612 bytes"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+        put_llmc(path, bad[i].magic, bad[i].version, bad[i].count, tokens, 3);
+        assert_refused(token_set_open(path, &set, &error), TRIREME_ERROR_CORRUPT, bad[i].part);
+    }
+    put_llmc(path, 20240520, 1, 3, tokens, 3);
+    for (int length = 1029; length > 0; length -= length > 1020 ? 1 : 101) {
+        assert_int_equal(truncate(path, length), 0);
+        assert_refused(token_set_open(path, &set, &error), TRIREME_ERROR_CORRUPT, "s.bin");
+    }
+    put_text(in(state, "sx.txt"), "x");
+    assert_refused(token_set_open(in(state, "sx*"), &set, &error), TRIREME_ERROR_USAGE, "not a .bin");
+    assert_null(set);
+}
+
+// ---- the writer's failures
+// -------------------------------------------------------------------------------------------
+
+static void test_no_documents(void **state) {
+    assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){0, 0}, 2, &error), TRIREME_ERROR_USAGE,
+                   "no document");
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
+    assert_refused(write_documents("", 256, 0, NULL, 0, &error), TRIREME_ERROR_USAGE, "expected a prefix");
+    assert_refused(write_documents(in(state, "a/"), 256, 0, NULL, 0, &error), TRIREME_ERROR_USAGE, "expected a prefix");
+}
+
+static void test_discard(void **state) {
+    struct token_writer *w;
+    assert_ok(token_writer_create(in(state, "a/b/c"), 256, 0, &w, &error));
+    assert_ok(token_writer_add(w, &(int32_t){1}, 1, &error));
+    assert_true(exists(in(state, "a/b/c.bin.tmp")));
+    token_writer_discard(w);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
+    token_writer_discard(NULL);
+    // Directories that were there, or that others use by now, stay.
+    assert_int_equal(mkdir(in(state, "a"), 0777), 0);
+    assert_ok(token_writer_create(in(state, "a/b/c"), 256, 0, &w, &error));
+    put_text(in(state, "a/b/other"), "x");
+    token_writer_discard(w);
+    assert_true(exists(in(state, "a/b/other")));
+    assert_int_equal(count_entries(in(state, "a/b")), 1);
+}
+
+static void test_directories_made(void **state) {
+    assert_ok(write_documents(in(state, "a/b/c"), 256, 0, (int[]){3}, 1, &error));
+    assert_int_equal(count_entries(in(state, "a/b")), 2);
+    put_text(in(state, "file"), "x");
+    assert_refused(write_documents(in(state, "file/c"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_IO, "file/c");
+}
+
+static void test_overwriting(void **state) {
+    // Its own files are replaced, an old manifest with them.
+    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){3}, 1, &error));
+    put_text(in(state, "t.json"), "{\"format\": \"trireme-tokens\"}");
+    assert_ok(write_documents(in(state, "t.bin"), 256, 0, (int[]){5}, 1, &error));
+    assert_false(exists(in(state, "t.json")));
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "t"), &set, &error));
+    assert_int_equal(token_set_tokens(set), 5);
+    token_set_close(set);
+    // What a killed writer left is taken over.
+    put_text(in(state, "t.bin.tmp"), "half of something longer than the new file");
+    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){7}, 1, &error));
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
+    // Anything else stays.
+    static const struct {
+        const char *name, *content, *part;
+    } foreign[] = {
+        {"a.bin", "someone's program", "a.bin: is in the way"},
+        {"b.idx", "someone's index", "b.idx: is in the way"},
+        {"c.json", "{\"someone\": \"else\"}", "c.json: is in the way"},
+        {"d.json", "not JSON", "d.json: is in the way"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(foreign); i++) {
+        char prefix[2] = {foreign[i].name[0], 0};
+        put_text(in(state, foreign[i].name), foreign[i].content);
+        int before = count_entries(((struct folder *)*state)->path);
+        assert_refused(write_documents(in(state, prefix), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE,
+                       foreign[i].part);
+        size_t length;
+        char *content = get(in(state, foreign[i].name), &length);
+        assert_string_equal(content, foreign[i].content);
+        free(content);
+        assert_int_equal(count_entries(((struct folder *)*state)->path), before);
+    }
+    assert_int_equal(mkdir(in(state, "e.bin"), 0777), 0);
+    assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
+}
+
+static void test_two_writers(void **state) {
+    struct token_writer *first, *second;
+    assert_ok(token_writer_create(in(state, "t"), 256, 0, &first, &error));
+    assert_refused(token_writer_create(in(state, "t"), 256, 0, &second, &error), TRIREME_ERROR_BUSY, "another process");
+    assert_ok(token_writer_add(first, &(int32_t){1}, 1, &error));
+    assert_ok(token_writer_end_document(first, &error));
+    assert_ok(token_writer_finish(first, NULL, &error));
+    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){2}, 1, &error));
+}
+
+// Limits the size of files as a full disk would, at every place: the old files stay and nothing else is left.
+static void test_disk_full(void **state) {
+    const char *prefix = in(state, "t"), *path = ((struct folder *)*state)->path;
+    assert_ok(write_documents(prefix, 256, 0, (int[]){11}, 1, &error));
+    size_t bin_length, index_length;
+    char *bin = get(in(state, "t.bin"), &bin_length), *index = get(in(state, "t.idx"), &index_length);
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    int lengths[40];
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++)
+        lengths[i] = 20; // 1600 bytes of tokens, 34 + 40 x 12 + 41 x 8 = 842 of index
+    for (rlim_t bytes = 0; bytes < 1600; bytes += 33) {
+        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        trireme_error error = {0};
+        trireme_status status = write_documents(prefix, 256, 0, lengths, ARRAY_LENGTH(lengths), &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, TRIREME_ERROR_IO);
+        assert_non_null(strstr(error.message, "cannot write"));
+        assert_int_equal(count_entries(path), 2);
+        size_t length;
+        char *again = get(in(state, "t.bin"), &length);
+        assert_int_equal(length, bin_length);
+        assert_memory_equal(again, bin, length);
+        free(again);
+        again = get(in(state, "t.idx"), &length);
+        assert_int_equal(length, index_length);
+        assert_memory_equal(again, index, length);
+        free(again);
+    }
+    // Tokens fit, the index of many short documents does not.
+    int *short_lengths = mem_alloc(100 * sizeof *short_lengths);
+    for (int i = 0; i < 100; i++)
+        short_lengths[i] = 1;
+    for (rlim_t bytes = 200; bytes < 34 + 100 * 12 + 101 * 8; bytes += 61) {
+        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        trireme_error error = {0};
+        trireme_status status = write_documents(prefix, 256, 0, short_lengths, 100, &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, TRIREME_ERROR_IO);
+        assert_non_null(strstr(error.message, "t.idx.tmp: cannot write"));
+        assert_int_equal(count_entries(path), 2);
+    }
+    free(short_lengths);
+    free(bin);
+    free(index);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_bytes_on_disk),
+        TEST(test_round_trip),
+        TEST(test_large_pieces),
+        TEST(test_dtypes),
+        TEST(test_negative_tokens),
+        TEST(test_malformed_at_open),
+        TEST(test_malformed_at_access),
+        TEST(test_missing_files),
+        TEST(test_llmc),
+        TEST(test_llmc_malformed),
+        TEST(test_no_documents),
+        TEST(test_discard),
+        TEST(test_directories_made),
+        TEST(test_overwriting),
+        TEST(test_two_writers),
+        TEST(test_disk_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
