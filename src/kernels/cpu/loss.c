@@ -1,0 +1,129 @@
+// Cross-entropy of softmax and its gradient. A row of logits is read from memory once, in chunks that stay in the first
+// cache: a running maximum and the sum of exponentials relative to it (Milakov and Gimelshein, "Online normalizer
+// calculation for softmax", 2018). The gradient's pass follows at once, while the row is in the second cache.
+#include <float.h>
+#include <math.h>
+
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/rows.h"
+
+enum { CHUNK_ELEMENTS = 2048 };
+
+struct loss {
+    bool bf16;
+    int64_t vocab, columns; // the columns from vocab on are padding
+    struct rows logits, dlogits;
+    const int32_t *target;
+    float *nll;
+    double scale;
+};
+
+VEC_INLINE void max_lanes(int64_t i, int count, int slot, vec_f32 *max, const void *x, bool bf16) {
+    vec_f32 v = row_load(x, i, count, bf16);
+    if (count < LANES) // repeats the first element, so that no lane is made up
+        for (int k = count; k < LANES; k++)
+            v[k] = v[0];
+    max[slot] = vec_max(v, max[slot]);
+}
+
+VEC_INLINE void exp_lanes(int64_t i, int count, int slot, vec_f32 *sum, const void *x, float max, bool bf16) {
+    sum[slot] += vec_first(vec_exp(row_load(x, i, count, bf16) - max), count);
+}
+
+VEC_INLINE void grad_lanes(int64_t i, int count, void *dx, const void *x, float max, float scale, bool bf16) {
+    row_store(dx, i, count, vec_exp(row_load(x, i, count, bf16) - max) * scale, bf16);
+}
+
+VEC_INLINE float element(const void *row, int64_t i, bool bf16) {
+    return bf16 ? bf16_to_float(((const uint16_t *)row)[i]) : ((const float *)row)[i];
+}
+
+VEC_INLINE void set_element(void *row, int64_t i, float x, bool bf16) {
+    if (bf16)
+        ((uint16_t *)row)[i] = bf16_from_float(x);
+    else
+        ((float *)row)[i] = x;
+}
+
+// The largest logit and the sum of exp(logit - largest). A NaN among the logits makes the sum NaN.
+VEC_INLINE double softmax_sum(const void *row, int64_t n, float *largest, bool bf16) {
+    float max = -FLT_MAX; // finite, so that chunks of -infinity add zero
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += CHUNK_ELEMENTS) {
+        const void *chunk = row_part(row, i, bf16);
+        int64_t length = MIN(CHUNK_ELEMENTS, n - i);
+        vec_f32 high[SLOTS];
+        for (int k = 0; k < SLOTS; k++)
+            high[k] = vec_splat(max);
+        ROW_SUM(length, max_lanes, high, chunk, bf16);
+        float new_max = vec_max_lane(vec_max(vec_max(high[0], high[1]), vec_max(high[2], high[3])));
+        if (new_max > max && i > 0)
+            sum *= exp((double)max - new_max);
+        max = new_max;
+        vec_f32 part[SLOTS] = {0};
+        ROW_SUM(length, exp_lanes, part, chunk, max, bf16);
+        sum += slots_sum(part);
+    }
+    *largest = max;
+    return sum;
+}
+
+VEC_INLINE void loss_row(const struct loss *loss, int64_t r, bool bf16) {
+    const void *x = row_at(loss->logits, r);
+    void *dx = loss->dlogits.data ? row_at(loss->dlogits, r) : NULL;
+    int64_t target = loss->target[r];
+    if (target < 0) {
+        loss->nll[r] = 0;
+        if (dx)
+            memset(dx, 0, (size_t)loss->columns * (bf16 ? 2 : 4));
+        return;
+    }
+    float max;
+    double sum = softmax_sum(x, loss->vocab, &max, bf16);
+    double logit = (double)element(x, target, bf16) - max; // read before dlogits may overwrite it
+    loss->nll[r] = (float)(log(sum) - logit);
+    if (!dx)
+        return;
+    ROW_EACH(loss->vocab, grad_lanes, dx, x, max, (float)(loss->scale / sum), bf16);
+    set_element(dx, target, (float)((exp(logit) / sum - 1) * loss->scale), bf16);
+    memset(row_part(dx, loss->vocab, bf16), 0, (size_t)(loss->columns - loss->vocab) * (bf16 ? 2 : 4));
+}
+
+static void loss_rows(const void *args, int64_t from, int64_t to) {
+    const struct loss *loss = args;
+    for (int64_t r = from; r < to; r++) {
+        if (loss->bf16)
+            loss_row(loss, r, true);
+        else
+            loss_row(loss, r, false);
+    }
+}
+
+static struct loss loss_of(const struct call *call) {
+    const struct tensor *logits = &call->in[0];
+    return (struct loss){
+        .bf16 = logits->dtype == DTYPE_BF16,
+        .vocab = call->attribute[0].i,
+        .columns = logits->dim[1],
+        .logits = rows_of(logits),
+        .target = call->in[1].data,
+        .nll = call->out[0].data,
+    };
+}
+
+static void loss_run(const struct call *call, const struct loss *loss) {
+    int64_t rows = call->in[0].dim[0];
+    run_split(call, rows, rows * loss->columns, loss_rows, loss);
+}
+
+void ISA(cpu_cross_entropy)(const struct call *call) {
+    struct loss loss = loss_of(call);
+    loss_run(call, &loss);
+}
+
+void ISA(cpu_cross_entropy_grad)(const struct call *call) {
+    struct loss loss = loss_of(call);
+    loss.scale = *(const double *)call->in[2].data;
+    loss.dlogits = rows_of(&call->out[1]);
+    loss_run(call, &loss);
+}

@@ -1,0 +1,55 @@
+// The pointwise kernels: norms, rotary embedding, activations, loss, embedding, optimizers. Each serves f32 and bf16 models and
+// gives the same bits for any number of threads. Those that add up over rows do so per block of rows, in workspace.
+#ifndef KERNELS_CPU_POINTWISE_H
+#define KERNELS_CPU_POINTWISE_H
+
+#include "kernels/cpu/isa.h"
+
+// norm.c
+void ISA(cpu_layernorm)(const struct call *call);
+void ISA(cpu_layernorm_dx)(const struct call *call);
+void ISA(cpu_layernorm_dw)(const struct call *call);
+void ISA(cpu_layernorm_bwd)(const struct call *call);
+void ISA(cpu_rmsnorm)(const struct call *call);
+void ISA(cpu_rmsnorm_dx)(const struct call *call);
+void ISA(cpu_rmsnorm_dw)(const struct call *call);
+void ISA(cpu_rmsnorm_bwd)(const struct call *call);
+// For the four that give dw.
+trireme_status ISA(cpu_norm_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                     trireme_error *error);
+
+// qknorm.c
+void ISA(cpu_qknorm)(const struct call *call);
+void ISA(cpu_qknorm_dx)(const struct call *call);
+void ISA(cpu_qknorm_dw)(const struct call *call);
+trireme_status ISA(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                          trireme_error *error);
+
+// rope.c
+void ISA(cpu_rope)(const struct call *call);
+void ISA(cpu_rope_dx)(const struct call *call);
+
+// activation.c
+void ISA(cpu_add)(const struct call *call);
+void ISA(cpu_gelu)(const struct call *call);
+void ISA(cpu_gelu_dx)(const struct call *call);
+void ISA(cpu_swiglu)(const struct call *call);
+void ISA(cpu_swiglu_dx)(const struct call *call);
+
+// embed.c
+void ISA(cpu_embed)(const struct call *call);
+void ISA(cpu_embed_dw)(const struct call *call);
+
+// loss.c
+void ISA(cpu_cross_entropy)(const struct call *call);
+void ISA(cpu_cross_entropy_grad)(const struct call *call);
+
+// optimizer.c
+void ISA(cpu_square_sum)(const struct call *call);
+trireme_status ISA(cpu_square_sum_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                           trireme_error *error);
+void ISA(cpu_adamw)(const struct call *call);
+void ISA(cpu_lion)(const struct call *call);
+void ISA(cpu_sgd)(const struct call *call);
+
+#endif
