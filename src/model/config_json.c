@@ -42,8 +42,8 @@ static trireme_status read_token_id(const struct reader *r, const char *key, int
         id = json_integer_value(value);
     else if (value && !json_is_null(value)) {
         char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"%s\": expected a token's number, found %s", r->where, key,
-                         json_excerpt_value(value, excerpt));
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"%s\": expected a token's number, found %s", r->where,
+                         key, json_excerpt_value(value, excerpt));
     }
     *out = id >= 0 && id < r->out->vocab_size ? id : -1;
     return TRIREME_OK;
@@ -52,7 +52,7 @@ static trireme_status read_token_id(const struct reader *r, const char *key, int
 static const struct {
     const char *name, *model_type;
 } architectures[] = {
-    {"GPT2LMHeadModel", "gpt2"},     {"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "mistral"},
+    {"GPT2LMHeadModel", "gpt2"},   {"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "mistral"},
     {"Qwen2ForCausalLM", "qwen2"}, {"Qwen3ForCausalLM", "qwen3"},
 };
 
@@ -74,30 +74,34 @@ static trireme_status read_architecture(const struct reader *r) {
     TRY(json_read_array(r->root, r->where, "architectures", JSON_OPTIONAL, &list, r->error));
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name && !type)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: neither \"architectures\" nor \"model_type\" says what this is",
-                         r->where);
+        return error_set(r->error, TRIREME_ERROR_CORRUPT,
+                         "%s: neither \"architectures\" nor \"model_type\" says what this is", r->where);
     size_t found = name ? architecture_find(name, false) : architecture_find(type, true);
     if (found == ARRAY_LENGTH(architectures))
-        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: architecture %s is not supported; supported are " SUPPORTED,
-                         r->where, json_excerpt(name ? name : type, excerpt));
+        return error_set(r->error, TRIREME_ERROR_USAGE,
+                         "%s: architecture %s is not supported; supported are " SUPPORTED, r->where,
+                         json_excerpt(name ? name : type, excerpt));
     if (type && strcmp(type, architectures[found].model_type) != 0)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"architectures\" says %s, but \"model_type\" says %s", r->where,
-                         architectures[found].name, json_excerpt(type, excerpt));
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"architectures\" says %s, but \"model_type\" says %s",
+                         r->where, architectures[found].name, json_excerpt(type, excerpt));
     snprintf(r->out->architecture, sizeof r->out->architecture, "%s", architectures[found].name);
     return TRIREME_OK;
 }
 
 static trireme_status read_common(const struct reader *r) {
     struct model_config *out = r->out;
-    if (json_object_get(r->root, "quantization_config") && !json_is_null(json_object_get(r->root, "quantization_config")))
+    if (json_object_get(r->root, "quantization_config") &&
+        !json_is_null(json_object_get(r->root, "quantization_config")))
         return error_set(r->error, TRIREME_ERROR_USAGE,
                          "%s: \"quantization_config\": quantised weights are not supported; take the unquantised model",
                          r->where);
     TRY(read_extent(r, "vocab_size", JSON_REQUIRED, &out->vocab_size));
     out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
     out->initializer_range = 0.02;
-    TRY(json_read_number(r->root, r->where, "initializer_range", JSON_OPTIONAL, 0, 1, &out->initializer_range, r->error));
-    return json_read_boolean(r->root, r->where, "tie_word_embeddings", JSON_OPTIONAL, &out->tie_word_embeddings, r->error);
+    TRY(json_read_number(r->root, r->where, "initializer_range", JSON_OPTIONAL, 0, 1, &out->initializer_range,
+                         r->error));
+    return json_read_boolean(r->root, r->where, "tie_word_embeddings", JSON_OPTIONAL, &out->tie_word_embeddings,
+                             r->error);
 }
 
 static trireme_status read_gpt2(const struct reader *r) {
@@ -122,10 +126,11 @@ static trireme_status read_gpt2(const struct reader *r) {
         out->activation = ACTIVATION_GELU_TANH;
     else {
         char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(r->error, TRIREME_ERROR_USAGE,
-                         "%s: \"activation_function\": %s is not supported; supported are \"gelu\" (exact), \"gelu_new\" and "
-                         "\"gelu_pytorch_tanh\"",
-                         r->where, json_excerpt(activation, excerpt));
+        return error_set(
+            r->error, TRIREME_ERROR_USAGE,
+            "%s: \"activation_function\": %s is not supported; supported are \"gelu\" (exact), \"gelu_new\" and "
+            "\"gelu_pytorch_tanh\"",
+            r->where, json_excerpt(activation, excerpt));
     }
     out->norm_eps = 1e-5;
     TRY(json_read_number(r->root, r->where, "layer_norm_epsilon", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
@@ -147,7 +152,8 @@ static trireme_status read_rope(const struct reader *r) {
     TRY(json_read_object(r->root, r->where, "rope_scaling", JSON_OPTIONAL, &scaling, r->error));
     TRY(json_read_object(r->root, r->where, "rope_parameters", JSON_OPTIONAL, &parameters, r->error));
     if (scaling && parameters)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: has both \"rope_scaling\" and \"rope_parameters\"", r->where);
+        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: has both \"rope_scaling\" and \"rope_parameters\"",
+                         r->where);
     double partial = 1;
     TRY(json_read_number(r->root, r->where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
     const json_t *rope = scaling ? scaling : parameters;
@@ -164,23 +170,25 @@ static trireme_status read_rope(const struct reader *r) {
         else if (strcmp(type, "llama3") == 0)
             out->rope_scaling = ROPE_SCALING_LLAMA3;
         else if (strcmp(type, "default") != 0)
-            return error_set(r->error, TRIREME_ERROR_USAGE,
-                             "%s: scaling of type %s is not supported; supported are \"default\", \"linear\" and \"llama3\"",
-                             where, json_excerpt(type, excerpt));
+            return error_set(
+                r->error, TRIREME_ERROR_USAGE,
+                "%s: scaling of type %s is not supported; supported are \"default\", \"linear\" and \"llama3\"", where,
+                json_excerpt(type, excerpt));
         if (out->rope_scaling != ROPE_SCALING_NONE)
             TRY(json_read_number(rope, where, "factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_factor, r->error));
         if (out->rope_scaling == ROPE_SCALING_LLAMA3) {
-            TRY(json_read_number(rope, where, "low_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_low_freq_factor,
-                                 r->error));
-            TRY(json_read_number(rope, where, "high_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_high_freq_factor,
-                                 r->error));
+            TRY(json_read_number(rope, where, "low_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6,
+                                 &out->rope_low_freq_factor, r->error));
+            TRY(json_read_number(rope, where, "high_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6,
+                                 &out->rope_high_freq_factor, r->error));
             TRY(json_read_integer(rope, where, "original_max_position_embeddings", JSON_REQUIRED, 1, EXTENT_MAX,
                                   &out->rope_original_max_position_embeddings, r->error));
         }
     }
     if (partial != 1)
         return error_set(r->error, TRIREME_ERROR_USAGE,
-                         "%s: \"partial_rotary_factor\": %g is not supported: whole heads are rotated", r->where, partial);
+                         "%s: \"partial_rotary_factor\": %g is not supported: whole heads are rotated", r->where,
+                         partial);
     return TRIREME_OK;
 }
 
@@ -204,8 +212,9 @@ static trireme_status read_layer_types(const struct reader *r, const json_t *typ
         }
     }
     if ((int64_t)json_array_size(types) != r->out->num_hidden_layers)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"layer_types\" lists %zu layers, \"num_hidden_layers\" says %lld",
-                         r->where, json_array_size(types), (long long)r->out->num_hidden_layers);
+        return error_set(r->error, TRIREME_ERROR_CORRUPT,
+                         "%s: \"layer_types\" lists %zu layers, \"num_hidden_layers\" says %lld", r->where,
+                         json_array_size(types), (long long)r->out->num_hidden_layers);
     if (slid != 0 && slid != json_array_size(types))
         return read_mixed(r);
     *sliding = slid != 0;
@@ -221,7 +230,8 @@ static trireme_status read_sliding_window(const struct reader *r) {
     TRY(read_extent(r, "sliding_window", JSON_OPTIONAL, &window));
     if (!mistral) {
         TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &sliding, r->error));
-        TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &full_layers, r->error));
+        TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &full_layers,
+                              r->error));
         const json_t *types = NULL;
         TRY(json_read_array(r->root, r->where, "layer_types", JSON_OPTIONAL, &types, r->error));
         if (types && window)
@@ -239,7 +249,8 @@ static trireme_status read_sliding_window(const struct reader *r) {
 static trireme_status read_llama_family(const struct reader *r) {
     struct model_config *out = r->out;
     bool llama = strcmp(out->architecture, "LlamaForCausalLM") == 0;
-    bool qwen2 = strcmp(out->architecture, "Qwen2ForCausalLM") == 0, qwen3 = strcmp(out->architecture, "Qwen3ForCausalLM") == 0;
+    bool qwen2 = strcmp(out->architecture, "Qwen2ForCausalLM") == 0,
+         qwen3 = strcmp(out->architecture, "Qwen3ForCausalLM") == 0;
     out->family = FAMILY_LLAMA;
     out->activation = ACTIVATION_SWIGLU;
     TRY(read_common(r));
@@ -249,26 +260,29 @@ static trireme_status read_llama_family(const struct reader *r) {
     TRY(read_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
     TRY(read_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
 
-    // Null means one per query head; where the member is absent, transformers knows a number for each architecture, which is
-    // the published models' own and a likely mistake in any other: it must be there.
+    // Null means one per query head; where the member is absent, transformers knows a number for each architecture,
+    // which is the published models' own and a likely mistake in any other: it must be there.
     out->num_key_value_heads = out->num_attention_heads;
     bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
-    TRY(read_extent(r, "num_key_value_heads", llama || null ? JSON_OPTIONAL : JSON_REQUIRED, &out->num_key_value_heads));
+    TRY(read_extent(r, "num_key_value_heads", llama || null ? JSON_OPTIONAL : JSON_REQUIRED,
+                    &out->num_key_value_heads));
     out->head_dim = 0;
     TRY(read_extent(r, "head_dim", qwen3 ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
     if (out->head_dim == 0) {
         if (out->hidden_size % out->num_attention_heads != 0)
-            return error_set(r->error, TRIREME_ERROR_USAGE,
-                             "%s: num_attention_heads %lld does not divide hidden_size %lld, and there is no \"head_dim\"",
-                             r->where, (long long)out->num_attention_heads, (long long)out->hidden_size);
+            return error_set(
+                r->error, TRIREME_ERROR_USAGE,
+                "%s: num_attention_heads %lld does not divide hidden_size %lld, and there is no \"head_dim\"", r->where,
+                (long long)out->num_attention_heads, (long long)out->hidden_size);
         out->head_dim = out->hidden_size / out->num_attention_heads;
     }
     const char *activation = "silu";
     TRY(json_read_string(r->root, r->where, "hidden_act", JSON_OPTIONAL, &activation, r->error));
     if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) {
         char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"hidden_act\": %s is not supported; supported is \"silu\"",
-                         r->where, json_excerpt(activation, excerpt));
+        return error_set(r->error, TRIREME_ERROR_USAGE,
+                         "%s: \"hidden_act\": %s is not supported; supported is \"silu\"", r->where,
+                         json_excerpt(activation, excerpt));
     }
     out->norm_eps = 1e-6;
     TRY(json_read_number(r->root, r->where, "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
@@ -332,7 +346,8 @@ static void put_gpt2(json_t *root, const struct model_config *c) {
     json_object_set_new(root, "n_head", json_integer(c->num_attention_heads));
     json_object_set_new(root, "n_inner", json_integer(c->intermediate_size));
     json_object_set_new(root, "n_positions", json_integer(c->max_position_embeddings));
-    json_object_set_new(root, "activation_function", json_string(c->activation == ACTIVATION_GELU ? "gelu" : "gelu_new"));
+    json_object_set_new(root, "activation_function",
+                        json_string(c->activation == ACTIVATION_GELU ? "gelu" : "gelu_new"));
     json_object_set_new(root, "layer_norm_epsilon", json_real(c->norm_eps));
     if (!c->bias)
         json_object_set_new(root, "bias", json_false());
@@ -354,13 +369,15 @@ static void put_rope(json_t *root, const struct model_config *c) {
     if (llama3) {
         json_object_set_new(scaling, "low_freq_factor", json_real(c->rope_low_freq_factor));
         json_object_set_new(scaling, "high_freq_factor", json_real(c->rope_high_freq_factor));
-        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(c->rope_original_max_position_embeddings));
+        json_object_set_new(scaling, "original_max_position_embeddings",
+                            json_integer(c->rope_original_max_position_embeddings));
     }
     json_object_set_new(root, "rope_scaling", scaling);
 }
 
 static void put_llama_family(json_t *root, const struct model_config *c, const char *architecture) {
-    bool llama = strcmp(architecture, "LlamaForCausalLM") == 0, mistral = strcmp(architecture, "MistralForCausalLM") == 0;
+    bool llama = strcmp(architecture, "LlamaForCausalLM") == 0,
+         mistral = strcmp(architecture, "MistralForCausalLM") == 0;
     bool qwen3 = strcmp(architecture, "Qwen3ForCausalLM") == 0;
     json_object_set_new(root, "num_hidden_layers", json_integer(c->num_hidden_layers));
     json_object_set_new(root, "hidden_size", json_integer(c->hidden_size));
@@ -393,7 +410,8 @@ void model_config_write(const struct model_config *c, const char *torch_dtype, s
     json_t *root = json_object(), *list = json_array();
     json_array_append_new(list, json_string(architecture));
     json_object_set_new(root, "architectures", list);
-    json_object_set_new(root, "model_type", json_string(architectures[architecture_find(architecture, false)].model_type));
+    json_object_set_new(root, "model_type",
+                        json_string(architectures[architecture_find(architecture, false)].model_type));
     if (c->family == FAMILY_GPT2)
         put_gpt2(root, c);
     else

@@ -1,5 +1,5 @@
-// model/: architectures: a configuration, the table of its parameters, and layers that emit their forward pass into a step
-// program (their backward pass follows from ops.def). Knows no ranks. Includes base/, config/, program/, kernels/.
+// model/: architectures: a configuration, the table of its parameters, and layers that emit their forward pass into a
+// step program (their backward pass follows from ops.def). Knows no ranks. Includes base/, config/, program/, kernels/.
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -14,7 +14,8 @@ enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
     enum family family;
-    char architecture[48]; // "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+    char architecture[48]; // "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                           // "Qwen3ForCausalLM"
     int64_t num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, head_dim, intermediate_size;
     int64_t vocab_size;
     int64_t padded_vocab_size; // rows of embedding and head: a multiple of 64, seen nowhere outside
@@ -22,10 +23,10 @@ struct model_config {
     int64_t sliding_window; // 0: none
     enum activation activation;
     bool tie_word_embeddings;
-    bool bias;           // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, `transformers` has them always)
+    bool bias; // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, `transformers` has them always)
     bool attention_bias; // Llama family: biases of q, k, v (Qwen2)
     bool attention_output_bias, mlp_bias;
-    bool qk_norm;        // RMSNorm over each query and key head (Qwen3)
+    bool qk_norm; // RMSNorm over each query and key head (Qwen3)
     double norm_eps, initializer_range, rope_theta;
     enum rope_scaling rope_scaling;
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
@@ -33,10 +34,10 @@ struct model_config {
     int64_t bos_token_id, eos_token_id; // -1: none
 };
 
-// What a run trains: `config->model`'s preset, config.json or directory, or the directory that training starts from, and
-// the keys that override it. When none is named, family, layers, width and heads must be given; the rest then follows
-// from them, training.seq_len and `tokenizer_vocab_size`. Refuses tokens that the vocabulary lacks and sequences longer
-// than the positions. Where a preset says nothing (the small ones), the vocabulary is the tokenizer's.
+// What a run trains: `config->model`'s preset, config.json or directory, or the directory that training starts from,
+// and the keys that override it. When none is named, family, layers, width and heads must be given; the rest then
+// follows from them, training.seq_len and `tokenizer_vocab_size`. Refuses tokens that the vocabulary lacks and
+// sequences longer than the positions. Where a preset says nothing (the small ones), the vocabulary is the tokenizer's.
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error);
 // A config.json, or the directory that holds one. Members that change the arithmetic in a way that is not implemented
@@ -47,8 +48,8 @@ trireme_status model_config_parse(struct model_config *out, const char *text, si
                                   trireme_error *error);
 // An unknown name is refused with the nearest known one. vocab_size is 0 where the tokenizer decides.
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error);
-// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range, a mixture that
-// no architecture has. Afterwards no product of extents overflows 63 bits.
+// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range, a mixture
+// that no architecture has. Afterwards no product of extents overflows 63 bits.
 trireme_status model_config_check(const struct model_config *config, trireme_error *error);
 // Whether weights of `weights` fit a model `model`: TRIREME_ERROR_USAGE names the first difference, both values given.
 // `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding, sliding window.
@@ -74,11 +75,11 @@ enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 struct parameter {
     char *name; // ours: "layers.3.attention.qkv.weight"
     int ndim;
-    int64_t dim[2];   // matrices are [out, in], vectors [n, 1]; rows beyond the pieces are vocabulary padding, zero
-    int unit;         // parameters that are gathered, reduced and updated together
-    bool decayed;     // weight decay applies (matrices)
+    int64_t dim[2]; // matrices are [out, in], vectors [n, 1]; rows beyond the pieces are vocabulary padding, zero
+    int unit;       // parameters that are gathered, reduced and updated together
+    bool decayed;   // weight decay applies (matrices)
     enum parameter_init init;
-    double std;       // of INIT_NORMAL
+    double std; // of INIT_NORMAL
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
 };
@@ -86,8 +87,8 @@ struct parameter {
 // Rows (elements of a vector) that are not padding.
 int64_t parameter_rows(const struct parameter *parameter);
 
-// All parameters, unit by unit; within a unit the decayed ones first, so that a range's decayed elements are its first ones.
-// Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
+// All parameters, unit by unit; within a unit the decayed ones first, so that a range's decayed elements are its first
+// ones. Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
 struct parameter_table {
     VEC(struct parameter) parameters;
     VEC(char *) units;
@@ -100,13 +101,14 @@ void parameter_table_release(struct parameter_table *table);
 // Value of element `index` (row-major) of an initial parameter: a pure function of seed and the parameter's name.
 double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index);
 // The same for `count` elements from `first` on, at half the price.
-void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count, double *out);
-// cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021; scaling
-// as in Llama 3.1's published inverse-frequency rule). Computed in double.
+void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,
+                             double *out);
+// cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021;
+// scaling as in Llama 3.1's published inverse-frequency rule). Computed in double.
 void rope_table(const struct model_config *config, int64_t positions, double *table);
 
-// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward, as
-// PaLM (Chowdhery et al. 2022, appendix B) counts. s is seq_len, or the sliding window where that is shorter.
+// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward,
+// as PaLM (Chowdhery et al. 2022, appendix B) counts. s is seq_len, or the sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
 
 #endif

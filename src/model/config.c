@@ -1,0 +1,336 @@
+// What a model may be, how two of them differ, and which one a run asks for.
+#include "model/model.h"
+
+enum {
+    LAYERS_MAX = 10000,
+    WIDTH_MAX = 1 << 20, // hidden_size, and all heads side by side
+    INNER_MAX = 1 << 22,
+    HEADS_MAX = 1 << 16,
+    VOCAB_MAX = 1 << 24,
+    POSITIONS_MAX = 1 << 24,
+    VOCAB_MULTIPLE = 64,
+    INNER_MULTIPLE = 256,
+};
+
+// Matrices have at most 2^42 elements, a layer fewer than 2^45, all layers fewer than 2^59.
+_Static_assert((3 * INNER_MAX + 4 * WIDTH_MAX) * (int64_t)WIDTH_MAX * LAYERS_MAX < (int64_t)1 << 59, "counts overflow");
+
+int64_t model_padded_vocab_size(int64_t vocab_size) {
+    return (vocab_size + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE;
+}
+
+// ---- what may be
+
+static bool architecture_fits(const char *name, const struct model_config *c) {
+    if (c->family == FAMILY_GPT2)
+        return strcmp(name, "GPT2LMHeadModel") == 0;
+    bool all_biases = c->attention_bias && c->attention_output_bias;
+    bool no_biases = !c->attention_bias && !c->attention_output_bias;
+    if (strcmp(name, "LlamaForCausalLM") == 0)
+        return !c->qk_norm && c->sliding_window == 0 && (all_biases || no_biases) &&
+               c->hidden_size % c->num_attention_heads == 0;
+    if (strcmp(name, "MistralForCausalLM") == 0)
+        return !c->qk_norm && no_biases && !c->mlp_bias;
+    if (strcmp(name, "Qwen2ForCausalLM") == 0)
+        return !c->qk_norm && c->attention_bias && !c->attention_output_bias && !c->mlp_bias;
+    return strcmp(name, "Qwen3ForCausalLM") == 0 && c->qk_norm && (all_biases || no_biases) && !c->mlp_bias;
+}
+
+const char *model_architecture(const struct model_config *config) {
+    static const char *const names[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                        "Qwen3ForCausalLM"};
+    const char *first = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        if (!architecture_fits(names[i], config))
+            continue;
+        if (strcmp(names[i], config->architecture) == 0)
+            return names[i];
+        first = first ? first : names[i];
+    }
+    return first;
+}
+
+static trireme_status check_extents(const struct model_config *c, trireme_error *error) {
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } extent[] = {
+        {"num_hidden_layers", c->num_hidden_layers, LAYERS_MAX},
+        {"hidden_size", c->hidden_size, WIDTH_MAX},
+        {"num_attention_heads", c->num_attention_heads, HEADS_MAX},
+        {"num_key_value_heads", c->num_key_value_heads, HEADS_MAX},
+        {"head_dim", c->head_dim, HEADS_MAX},
+        {"intermediate_size", c->intermediate_size, INNER_MAX},
+        {"vocab_size", c->vocab_size, VOCAB_MAX},
+        {"max_position_embeddings", c->max_position_embeddings, POSITIONS_MAX},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(extent); i++)
+        if (extent[i].value < 1 || extent[i].value > extent[i].most)
+            FAIL(TRIREME_ERROR_USAGE, "%s %lld is out of range: from 1 to %lld", extent[i].name,
+                 (long long)extent[i].value, (long long)extent[i].most);
+    if (c->num_attention_heads * c->head_dim > WIDTH_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "num_attention_heads %lld x head_dim %lld is out of range: at most %d",
+             (long long)c->num_attention_heads, (long long)c->head_dim, WIDTH_MAX);
+    if (c->sliding_window < 0 || c->sliding_window > INT32_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "sliding_window %lld is out of range: from 1 to %d, or 0 for none",
+             (long long)c->sliding_window, INT32_MAX);
+    return TRIREME_OK;
+}
+
+static trireme_status check_gpt2(const struct model_config *c, trireme_error *error) {
+    if (c->hidden_size % c->num_attention_heads != 0)
+        FAIL(TRIREME_ERROR_USAGE, "num_attention_heads %lld does not divide hidden_size %lld",
+             (long long)c->num_attention_heads, (long long)c->hidden_size);
+    if (c->head_dim * c->num_attention_heads != c->hidden_size)
+        FAIL(TRIREME_ERROR_USAGE, "head_dim %lld cannot be: in GPT-2 it is hidden_size / num_attention_heads, %lld",
+             (long long)c->head_dim, (long long)(c->hidden_size / c->num_attention_heads));
+    if (c->num_key_value_heads != c->num_attention_heads)
+        FAIL(TRIREME_ERROR_USAGE, "num_key_value_heads %lld cannot be: GPT-2 has as many as num_attention_heads, %lld",
+             (long long)c->num_key_value_heads, (long long)c->num_attention_heads);
+    if (c->activation == ACTIVATION_SWIGLU)
+        FAIL(TRIREME_ERROR_USAGE, "activation swiglu cannot be: GPT-2 has gelu or gelu_tanh");
+    return TRIREME_OK;
+}
+
+static trireme_status check_rope(const struct model_config *c, trireme_error *error) {
+    if (!(c->rope_theta >= 1 && c->rope_theta <= 1e12))
+        FAIL(TRIREME_ERROR_USAGE, "rope_theta %g is out of range: from 1 to 1e12", c->rope_theta);
+    if (c->rope_scaling == ROPE_SCALING_NONE)
+        return TRIREME_OK;
+    if (!(c->rope_factor >= 1 && c->rope_factor <= 1e6))
+        FAIL(TRIREME_ERROR_USAGE, "rope_scaling's factor %g is out of range: from 1 to 1e6", c->rope_factor);
+    if (c->rope_scaling == ROPE_SCALING_LLAMA3 &&
+        !(c->rope_low_freq_factor > 0 && c->rope_low_freq_factor < c->rope_high_freq_factor))
+        FAIL(TRIREME_ERROR_USAGE, "rope_scaling's low_freq_factor %g must be above 0 and below its high_freq_factor %g",
+             c->rope_low_freq_factor, c->rope_high_freq_factor);
+    return TRIREME_OK;
+}
+
+static trireme_status check_llama(const struct model_config *c, trireme_error *error) {
+    if (c->num_attention_heads % c->num_key_value_heads != 0)
+        FAIL(TRIREME_ERROR_USAGE, "num_key_value_heads %lld does not divide num_attention_heads %lld",
+             (long long)c->num_key_value_heads, (long long)c->num_attention_heads);
+    if (c->head_dim % 2 != 0)
+        FAIL(TRIREME_ERROR_USAGE, "head_dim %lld is odd: rotary embedding turns pairs of features",
+             (long long)c->head_dim);
+    if (c->activation != ACTIVATION_SWIGLU)
+        FAIL(TRIREME_ERROR_USAGE, "activation gelu cannot be: the Llama family has swiglu");
+    TRY(check_rope(c, error));
+    if (!model_architecture(c))
+        FAIL(TRIREME_ERROR_USAGE,
+             "no architecture of Hugging Face mixes attention_bias %s, qk_norm %s, mlp_bias %s, "
+             "sliding_window %lld, head_dim %lld and hidden_size %lld",
+             c->attention_bias ? "true" : "false", c->qk_norm ? "true" : "false", c->mlp_bias ? "true" : "false",
+             (long long)c->sliding_window, (long long)c->head_dim, (long long)c->hidden_size);
+    return TRIREME_OK;
+}
+
+trireme_status model_config_check(const struct model_config *config, trireme_error *error) {
+    TRY(check_extents(config, error));
+    if (!(config->norm_eps > 0 && config->norm_eps < 1))
+        FAIL(TRIREME_ERROR_USAGE, "norm_eps %g is out of range: above 0, below 1", config->norm_eps);
+    return config->family == FAMILY_GPT2 ? check_gpt2(config, error) : check_llama(config, error);
+}
+
+// ---- how two differ
+
+trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
+                                    trireme_error *error) {
+    const char *ours = model_architecture(model), *theirs = model_architecture(weights);
+    if (strcmp(ours ? ours : "?", theirs ? theirs : "?") != 0)
+        FAIL(TRIREME_ERROR_USAGE, "the weights are of another architecture: theirs is %s, the model's %s", theirs,
+             ours);
+    bool gpt2 = model->family == FAMILY_GPT2;
+#define FIELD(field, counts) \
+    { #field, (double)weights->field, (double)model->field, counts }
+    const struct {
+        const char *name;
+        double theirs, ours;
+        bool counts;
+    } field[] = {
+        FIELD(num_hidden_layers, true),
+        FIELD(hidden_size, true),
+        FIELD(num_attention_heads, true),
+        FIELD(num_key_value_heads, true),
+        FIELD(head_dim, true),
+        FIELD(intermediate_size, true),
+        FIELD(vocab_size, true),
+        FIELD(max_position_embeddings, gpt2 || exact),
+        FIELD(activation, true),
+        FIELD(tie_word_embeddings, true),
+        FIELD(bias, true),
+        FIELD(attention_bias, true),
+        FIELD(attention_output_bias, true),
+        FIELD(mlp_bias, true),
+        FIELD(qk_norm, true),
+        FIELD(sliding_window, exact),
+        FIELD(norm_eps, exact),
+        FIELD(rope_theta, exact),
+        FIELD(rope_scaling, exact),
+        FIELD(rope_factor, exact),
+        FIELD(rope_low_freq_factor, exact),
+        FIELD(rope_high_freq_factor, exact),
+        FIELD(rope_original_max_position_embeddings, exact),
+    };
+#undef FIELD
+    for (size_t i = 0; i < ARRAY_LENGTH(field); i++)
+        if (field[i].counts && field[i].theirs != field[i].ours)
+            FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their %s is %.15g, the model's %.15g",
+                 field[i].name, field[i].theirs, field[i].ours);
+    return TRIREME_OK;
+}
+
+// ---- what a run asks for
+
+// Sizes of the model that is to be made from keys alone; the rest stays open (0).
+static trireme_status start_from_family(struct model_config *out, const struct config *config, trireme_error *error) {
+    const struct config_model *m = &config->model;
+    if (m->family == CONFIG_FAMILY_AUTO)
+        FAIL(TRIREME_ERROR_USAGE, "no model is named: give model.preset (trireme help models), model.config or "
+                                  "model.init_from, or else model.family "
+                                  "with num_hidden_layers, hidden_size and num_attention_heads");
+    const struct {
+        const char *name;
+        int64_t value;
+    } needed[] = {{"num_hidden_layers", m->num_hidden_layers},
+                  {"hidden_size", m->hidden_size},
+                  {"num_attention_heads", m->num_attention_heads}};
+    for (size_t i = 0; i < ARRAY_LENGTH(needed); i++)
+        if (needed[i].value == 0)
+            return config_refuse(config, "model.family", error, "which also needs model.%s", needed[i].name);
+    bool gpt2 = m->family == CONFIG_FAMILY_GPT2;
+    *out = (struct model_config){
+        .family = gpt2 ? FAMILY_GPT2 : FAMILY_LLAMA,
+        .activation = gpt2 ? ACTIVATION_GELU_TANH : ACTIVATION_SWIGLU,
+        .tie_word_embeddings = gpt2,
+        .bias = gpt2,
+        .norm_eps = 1e-5,
+        .initializer_range = 0.02,
+        .rope_theta = gpt2 ? 0 : 10000,
+        .bos_token_id = -1,
+        .eos_token_id = -1,
+    };
+    return TRIREME_OK;
+}
+
+static trireme_status start(struct model_config *out, const struct config *config, trireme_error *error) {
+    const struct config_model *m = &config->model;
+    if (*m->preset)
+        return model_config_preset(out, m->preset, error);
+    if (*m->config || (*m->init_from && m->family == CONFIG_FAMILY_AUTO))
+        return model_config_read(out, *m->config ? m->config : m->init_from, error);
+    return start_from_family(out, config, error);
+}
+
+// Keys that make no sense for the family.
+static trireme_status refuse_foreign(const struct model_config *c, const struct config *config, trireme_error *error) {
+    const struct config_model *m = &config->model;
+    if (c->family == FAMILY_GPT2) {
+        const char *why = "which GPT-2 does not have";
+        if (m->attention_bias != CONFIG_AUTO)
+            return config_refuse(config, "model.attention_bias", error, "%s: model.bias is its key", why);
+        if (m->qk_norm != CONFIG_AUTO)
+            return config_refuse(config, "model.qk_norm", error, "%s", why);
+        if (m->rope_theta > 0)
+            return config_refuse(config, "model.rope_theta", error, "%s: its positions are learned", why);
+    } else if (m->bias != CONFIG_AUTO)
+        return config_refuse(config, "model.bias", error,
+                             "which is GPT-2's: the Llama family has model.attention_bias");
+    return TRIREME_OK;
+}
+
+static void override_extent(int64_t *extent, int64_t key) {
+    if (key > 0)
+        *extent = key;
+}
+
+static void override_switch(bool *value, enum config_auto key) {
+    if (key != CONFIG_AUTO)
+        *value = key == CONFIG_TRUE;
+}
+
+static void override(struct model_config *c, const struct config_model *m) {
+    // What follows from an extent follows the new one, unless it is given itself.
+    if (m->hidden_size > 0 || m->num_attention_heads > 0)
+        c->head_dim = 0;
+    if (m->hidden_size > 0)
+        c->intermediate_size = 0;
+    if (m->num_attention_heads > 0)
+        c->num_key_value_heads = 0;
+    override_extent(&c->num_hidden_layers, m->num_hidden_layers);
+    override_extent(&c->hidden_size, m->hidden_size);
+    override_extent(&c->num_attention_heads, m->num_attention_heads);
+    override_extent(&c->num_key_value_heads, m->num_key_value_heads);
+    override_extent(&c->head_dim, m->head_dim);
+    override_extent(&c->intermediate_size, m->intermediate_size);
+    override_extent(&c->vocab_size, m->vocab_size);
+    override_extent(&c->max_position_embeddings, m->max_position_embeddings);
+    override_switch(&c->tie_word_embeddings, m->tie_word_embeddings);
+    override_switch(&c->bias, m->bias);
+    override_switch(&c->qk_norm, m->qk_norm);
+    if (m->attention_bias != CONFIG_AUTO && c->attention_bias != (m->attention_bias == CONFIG_TRUE)) {
+        c->attention_bias = m->attention_bias == CONFIG_TRUE;
+        c->attention_output_bias = c->attention_bias && c->qk_norm; // Qwen3's switch covers it, Qwen2 has none
+    }
+    if (m->activation != CONFIG_ACTIVATION_AUTO)
+        c->activation = m->activation == CONFIG_ACTIVATION_GELU        ? ACTIVATION_GELU
+                        : m->activation == CONFIG_ACTIVATION_GELU_TANH ? ACTIVATION_GELU_TANH
+                                                                       : ACTIVATION_SWIGLU;
+    if (m->norm_eps > 0)
+        c->norm_eps = m->norm_eps;
+    if (m->rope_theta > 0)
+        c->rope_theta = m->rope_theta;
+}
+
+static int64_t round_up(int64_t value, int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// What is still open follows from the rest.
+static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
+                             trireme_error *error) {
+    if (c->num_key_value_heads == 0)
+        c->num_key_value_heads = c->num_attention_heads;
+    if (c->head_dim == 0) {
+        if (c->hidden_size % c->num_attention_heads != 0)
+            FAIL(TRIREME_ERROR_USAGE, "model.num_attention_heads %lld does not divide model.hidden_size %lld",
+                 (long long)c->num_attention_heads, (long long)c->hidden_size);
+        c->head_dim = c->hidden_size / c->num_attention_heads;
+    }
+    if (c->intermediate_size == 0) // a gated feed-forward of 8/3 has as many weights as a plain one of 4
+        c->intermediate_size =
+            c->family == FAMILY_GPT2 ? 4 * c->hidden_size : round_up(8 * c->hidden_size / 3, INNER_MULTIPLE);
+    if (c->vocab_size == 0)
+        c->vocab_size = tokenizer_vocab_size;
+    if (c->max_position_embeddings == 0)
+        c->max_position_embeddings = config->training.seq_len;
+    c->padded_vocab_size = model_padded_vocab_size(c->vocab_size);
+    if (c->bos_token_id >= c->vocab_size)
+        c->bos_token_id = -1;
+    if (c->eos_token_id >= c->vocab_size)
+        c->eos_token_id = -1;
+    return TRIREME_OK;
+}
+
+trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
+                                    trireme_error *error) {
+    struct model_config c;
+    TRY(start(&c, config, error));
+    TRY(refuse_foreign(&c, config, error));
+    override(&c, &config->model);
+    TRY(derive(&c, config, tokenizer_vocab_size, error));
+    if (model_config_check(&c, error) != TRIREME_OK)
+        return error_prefix(error, "model");
+    snprintf(c.architecture, sizeof c.architecture, "%s", model_architecture(&c));
+    if (tokenizer_vocab_size > c.vocab_size)
+        return config_refuse(config, "model.vocab_size", error,
+                             "but the tokens are numbered up to %lld and the model knows %lld: at least %lld is needed",
+                             (long long)tokenizer_vocab_size - 1, (long long)c.vocab_size,
+                             (long long)tokenizer_vocab_size);
+    if (config->training.seq_len > c.max_position_embeddings)
+        return config_refuse(config, "training.seq_len", error,
+                             "but the model has %lld positions (model.max_position_embeddings)",
+                             (long long)c.max_position_embeddings);
+    *out = c;
+    return TRIREME_OK;
+}

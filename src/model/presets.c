@@ -1,0 +1,126 @@
+// Published models by name, as their config.json has them, and small ones for laptops.
+#include "model/model.h"
+
+struct preset {
+    const char *name, *about;
+    struct model_config config;
+};
+
+// bos_token_id and eos_token_id are those of the base models.
+#define GPT2(layers, hidden, heads)                                                                                   \
+    {                                                                                                                 \
+        .family = FAMILY_GPT2, .architecture = "GPT2LMHeadModel", .num_hidden_layers = layers, .hidden_size = hidden, \
+        .num_attention_heads = heads, .num_key_value_heads = heads, .head_dim = hidden / heads,                       \
+        .intermediate_size = 4 * hidden, .vocab_size = 50257, .max_position_embeddings = 1024,                        \
+        .activation = ACTIVATION_GELU_TANH, .tie_word_embeddings = true, .bias = true, .norm_eps = 1e-5,              \
+        .initializer_range = 0.02, .bos_token_id = 50256, .eos_token_id = 50256                                       \
+    }
+#define LLAMA_FAMILY(name, layers, hidden, heads, kv_heads, dim, inner, vocab, positions, theta, eps, bos, eos, ...) \
+    {                                                                                                                \
+        .family = FAMILY_LLAMA, .architecture = name, .num_hidden_layers = layers, .hidden_size = hidden,            \
+        .num_attention_heads = heads, .num_key_value_heads = kv_heads, .head_dim = dim, .intermediate_size = inner,  \
+        .vocab_size = vocab, .max_position_embeddings = positions, .activation = ACTIVATION_SWIGLU, .norm_eps = eps, \
+        .initializer_range = 0.02, .rope_theta = theta, .bos_token_id = bos, .eos_token_id = eos, __VA_ARGS__        \
+    }
+#define LLAMA2(layers, hidden, heads, kv_heads, inner, positions)                                                     \
+    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, 32000, positions, 10000, \
+                 1e-5, 1, 2, )
+#define LLAMA3(layers, hidden, heads, kv_heads, inner, positions, ...)                                          \
+    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, 128256, positions, \
+                 500000, 1e-5, 128000, 128001, __VA_ARGS__)
+#define STRETCHED(factor)                                                                                              \
+    .rope_scaling = ROPE_SCALING_LLAMA3, .rope_factor = factor, .rope_low_freq_factor = 1, .rope_high_freq_factor = 4, \
+    .rope_original_max_position_embeddings = 8192
+#define QWEN2(layers, hidden, heads, kv_heads, inner, vocab, positions, tied)                                       \
+    LLAMA_FAMILY("Qwen2ForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, vocab, positions, 1e6, \
+                 1e-6, 151643, 151643, .attention_bias = true, .tie_word_embeddings = tied)
+#define QWEN3(layers, hidden, heads, kv_heads, inner, tied)                                                         \
+    LLAMA_FAMILY("Qwen3ForCausalLM", layers, hidden, heads, kv_heads, 128, inner, 151936, 40960, 1e6, 1e-6, 151643, \
+                 151645, .qk_norm = true, .tie_word_embeddings = tied)
+#define SMALL(layers, hidden, heads, inner)                                                                         \
+    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, \
+                 -1, )
+
+static const struct preset presets[] = {
+    {"llama-5m", "for a laptop: minutes", SMALL(6, 256, 4, 704)},
+    {"llama-15m", "for a laptop: an hour", SMALL(8, 384, 6, 1152)},
+    {"llama-42m", "for a laptop: a night", SMALL(12, 512, 8, 1600)},
+    {"gpt2-124m", "GPT-2 (Radford et al. 2019)", GPT2(12, 768, 12)},
+    {"gpt2-355m", "GPT-2 medium", GPT2(24, 1024, 16)},
+    {"gpt2-774m", "GPT-2 large", GPT2(36, 1280, 20)},
+    {"gpt2-1558m", "GPT-2 XL", GPT2(48, 1600, 25)},
+    {"tinyllama-1.1b", "TinyLlama (Zhang et al. 2024)", LLAMA2(22, 2048, 32, 4, 5632, 2048)},
+    {"llama2-7b", "Llama 2 (Touvron et al. 2023)", LLAMA2(32, 4096, 32, 32, 11008, 4096)},
+    {"llama2-13b", "Llama 2", LLAMA2(40, 5120, 40, 40, 13824, 4096)},
+    {"llama2-70b", "Llama 2", LLAMA2(80, 8192, 64, 8, 28672, 4096)},
+    {"llama3-8b", "Llama 3 (Llama team 2024)", LLAMA3(32, 4096, 32, 8, 14336, 8192, )},
+    {"llama3-70b", "Llama 3", LLAMA3(80, 8192, 64, 8, 28672, 8192, )},
+    {"llama3.1-8b", "Llama 3.1", LLAMA3(32, 4096, 32, 8, 14336, 131072, STRETCHED(8))},
+    {"llama3.1-70b", "Llama 3.1", LLAMA3(80, 8192, 64, 8, 28672, 131072, STRETCHED(8))},
+    {"llama3.1-405b", "Llama 3.1", LLAMA3(126, 16384, 128, 8, 53248, 131072, STRETCHED(8))},
+    {"llama3.2-1b", "Llama 3.2", LLAMA3(16, 2048, 32, 8, 8192, 131072, STRETCHED(32), .tie_word_embeddings = true)},
+    {"llama3.2-3b", "Llama 3.2", LLAMA3(28, 3072, 24, 8, 8192, 131072, STRETCHED(32), .tie_word_embeddings = true)},
+    {"mistral-7b", "Mistral 7B v0.1 (Jiang et al. 2023)",
+     LLAMA_FAMILY("MistralForCausalLM", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, 1, 2,
+                  .sliding_window = 4096)},
+    {"qwen2-0.5b", "Qwen2 (Yang et al. 2024)", QWEN2(24, 896, 14, 2, 4864, 151936, 131072, true)},
+    {"qwen2-1.5b", "Qwen2", QWEN2(28, 1536, 12, 2, 8960, 151936, 131072, true)},
+    {"qwen2-7b", "Qwen2", QWEN2(28, 3584, 28, 4, 18944, 152064, 131072, false)},
+    {"qwen2.5-0.5b", "Qwen2.5", QWEN2(24, 896, 14, 2, 4864, 151936, 32768, true)},
+    {"qwen2.5-1.5b", "Qwen2.5", QWEN2(28, 1536, 12, 2, 8960, 151936, 131072, true)},
+    {"qwen2.5-3b", "Qwen2.5", QWEN2(36, 2048, 16, 2, 11008, 151936, 32768, true)},
+    {"qwen2.5-7b", "Qwen2.5", QWEN2(28, 3584, 28, 4, 18944, 152064, 131072, false)},
+    {"qwen3-0.6b", "Qwen3 (Qwen team 2025)", QWEN3(28, 1024, 16, 8, 3072, true)},
+    {"qwen3-1.7b", "Qwen3", QWEN3(28, 2048, 16, 8, 6144, true)},
+    {"qwen3-4b", "Qwen3", QWEN3(36, 2560, 32, 8, 9728, true)},
+    {"qwen3-8b", "Qwen3", QWEN3(36, 4096, 32, 8, 12288, false)},
+};
+
+trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
+    const char *nearest = presets[0].name;
+    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *out = presets[i].config;
+            out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
+            return TRIREME_OK;
+        }
+        if (text_distance(name, presets[i].name) < text_distance(name, nearest))
+            nearest = presets[i].name;
+    }
+    FAIL(TRIREME_ERROR_USAGE,
+         "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,
+         nearest);
+}
+
+static void add_count(struct text *out, int64_t count) {
+    if (count < 1000000000)
+        text_add(out, "%9.1f M", (double)count / 1e6);
+    else
+        text_add(out, "%9.2f B", (double)count / 1e9);
+}
+
+void model_presets_help(struct text *out) {
+    text_add(out, "%-15s %11s %7s %6s %6s %9s %6s %7s %10s  %s\n", "model.preset", "parameters", "layers", "width",
+             "heads", "kv_heads", "inner", "tokens", "positions", "about");
+    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
+        struct model_config c = presets[i].config;
+        bool open = c.vocab_size == 0;
+        if (open)
+            c.vocab_size = 256;
+        c.padded_vocab_size = model_padded_vocab_size(c.vocab_size);
+        struct parameter_table table;
+        parameter_table_create(&table, &c);
+        text_add(out, "%-15s ", presets[i].name);
+        add_count(out, table.total);
+        text_add(out, " %7lld %6lld %6lld %9lld %6lld ", (long long)c.num_hidden_layers, (long long)c.hidden_size,
+                 (long long)c.num_attention_heads, (long long)c.num_key_value_heads, (long long)c.intermediate_size);
+        if (open)
+            text_add(out, "%7s", "any");
+        else
+            text_add(out, "%7lld", (long long)c.vocab_size);
+        text_add(out, " %10lld  %s\n", (long long)c.max_position_embeddings, presets[i].about);
+        parameter_table_release(&table);
+    }
+    text_add(out, "\nModels with \"any\" tokens take the vocabulary of the tokens they are trained on (counted here: "
+                  "bytes, 256).\n");
+}

@@ -1,0 +1,594 @@
+// Model configurations (presets, config.json both ways, keys), parameter tables, initial values, rotary tables, flops.
+#include "base/rng.h"
+#include "base/text.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void assert_ok(trireme_status status, const trireme_error *error) {
+    if (status != TRIREME_OK)
+        fail_msg("status %d: %s", status, error->message);
+}
+
+static void assert_says(trireme_status status, const trireme_error *error, const char *part) {
+    if (status == TRIREME_OK)
+        fail_msg("accepted, expected a refusal with: %s", part);
+    if (!strstr(error->message, part))
+        fail_msg("\"%s\" lacks \"%s\"", error->message, part);
+}
+
+static void assert_same(const struct model_config *a, const struct model_config *b) {
+    trireme_error error = {0};
+    assert_string_equal(a->architecture, b->architecture);
+    assert_ok(model_config_compare(a, b, true, &error), &error);
+    assert_true(a->padded_vocab_size == b->padded_vocab_size);
+    assert_true(a->max_position_embeddings == b->max_position_embeddings);
+    assert_true(a->initializer_range == b->initializer_range);
+    assert_true(a->bos_token_id == b->bos_token_id && a->eos_token_id == b->eos_token_id);
+}
+
+// ---- presets
+
+// Parameters as Hugging Face counts the published weights.
+static const struct {
+    const char *name;
+    int64_t total;
+} published[] = {
+    {"gpt2-124m", 124439808},        {"gpt2-355m", 354823168},       {"gpt2-774m", 774030080},
+    {"gpt2-1558m", 1557611200},      {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},
+    {"llama2-13b", 13015864320},     {"llama2-70b", 68976648192},    {"llama3-8b", 8030261248},
+    {"llama3-70b", 70553706496},     {"llama3.1-8b", 8030261248},    {"llama3.1-70b", 70553706496},
+    {"llama3.1-405b", 405853388800}, {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
+    {"mistral-7b", 7241732096},      {"qwen2-0.5b", 494032768},      {"qwen2-1.5b", 1543714304},
+    {"qwen2-7b", 7615616512},        {"qwen2.5-0.5b", 494032768},    {"qwen2.5-1.5b", 1543714304},
+    {"qwen2.5-3b", 3085938688},      {"qwen2.5-7b", 7615616512},     {"qwen3-0.6b", 596049920},
+    {"qwen3-1.7b", 1720574976},      {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
+};
+
+static void presets_have_the_published_sizes(void **state) {
+    (void)state;
+    trireme_error error = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(published); i++) {
+        struct model_config c;
+        assert_ok(model_config_preset(&c, published[i].name, &error), &error);
+        assert_ok(model_config_check(&c, &error), &error);
+        struct parameter_table table;
+        parameter_table_create(&table, &c);
+        if (table.total != published[i].total)
+            fail_msg("%s: %lld parameters, published are %lld", published[i].name, (long long)table.total,
+                     (long long)published[i].total);
+        parameter_table_release(&table);
+    }
+}
+
+static void small_presets_take_any_vocabulary(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double total;
+    } small[] = {{"llama-5m", 5e6}, {"llama-15m", 15e6}, {"llama-42m", 42e6}};
+    for (size_t i = 0; i < ARRAY_LENGTH(small); i++) {
+        struct model_config c;
+        trireme_error error = {0};
+        assert_ok(model_config_preset(&c, small[i].name, &error), &error);
+        assert_int_equal(c.vocab_size, 0);
+        c.vocab_size = c.padded_vocab_size = 256;
+        assert_ok(model_config_check(&c, &error), &error);
+        struct parameter_table table;
+        parameter_table_create(&table, &c);
+        assert_true(fabs((double)table.total / small[i].total - 1) < 0.05);
+        parameter_table_release(&table);
+    }
+}
+
+static void unknown_preset_names_the_nearest(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    assert_says(model_config_preset(&c, "lama3.1-8b", &error), &error, "nearest is llama3.1-8b");
+    assert_says(model_config_preset(&c, "", &error), &error, "no model is called \"\"");
+}
+
+static void help_lists_every_preset(void **state) {
+    (void)state;
+    struct text help = {0};
+    model_presets_help(&help);
+    for (size_t i = 0; i < ARRAY_LENGTH(published); i++)
+        assert_non_null(strstr(help.text, published[i].name));
+    assert_non_null(strstr(help.text, "124.4 M"));
+    assert_non_null(strstr(help.text, "405.85 B"));
+    text_release(&help);
+}
+
+// ---- config.json
+
+static struct model_config parsed(const char *json) {
+    struct model_config c;
+    trireme_error error = {0};
+    assert_ok(model_config_parse(&c, json, strlen(json), "config.json", &error), &error);
+    return c;
+}
+
+static void what_is_written_reads_back(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(published); i++) {
+        struct model_config c;
+        trireme_error error = {0};
+        assert_ok(model_config_preset(&c, published[i].name, &error), &error);
+        struct text json = {0};
+        model_config_write(&c, "bfloat16", &json);
+        assert_non_null(strstr(json.text, "\"torch_dtype\": \"bfloat16\""));
+        struct model_config again = parsed(json.text);
+        assert_same(&c, &again);
+        text_release(&json);
+    }
+}
+
+#define SHAPE                                                                                        \
+    "\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4," \
+    "\"num_key_value_heads\":2,\"vocab_size\":100,\"max_position_embeddings\":512"
+#define LLAMA "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SHAPE
+#define QWEN2 "{\"model_type\":\"qwen2\"," SHAPE
+#define GPT2                                                                                                       \
+    "{\"architectures\":[\"GPT2LMHeadModel\"],\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_" \
+    "size\":9"
+
+static void rare_mixtures_survive_writing(void **state) {
+    (void)state;
+    static const char *const jsons[] = {
+        LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true}",
+        LLAMA ",\"head_dim\":32,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}",
+        QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":0}",
+        GPT2 ",\"bias\":false,\"activation_function\":\"gelu\",\"n_inner\":40,\"eos_token_id\":3}",
+        GPT2 ",\"tie_word_embeddings\":false,\"layer_norm_epsilon\":1.23456789e-7}",
+        "{\"model_type\":\"mistral\"," SHAPE ",\"head_dim\":6}",
+        "{\"model_type\":\"qwen3\"," SHAPE ",\"head_dim\":6,\"attention_bias\":true}",
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(jsons); i++) {
+        struct model_config c = parsed(jsons[i]);
+        struct text json = {0};
+        model_config_write(&c, "float32", &json);
+        struct model_config again = parsed(json.text);
+        assert_same(&c, &again);
+        text_release(&json);
+    }
+}
+
+static void both_spellings_of_rope_are_read(void **state) {
+    (void)state;
+    struct model_config old =
+        parsed(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                     "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                     "\"original_max_position_embeddings\":8192}}");
+    struct model_config new =
+        parsed(LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":500000.0,\"factor\":8,"
+                     "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                     "\"original_max_position_embeddings\":8192}}");
+    assert_same(&old, &new);
+    assert_true(old.rope_theta == 500000 && old.rope_scaling == ROPE_SCALING_LLAMA3 && old.rope_factor == 8);
+    struct model_config plain =
+        parsed(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}}");
+    assert_true(plain.rope_theta == 500000 && plain.rope_scaling == ROPE_SCALING_NONE);
+}
+
+static void absent_members_mean_what_transformers_takes(void **state) {
+    (void)state;
+    struct model_config llama = parsed(LLAMA "}");
+    assert_true(llama.norm_eps == 1e-6 && llama.rope_theta == 10000 && llama.head_dim == 16 &&
+                !llama.tie_word_embeddings);
+    assert_true(llama.bos_token_id == 1 && llama.eos_token_id == 2 && llama.initializer_range == 0.02);
+    struct model_config gpt2 = parsed(GPT2 "}");
+    assert_true(gpt2.tie_word_embeddings && gpt2.bias && gpt2.intermediate_size == 64 && gpt2.norm_eps == 1e-5);
+    assert_int_equal(gpt2.activation, ACTIVATION_GELU_TANH);
+    assert_int_equal(gpt2.eos_token_id, -1); // 50256 is not in this vocabulary
+    struct model_config qwen2 = parsed(QWEN2 "}");
+    assert_true(qwen2.attention_bias && !qwen2.attention_output_bias && qwen2.sliding_window == 0);
+    assert_int_equal(qwen2.bos_token_id, -1);
+    assert_int_equal(parsed("{\"model_type\":\"mistral\"," SHAPE "}").sliding_window, 4096);
+    assert_int_equal(parsed("{\"model_type\":\"mistral\"," SHAPE ",\"sliding_window\":null}").sliding_window, 0);
+    assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8}").sliding_window,
+                     0); // from layer 28 on
+    assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
+                                  "[\"sliding_attention\",\"sliding_attention\"]}")
+                         .sliding_window,
+                     8);
+    assert_int_equal(parsed(LLAMA ",\"eos_token_id\":[7,8,9]}").eos_token_id, 7);
+}
+
+static void unsupported_configurations_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *says;
+    } refused[] = {
+        {"{}", "neither"},
+        {"[1]", "config.json"},
+        {"{\"architectures\":[\"MixtralForCausalLM\"]}",
+         "architecture \"MixtralForCausalLM\" is not supported; supported are"},
+        {"{\"model_type\":\"bert\"}", "\"bert\""},
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"gpt2\"}", "\"model_type\" says \"gpt2\""},
+        {LLAMA ",\"quantization_config\":{\"bits\":4}}", "\"quantization_config\""},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
+         "\"rope_scaling\": scaling of type \"yarn\""},
+        {LLAMA ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":4}}",
+         "\"rope_parameters\": scaling of type \"dynamic\""},
+        {LLAMA ",\"rope_scaling\":{\"factor\":4}}", "rope_type"},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4}}", "low_freq_factor"},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+               "\"original_max_position_embeddings\":8}}",
+         "low_freq_factor 4 must be"},
+        {LLAMA ",\"partial_rotary_factor\":0.5}", "\"partial_rotary_factor\": 0.5"},
+        {LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\": \"gelu\" is not supported"},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"
+         "\"num_attention_heads\":6,\"vocab_size\":100,\"max_position_embeddings\":512}",
+         "num_attention_heads 6 does not divide hidden_size 64"},
+        {LLAMA ",\"head_dim\":15}", "head_dim 15 is odd"},
+        {LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
+        {LLAMA ",\"rope_theta\":0.5}", "rope_theta 0.5"},
+        {QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1}",
+         "some layers with a sliding window"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "some layers"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\",\"linear_attention\"]}", "\"linear_attention\" is not supported"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "lists 1 layers"},
+        {"{\"model_type\":\"qwen3\"," SHAPE "}", "head_dim"},
+        {GPT2 ",\"activation_function\":\"relu\"}", "\"activation_function\": \"relu\""},
+        {GPT2 ",\"scale_attn_weights\":false}", "\"scale_attn_weights\""},
+        {GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", "\"scale_attn_by_inverse_layer_idx\""},
+        {GPT2 ",\"eos_token_id\":\"</s>\"}", "\"eos_token_id\": expected a token's number"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":3,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9}",
+         "num_attention_heads 3 does not divide hidden_size 16"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8}", "vocab_size"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":2147483646,\"n_positions\":8,\"vocab_size\":"
+         "9}",
+         "hidden_size 2147483646 is out of range"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":-2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9}",
+         "n_layer"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
+        struct model_config c;
+        trireme_error error = {0};
+        const char *json = refused[i].json;
+        assert_says(model_config_parse(&c, json, strlen(json), "config.json", &error), &error, refused[i].says);
+        assert_non_null(strstr(error.message, "config.json"));
+        assert_null(strchr(error.message, '\n'));
+    }
+}
+
+// ---- keys
+
+static trireme_status resolve(struct model_config *out, const char *keys, int64_t tokens, trireme_error *error) {
+    const char *overrides[16];
+    size_t count = 0;
+    char *copy = mem_strdup(keys), *rest = copy;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        overrides[count++] = word;
+    struct config config;
+    trireme_status status = config_load_text(&config, "run.yaml", "", 0, overrides, count, error);
+    if (status == TRIREME_OK) {
+        status = model_config_resolve(out, &config, tokens, error);
+        config_release(&config);
+    }
+    free(copy);
+    return status;
+}
+
+static void keys_override_a_preset(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    assert_ok(resolve(&c, "model.preset=llama3.1-8b model.num_hidden_layers=2 model.vocab_size=300", 256, &error),
+              &error);
+    assert_true(c.num_hidden_layers == 2 && c.hidden_size == 4096 && c.vocab_size == 300 && c.padded_vocab_size == 320);
+    assert_true(c.bos_token_id == -1 && c.eos_token_id == -1 && c.rope_scaling == ROPE_SCALING_LLAMA3);
+    assert_ok(resolve(&c, "model.preset=llama-5m model.num_attention_heads=8 model.attention_bias=true", 257, &error),
+              &error);
+    assert_true(c.vocab_size == 257 && c.head_dim == 32 && c.num_key_value_heads == 8);
+    assert_string_equal(c.architecture, "Qwen2ForCausalLM");
+    assert_ok(resolve(&c, "model.preset=llama-5m model.qk_norm=true model.attention_bias=true model.rope_theta=5e5",
+                      256, &error),
+              &error);
+    assert_string_equal(c.architecture, "Qwen3ForCausalLM");
+    assert_true(c.attention_output_bias && c.rope_theta == 500000);
+    assert_ok(resolve(&c, "model.preset=qwen2-0.5b model.attention_bias=false", 256, &error), &error);
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+}
+
+static void a_family_and_sizes_make_a_model(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    assert_ok(resolve(&c,
+                      "model.family=gpt2 model.num_hidden_layers=4 model.hidden_size=128 model.num_attention_heads=4 "
+                      "model.bias=false training.seq_len=64",
+                      65, &error),
+              &error);
+    assert_true(c.vocab_size == 65 && c.padded_vocab_size == 128 && c.max_position_embeddings == 64 &&
+                c.head_dim == 32);
+    assert_true(c.intermediate_size == 512 && !c.bias && c.tie_word_embeddings);
+    assert_string_equal(c.architecture, "GPT2LMHeadModel");
+    assert_ok(resolve(&c,
+                      "model.family=llama model.num_hidden_layers=1 model.hidden_size=192 model.num_attention_heads=6 "
+                      "model.num_key_value_heads=2",
+                      256, &error),
+              &error);
+    assert_true(c.intermediate_size == 512 && c.num_key_value_heads == 2 && !c.tie_word_embeddings &&
+                c.rope_theta == 10000);
+}
+
+static void impossible_keys_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys, *says;
+    } refused[] = {
+        {"training.steps=1", "no model is named"},
+        {"model.family=gpt2 model.hidden_size=64", "needs model.num_hidden_layers"},
+        {"model.preset=llama-5m model.hidden_size=250", "num_attention_heads 4 does not divide model.hidden_size 250"},
+        {"model.preset=llama-5m model.num_key_value_heads=3",
+         "num_key_value_heads 3 does not divide num_attention_heads 4"},
+        {"model.preset=llama-5m model.bias=true", "model.bias"},
+        {"model.preset=llama-5m model.activation=gelu", "activation gelu"},
+        {"model.preset=gpt2-124m model.activation=swiglu", "activation swiglu"},
+        {"model.preset=gpt2-124m model.qk_norm=true", "model.qk_norm"},
+        {"model.preset=gpt2-124m model.rope_theta=10000", "model.rope_theta"},
+        {"model.preset=gpt2-124m model.attention_bias=false", "model.attention_bias"},
+        {"model.preset=gpt2-124m model.num_key_value_heads=2", "num_key_value_heads 2"},
+        {"model.preset=gpt2-124m model.head_dim=32", "head_dim 32"},
+        {"model.preset=llama-5m model.vocab_size=100", "at least 256"},
+        {"model.preset=gpt2-124m training.seq_len=2048", "has 1024 positions"},
+        {"model.preset=gpt3", "nearest"},
+        {"model.config=/nonexistent/config.json", "/nonexistent/config.json"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
+        struct model_config c;
+        trireme_error error = {0};
+        assert_says(resolve(&c, refused[i].keys, 256, &error), &error, refused[i].says);
+        assert_int_equal(error.status, i + 1 == ARRAY_LENGTH(refused) ? TRIREME_ERROR_IO : TRIREME_ERROR_USAGE);
+    }
+}
+
+static void the_first_difference_is_named(void **state) {
+    (void)state;
+    struct model_config a = parsed(LLAMA "}"), b = a;
+    trireme_error error = {0};
+    assert_ok(model_config_compare(&a, &b, true, &error), &error);
+    b.intermediate_size = 128;
+    assert_says(model_config_compare(&a, &b, false, &error), &error, "their intermediate_size is 96, the model's 128");
+    b = a;
+    b.rope_theta = 5e5;
+    assert_ok(model_config_compare(&a, &b, false, &error), &error);
+    assert_says(model_config_compare(&a, &b, true, &error), &error, "rope_theta is 10000, the model's 500000");
+    b = parsed(QWEN2 "}");
+    assert_says(model_config_compare(&a, &b, false, &error), &error,
+                "theirs is LlamaForCausalLM, the model's Qwen2ForCausalLM");
+}
+
+// ---- parameter table
+
+static const struct parameter *find(const struct parameter_table *table, const char *name) {
+    for (size_t i = 0; i < table->parameters.count; i++)
+        if (strcmp(table->parameters.item[i].name, name) == 0)
+            return &table->parameters.item[i];
+    return NULL;
+}
+
+static void assert_parameter(const struct parameter_table *table, const char *name, int64_t rows, int64_t columns,
+                             const char *first_piece, int pieces) {
+    const struct parameter *p = find(table, name);
+    if (!p)
+        fail_msg("no parameter %s", name);
+    assert_int_equal(p->ndim, columns == 1 ? 1 : 2);
+    assert_true(p->dim[0] == rows && p->dim[1] == columns);
+    assert_string_equal(p->piece[0].name, first_piece);
+    assert_int_equal(p->pieces, pieces);
+}
+
+static void tables_name_both_sides(void **state) {
+    (void)state;
+    struct parameter_table t;
+    struct model_config c = parsed(GPT2 "}");
+    parameter_table_create(&t, &c);
+    assert_parameter(&t, "embed.weight", 64, 16, "transformer.wte.weight", 1);
+    assert_int_equal(parameter_rows(find(&t, "embed.weight")), 9);
+    assert_parameter(&t, "position.weight", 8, 16, "transformer.wpe.weight", 1);
+    assert_parameter(&t, "layers.1.attention.qkv.weight", 48, 16, "transformer.h.1.attn.c_attn.weight", 1);
+    assert_true(find(&t, "layers.1.attention.qkv.weight")->piece[0].transposed);
+    assert_parameter(&t, "layers.0.mlp.up.bias", 64, 1, "transformer.h.0.mlp.c_fc.bias", 1);
+    assert_parameter(&t, "norm.bias", 16, 1, "transformer.ln_f.bias", 1);
+    assert_null(find(&t, "head.weight"));
+    parameter_table_release(&t);
+
+    c = parsed("{\"model_type\":\"qwen3\"," SHAPE ",\"head_dim\":8}");
+    parameter_table_create(&t, &c);
+    assert_parameter(&t, "layers.1.attention.qkv.weight", 64, 64, "model.layers.1.self_attn.q_proj.weight", 3);
+    const struct parameter_piece *piece = find(&t, "layers.1.attention.qkv.weight")->piece;
+    assert_true(piece[1].row == 32 && piece[1].rows == 16 && piece[2].row == 48 && piece[2].rows == 16);
+    assert_parameter(&t, "layers.0.attention.out.weight", 64, 32, "model.layers.0.self_attn.o_proj.weight", 1);
+    assert_parameter(&t, "layers.0.mlp.up.weight", 192, 64, "model.layers.0.mlp.gate_proj.weight", 2);
+    assert_parameter(&t, "layers.0.attention.k_norm.weight", 8, 1, "model.layers.0.self_attn.k_norm.weight", 1);
+    assert_parameter(&t, "head.weight", 128, 64, "lm_head.weight", 1);
+    assert_null(find(&t, "layers.0.attention.qkv.bias"));
+    parameter_table_release(&t);
+
+    c = parsed(QWEN2 "}");
+    parameter_table_create(&t, &c);
+    assert_parameter(&t, "layers.0.attention.qkv.bias", 128, 1, "model.layers.0.self_attn.q_proj.bias", 3);
+    assert_null(find(&t, "layers.0.attention.out.bias"));
+    parameter_table_release(&t);
+}
+
+static void units_hold_their_decayed_parameters_first(void **state) {
+    (void)state;
+    struct parameter_table t;
+    struct model_config c = parsed(LLAMA ",\"attention_bias\":true,\"mlp_bias\":true}");
+    parameter_table_create(&t, &c);
+    assert_int_equal(t.units.count, 4);
+    assert_string_equal(t.units.item[0], "embed");
+    assert_string_equal(t.units.item[2], "layers.1");
+    assert_string_equal(t.units.item[3], "head");
+    for (size_t i = 0; i < t.parameters.count; i++) {
+        const struct parameter *p = &t.parameters.item[i];
+        assert_int_equal(p->decayed, p->ndim == 2);
+        for (size_t j = 0; j < i; j++) {
+            const struct parameter *q = &t.parameters.item[j];
+            assert_true(q->unit <= p->unit);
+            assert_false(q->unit == p->unit && p->decayed && !q->decayed);
+            assert_string_not_equal(p->name, q->name);
+        }
+        int64_t row = 0;
+        for (int j = 0; j < p->pieces; j++) {
+            assert_int_equal(p->piece[j].row, row);
+            row += p->piece[j].rows;
+        }
+        assert_true(row == p->dim[0] || p->dim[0] == c.padded_vocab_size);
+    }
+    parameter_table_release(&t);
+}
+
+// ---- initial values
+
+static void initial_values_follow_the_family(void **state) {
+    (void)state;
+    struct model_config c =
+        parsed("{\"model_type\":\"gpt2\",\"n_layer\":8,\"n_head\":4,\"n_embd\":256,\"n_positions\":16,"
+               "\"vocab_size\":100}");
+    struct parameter_table t;
+    parameter_table_create(&t, &c);
+    static const struct {
+        const char *name;
+        double std;
+    } expected[] = {{"layers.3.attention.qkv.weight", 0.02},
+                    {"layers.3.attention.out.weight", 0.005},
+                    {"layers.3.mlp.down.weight", 0.005},
+                    {"embed.weight", 0.02},
+                    {"position.weight", 0.02}};
+    for (size_t i = 0; i < ARRAY_LENGTH(expected); i++) {
+        const struct parameter *p = find(&t, expected[i].name);
+        int64_t n = parameter_rows(p) * p->dim[1];
+        double sum = 0, squares = 0, fourth = 0, *x = mem_alloc((size_t)n * sizeof *x);
+        parameter_initial_range(p, 7, 0, n, x);
+        for (int64_t j = 0; j < n; j++) {
+            double z = x[j] / expected[i].std;
+            sum += z, squares += z * z, fourth += z * z * z * z;
+        }
+        // Six standard errors of the mean, the variance and the fourth moment of n normal numbers.
+        assert_true(fabs(sum / (double)n) < 6 / sqrt((double)n));
+        assert_true(fabs(squares / (double)n - 1) < 6 * sqrt(2 / (double)n));
+        assert_true(fabs(fourth / (double)n - 3) < 6 * sqrt(96 / (double)n));
+        free(x);
+    }
+    assert_true(parameter_initial(find(&t, "layers.0.attention_norm.weight"), 7, 3) == 1);
+    assert_true(parameter_initial(find(&t, "layers.0.attention.qkv.bias"), 7, 3) == 0);
+    const struct parameter *embed = find(&t, "embed.weight");
+    assert_true(parameter_initial(embed, 7, 100 * 256 - 1) != 0);
+    assert_true(parameter_initial(embed, 7, 100 * 256) == 0); // padding
+    parameter_table_release(&t);
+}
+
+static void initial_values_are_a_function_of_seed_name_and_index(void **state) {
+    (void)state;
+    struct model_config c = parsed(LLAMA "}");
+    struct parameter_table t;
+    parameter_table_create(&t, &c);
+    const struct parameter *a = find(&t, "layers.0.mlp.down.weight"), *b = find(&t, "layers.1.mlp.down.weight");
+    double range[33];
+    for (int64_t first = 0; first < 4; first++) {
+        parameter_initial_range(a, 3, first, 33, range);
+        for (int64_t i = 0; i < 33; i++)
+            assert_true(range[i] == parameter_initial(a, 3, first + i));
+    }
+    assert_true(parameter_initial(a, 3, 0) != parameter_initial(b, 3, 0));
+    assert_true(parameter_initial(a, 3, 0) != parameter_initial(a, 4, 0));
+    // Runs must begin with the same bits on every machine and in every version.
+    assert_true(parameter_initial(a, 3, 0) == 0x1.6bc1cef70b731p-9);
+    assert_true(parameter_initial(a, 3, 1) == -0x1.3727971bf3661p-6);
+    assert_true(parameter_initial(a, 3, 6143) == 0x1.0b944e9fd4b6ep-10);
+    parameter_table_release(&t);
+}
+
+// ---- rotary table, flops
+
+static void assert_near(double a, double b, double tolerance) {
+    if (!(fabs(a - b) <= tolerance))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+static void rope_table_has_the_published_frequencies(void **state) {
+    (void)state;
+    struct model_config c =
+        parsed(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                     "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                     "\"original_max_position_embeddings\":128}}");
+    struct model_config plain = c, linear = c;
+    plain.rope_scaling = ROPE_SCALING_NONE;
+    linear.rope_scaling = ROPE_SCALING_LINEAR;
+    int64_t half = c.head_dim / 2, positions = 100;
+    double *scaled = mem_alloc((size_t)(positions * c.head_dim) * 8),
+           *unscaled = mem_alloc((size_t)(positions * c.head_dim) * 8);
+    double *slow = mem_alloc((size_t)(positions * c.head_dim) * 8);
+    rope_table(&c, positions, scaled);
+    rope_table(&plain, positions, unscaled);
+    rope_table(&linear, positions, slow);
+    int kept = 0, divided = 0, blended = 0;
+    for (int64_t i = 0; i < half; i++) {
+        double frequency = pow(500000, -(double)(2 * i) / (double)c.head_dim), wavelength = 2 * M_PI / frequency;
+        // The rule as published: by wavelengths.
+        double low = 128 / 1.0, high = 128 / 4.0, now = frequency;
+        if (wavelength > low)
+            now = frequency / 8, divided++;
+        else if (wavelength >= high) {
+            double smooth = (128 / wavelength - 1) / (4 - 1);
+            now = (1 - smooth) * frequency / 8 + smooth * frequency, blended++;
+        } else
+            kept++;
+        for (int64_t p = 0; p < positions; p++) {
+            assert_near(unscaled[p * 2 * half + i], cos((double)p * frequency), 1e-13);
+            assert_near(unscaled[p * 2 * half + half + i], sin((double)p * frequency), 1e-13);
+            assert_near(slow[p * 2 * half + half + i], sin((double)p * frequency / 8), 1e-13);
+            assert_near(scaled[p * 2 * half + i], cos((double)p * now), 1e-13);
+            assert_near(scaled[p * 2 * half + half + i], sin((double)p * now), 1e-13);
+        }
+    }
+    assert_true(kept && divided && blended);
+    free(scaled), free(unscaled), free(slow);
+}
+
+static void flops_count_the_matrix_products(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    assert_ok(model_config_preset(&c, "gpt2-124m", &error), &error);
+    // 12 layers of 12 width^2 and the head.
+    double weights = 12 * 12 * 768.0 * 768 + 50257 * 768.0;
+    assert_true(model_flops(&c, 4096, 1024) == 4096 * (6 * weights + 12 * 12 * 768.0 * 1024));
+    assert_ok(model_config_preset(&c, "mistral-7b", &error), &error);
+    assert_true(model_flops(&c, 1, 8192) == model_flops(&c, 1, 4096));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(small_presets_take_any_vocabulary),
+        cmocka_unit_test(unknown_preset_names_the_nearest),
+        cmocka_unit_test(help_lists_every_preset),
+        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(rare_mixtures_survive_writing),
+        cmocka_unit_test(both_spellings_of_rope_are_read),
+        cmocka_unit_test(absent_members_mean_what_transformers_takes),
+        cmocka_unit_test(unsupported_configurations_are_refused),
+        cmocka_unit_test(keys_override_a_preset),
+        cmocka_unit_test(a_family_and_sizes_make_a_model),
+        cmocka_unit_test(impossible_keys_are_refused),
+        cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(tables_name_both_sides),
+        cmocka_unit_test(units_hold_their_decayed_parameters_first),
+        cmocka_unit_test(initial_values_follow_the_family),
+        cmocka_unit_test(initial_values_are_a_function_of_seed_name_and_index),
+        cmocka_unit_test(rope_table_has_the_published_frequencies),
+        cmocka_unit_test(flops_count_the_matrix_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
