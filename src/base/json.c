@@ -1,0 +1,443 @@
+#include "base/json.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+
+// Bytes of the well-formed UTF-8 sequence at `s` (NUL-terminated), 0 if there is none. RFC 3629, table 3-7 of Unicode.
+static size_t utf8_sequence(const char *s) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (u[0] < 0x80)
+        return 1;
+    if (u[0] < 0xC2 || u[0] > 0xF4)
+        return 0;
+    size_t length = u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : 4;
+    unsigned least = u[0] == 0xE0 ? 0xA0 : u[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned most = u[0] == 0xED ? 0x9F : u[0] == 0xF4 ? 0x8F : 0xBF;
+    if (u[1] < least || u[1] > most)
+        return 0;
+    for (size_t i = 2; i < length; i++)
+        if (u[i] < 0x80 || u[i] > 0xBF)
+            return 0;
+    return length;
+}
+
+bool json_is_utf8(const char *string) {
+    while (*string) {
+        size_t length = utf8_sequence(string);
+        if (!length)
+            return false;
+        string += length;
+    }
+    return true;
+}
+
+// The sequence at *s as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s behind it.
+static size_t escape_next(const char **s, char out[8]) {
+    unsigned char c = (unsigned char)**s;
+    size_t length = utf8_sequence(*s);
+    const char *brief = c == '"'    ? "\\\""
+                        : c == '\\' ? "\\\\"
+                        : c == '\n' ? "\\n"
+                        : c == '\t' ? "\\t"
+                        : c == '\r' ? "\\r"
+                                    : NULL;
+    if (!length)
+        strcpy(out, "\xEF\xBF\xBD");
+    else if (brief)
+        strcpy(out, brief);
+    else if (c < 0x20 || c == 0x7F)
+        snprintf(out, 8, "\\u%04x", c);
+    else {
+        memcpy(out, *s, length);
+        out[length] = 0;
+    }
+    *s += length ? length : 1;
+    return strlen(out);
+}
+
+const char *json_excerpt(const char *string, char buffer[JSON_EXCERPT_BYTES]) {
+    enum { HEAD = 70, TAIL = 70 };
+    char piece[8];
+    size_t used = 0, total = 0;
+    for (const char *s = string; *s && total <= HEAD + TAIL;)
+        total += escape_next(&s, piece);
+    bool cut = total > HEAD + TAIL;
+    buffer[used++] = '"';
+    const char *s = string;
+    while (*s) {
+        const char *next = s;
+        size_t n = escape_next(&next, piece);
+        if (cut && used + n > HEAD) {
+            memcpy(buffer + used, "...", 3);
+            used += 3;
+            cut = false;
+            // Unescaped bytes of the tail: half as many as fit, for most of what is escaped doubles; rarer ones stop
+            // below.
+            size_t rest = strlen(s), keep = TAIL / 2;
+            s = rest > keep ? s + rest - keep : s;
+            while (((unsigned char)*s & 0xC0) == 0x80)
+                s++;
+            continue;
+        }
+        if (used + n > JSON_EXCERPT_BYTES - 2)
+            break;
+        memcpy(buffer + used, piece, n);
+        used += n;
+        s = next;
+    }
+    buffer[used++] = '"';
+    buffer[used] = 0;
+    return buffer;
+}
+
+const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYTES]) {
+    if (json_is_string(value))
+        return json_excerpt(json_string_value(value), buffer);
+    if (!value || json_is_object(value))
+        return strcpy(buffer, value ? "an object" : "nothing");
+    struct text t = {0};
+    if (json_is_array(value) && json_array_size(value) > 16)
+        text_add(&t, "an array of %zu", json_array_size(value));
+    else
+        json_add_value(&t, NULL, value);
+    bool fits = t.length < JSON_EXCERPT_BYTES;
+    snprintf(buffer, JSON_EXCERPT_BYTES, "%s", fits ? t.text : "an array");
+    text_release(&t);
+    return buffer;
+}
+
+// Depth and number of values, before jansson builds anything. Strings are skipped; malformed text is left to jansson.
+static trireme_status check_bounds(const char *text, size_t length, const char *where, trireme_error *error) {
+    size_t depth = 0, values = 1;
+    bool inside = false;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        if (inside) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                inside = false;
+        } else if (c == '"')
+            inside = true;
+        else if (c == '{' || c == '[') {
+            values++;
+            if (++depth > JSON_DEPTH_MAX)
+                FAIL(TRIREME_ERROR_CORRUPT, "%s: byte %zu: nested deeper than %d levels", where, i, JSON_DEPTH_MAX);
+        } else if ((c == '}' || c == ']') && depth)
+            depth--;
+        else if (c == ',')
+            values++;
+        if (values > JSON_VALUES_MAX)
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: byte %zu: more than %zu values", where, i, JSON_VALUES_MAX);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
+    TRY(check_bounds(text, length, where, error));
+    json_error_t refusal;
+    json_t *tree = json_loadb(text, length, JSON_REJECT_DUPLICATES, &refusal);
+    if (!tree) {
+        // jansson quotes the input: keep it on one line and in UTF-8.
+        struct text clean = {0};
+        char piece[8];
+        for (const char *s = refusal.text; *s;) {
+            size_t n = *s == '"' || *s == '\\' ? (piece[0] = *s++, 1) : escape_next(&s, piece);
+            text_add_bytes(&clean, piece, n);
+        }
+        error_set(error, TRIREME_ERROR_CORRUPT, "%s: line %d, column %d: not valid JSON: %s", where, refusal.line,
+                  refusal.column, clean.text ? clean.text : "");
+        text_release(&clean);
+        return TRIREME_ERROR_CORRUPT;
+    }
+    *out = tree;
+    return TRIREME_OK;
+}
+
+trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    TRY(file_read(path, limit, &text, &length, error));
+    trireme_status status = json_parse(text, length, path, out, error);
+    free(text);
+    return status;
+}
+
+// *member is NULL when the caller's default stands.
+static trireme_status find_member(const json_t *object, const char *where, const char *key, enum json_need need,
+                                  const char *wanted, const json_t **member, trireme_error *error) {
+    char found[JSON_EXCERPT_BYTES];
+    if (!json_is_object(object))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: must be an object with \"%s\", found %s", where, key,
+             json_excerpt_value(object, found));
+    const json_t *value = json_object_get(object, key);
+    *member = json_is_null(value) ? NULL : value;
+    if (*member || need == JSON_OPTIONAL)
+        return TRIREME_OK;
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" %s: it must be %s", where, key, value ? "is null" : "is missing", wanted);
+}
+
+static trireme_status refuse(const char *where, const char *key, const char *wanted, const json_t *member,
+                             trireme_error *error) {
+    char found[JSON_EXCERPT_BYTES];
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" must be %s, found %s", where, key, wanted,
+         json_excerpt_value(member, found));
+}
+
+trireme_status json_read_integer(const json_t *object, const char *where, const char *key, enum json_need need,
+                                 int64_t least, int64_t most, int64_t *out, trireme_error *error) {
+    char wanted[96];
+    if (most < INT64_MAX)
+        snprintf(wanted, sizeof wanted, "an integer from %" PRId64 " to %" PRId64, least, most);
+    else if (least > 1 || (least < 0 && least > INT64_MIN))
+        snprintf(wanted, sizeof wanted, "an integer of at least %" PRId64, least);
+    else
+        snprintf(wanted, sizeof wanted, "%s",
+                 least == 1   ? "a positive integer"
+                 : least == 0 ? "an integer, not negative"
+                              : "an integer");
+    const json_t *member;
+    TRY(find_member(object, where, key, need, wanted, &member, error));
+    if (!member)
+        return TRIREME_OK;
+    int64_t value = json_integer_value(member);
+    if (!json_is_integer(member) || value < least || value > most)
+        return refuse(where, key, wanted, member, error);
+    *out = value;
+    return TRIREME_OK;
+}
+
+trireme_status json_read_number(const json_t *object, const char *where, const char *key, enum json_need need,
+                                double least, double most, double *out, trireme_error *error) {
+    char wanted[96];
+    if (most < INFINITY && least == DBL_MIN)
+        snprintf(wanted, sizeof wanted, "a positive number of at most %g", most);
+    else if (most < INFINITY && least > -INFINITY)
+        snprintf(wanted, sizeof wanted, "a number from %g to %g", least, most);
+    else if (most < INFINITY)
+        snprintf(wanted, sizeof wanted, "a number of at most %g", most);
+    else if (least > -INFINITY && least != DBL_MIN)
+        snprintf(wanted, sizeof wanted, "a number of at least %g", least);
+    else
+        snprintf(wanted, sizeof wanted, "%s", least == DBL_MIN ? "a positive number" : "a number");
+    const json_t *member;
+    TRY(find_member(object, where, key, need, wanted, &member, error));
+    if (!member)
+        return TRIREME_OK;
+    double value = json_number_value(member);
+    if (!json_is_number(member) || !(value >= least && value <= most))
+        return refuse(where, key, wanted, member, error);
+    *out = value;
+    return TRIREME_OK;
+}
+
+trireme_status json_read_boolean(const json_t *object, const char *where, const char *key, enum json_need need,
+                                 bool *out, trireme_error *error) {
+    const json_t *member;
+    TRY(find_member(object, where, key, need, "true or false", &member, error));
+    if (member && !json_is_boolean(member))
+        return refuse(where, key, "true or false", member, error);
+    if (member)
+        *out = json_is_true(member);
+    return TRIREME_OK;
+}
+
+trireme_status json_read_string(const json_t *object, const char *where, const char *key, enum json_need need,
+                                const char **out, trireme_error *error) {
+    const json_t *member;
+    TRY(find_member(object, where, key, need, "a string", &member, error));
+    if (member && !json_is_string(member))
+        return refuse(where, key, "a string", member, error);
+    if (member)
+        *out = json_string_value(member);
+    return TRIREME_OK;
+}
+
+trireme_status json_read_object(const json_t *object, const char *where, const char *key, enum json_need need,
+                                const json_t **out, trireme_error *error) {
+    const json_t *member;
+    TRY(find_member(object, where, key, need, "an object", &member, error));
+    if (member && !json_is_object(member))
+        return refuse(where, key, "an object", member, error);
+    if (member)
+        *out = member;
+    return TRIREME_OK;
+}
+
+trireme_status json_read_array(const json_t *object, const char *where, const char *key, enum json_need need,
+                               const json_t **out, trireme_error *error) {
+    const json_t *member;
+    TRY(find_member(object, where, key, need, "an array", &member, error));
+    if (member && !json_is_array(member))
+        return refuse(where, key, "an array", member, error);
+    if (member)
+        *out = member;
+    return TRIREME_OK;
+}
+
+static void add_string(struct text *t, const char *value) {
+    char piece[8];
+    text_add_bytes(t, "\"", 1);
+    while (*value) {
+        const char *plain = value;
+        while ((unsigned char)*value >= 0x20 && (unsigned char)*value < 0x7F && *value != '"' && *value != '\\')
+            value++;
+        if (value > plain)
+            text_add_bytes(t, plain, (size_t)(value - plain));
+        else
+            text_add_bytes(t, piece, escape_next(&value, piece));
+    }
+    text_add_bytes(t, "\"", 1);
+}
+
+static void add_number(struct text *t, double value) {
+    if (!isfinite(value)) {
+        text_add_bytes(t, "null", 4);
+        return;
+    }
+    char digits[64];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    // The program that links us may have set a locale whose decimal point is a comma.
+    const char *point = localeconv()->decimal_point;
+    char *at = strcmp(point, ".") ? strstr(digits, point) : NULL;
+    if (at) {
+        memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
+        *at = '.';
+    }
+    text_add(t, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
+}
+
+// A value follows: a comma unless it is the first here, and its key. Texts end in a quote when a string does, so the
+// last byte tells.
+static void add_key(struct text *t, const char *key) {
+    if (t->length && !strchr("{[:\n", t->text[t->length - 1]))
+        text_add_bytes(t, ",", 1);
+    if (key) {
+        add_string(t, key);
+        text_add_bytes(t, ":", 1);
+    }
+}
+
+void json_begin_object(struct text *t, const char *key) {
+    add_key(t, key);
+    text_add_bytes(t, "{", 1);
+}
+
+void json_end_object(struct text *t) {
+    text_add_bytes(t, "}", 1);
+}
+
+void json_begin_array(struct text *t, const char *key) {
+    add_key(t, key);
+    text_add_bytes(t, "[", 1);
+}
+
+void json_end_array(struct text *t) {
+    text_add_bytes(t, "]", 1);
+}
+
+void json_add_integer(struct text *t, const char *key, int64_t value) {
+    add_key(t, key);
+    text_add(t, "%" PRId64, value);
+}
+
+void json_add_number(struct text *t, const char *key, double value) {
+    add_key(t, key);
+    add_number(t, value);
+}
+
+void json_add_boolean(struct text *t, const char *key, bool value) {
+    add_key(t, key);
+    text_add(t, "%s", value ? "true" : "false");
+}
+
+void json_add_string(struct text *t, const char *key, const char *value) {
+    add_key(t, key);
+    add_string(t, value);
+}
+
+void json_add_null(struct text *t, const char *key) {
+    add_key(t, key);
+    text_add_bytes(t, "null", 4);
+}
+
+static void add_tree(struct text *t, const json_t *value, bool indented, int level);
+
+static void add_newline(struct text *t, bool indented, int level) {
+    if (indented)
+        text_add(t, "\n%*s", 2 * level, "");
+}
+
+static void add_object(struct text *t, const json_t *object, bool indented, int level) {
+    const char *key, *comma = "";
+    json_t *member;
+    text_add_bytes(t, "{", 1);
+    // jansson's iteration takes a json_t * that it does not change.
+    json_object_foreach((json_t *)object, key, member) {
+        text_add(t, "%s", comma);
+        add_newline(t, indented, level + 1);
+        add_string(t, key);
+        text_add(t, "%s", indented ? ": " : ":");
+        add_tree(t, member, indented, level + 1);
+        comma = ",";
+    }
+    if (*comma)
+        add_newline(t, indented, level);
+    text_add_bytes(t, "}", 1);
+}
+
+static void add_array(struct text *t, const json_t *array, bool indented, int level) {
+    size_t count = json_array_size(array);
+    text_add_bytes(t, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        text_add(t, "%s", i ? "," : "");
+        add_newline(t, indented, level + 1);
+        add_tree(t, json_array_get(array, i), indented, level + 1);
+    }
+    if (count)
+        add_newline(t, indented, level);
+    text_add_bytes(t, "]", 1);
+}
+
+static void add_tree(struct text *t, const json_t *value, bool indented, int level) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        add_object(t, value, indented, level);
+        break;
+    case JSON_ARRAY:
+        add_array(t, value, indented, level);
+        break;
+    case JSON_STRING:
+        add_string(t, json_string_value(value));
+        break;
+    case JSON_INTEGER:
+        text_add(t, "%" PRId64, (int64_t)json_integer_value(value));
+        break;
+    case JSON_REAL:
+        add_number(t, json_real_value(value));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        text_add(t, "%s", json_is_true(value) ? "true" : "false");
+        break;
+    case JSON_NULL:
+        text_add_bytes(t, "null", 4);
+        break;
+    }
+}
+
+void json_add_value(struct text *t, const char *key, const json_t *value) {
+    add_key(t, key);
+    add_tree(t, value, false, 0);
+}
+
+void json_print(struct text *t, const json_t *value) {
+    add_tree(t, value, true, 0);
+    text_add_bytes(t, "\n", 1);
+}

@@ -1,0 +1,68 @@
+// JSON. Reading: jansson behind bounds (depth, number of values, no duplicate keys, UTF-8 only) and typed members with
+// messages that a user can act on. Writing: our own, because jansson neither writes NaN nor the shortest form of a
+// number. Trees are jansson's: json_t, json_decref, json_object_get, json_object_foreach, json_array_foreach.
+//
+// `where` names the source in messages: a path, or a path and the member inside it: `config.json: "rope_scaling"`.
+// All refusals of content are TRIREME_ERROR_CORRUPT.
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+#include <jansson.h>
+
+#define JSON_DEPTH_MAX 64
+// Values (members, elements) in one text. Bounds the memory that a small hostile file can take to about 1 GiB.
+#define JSON_VALUES_MAX ((size_t)4000000)
+
+// Parses one object or array that fills all `length` bytes (no NUL needed at the end). The caller owns *out.
+trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error);
+// The same for a file of at most `limit` bytes.
+trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error);
+
+// A member that is absent or null: an error, or *out stays as the caller set it (the default).
+enum json_need { JSON_REQUIRED, JSON_OPTIONAL };
+
+// Typed members of `object`; strings and trees are borrowed from it. 12.0 is not an integer, 12 is a number.
+// Bounds are inclusive: INT64_MIN and INT64_MAX, -INFINITY and INFINITY mean none; least = DBL_MIN asks for a positive
+// number.
+trireme_status json_read_integer(const json_t *object, const char *where, const char *key, enum json_need need,
+                                 int64_t least, int64_t most, int64_t *out, trireme_error *error);
+trireme_status json_read_number(const json_t *object, const char *where, const char *key, enum json_need need,
+                                double least, double most, double *out, trireme_error *error);
+trireme_status json_read_boolean(const json_t *object, const char *where, const char *key, enum json_need need,
+                                 bool *out, trireme_error *error);
+trireme_status json_read_string(const json_t *object, const char *where, const char *key, enum json_need need,
+                                const char **out, trireme_error *error);
+trireme_status json_read_object(const json_t *object, const char *where, const char *key, enum json_need need,
+                                const json_t **out, trireme_error *error);
+trireme_status json_read_array(const json_t *object, const char *where, const char *key, enum json_need need,
+                               const json_t **out, trireme_error *error);
+
+// Well-formed all through.
+bool json_is_utf8(const char *string);
+
+// What a message may quote of foreign text: in quotes, on one line, escaped, cut in the middle when long.
+#define JSON_EXCERPT_BYTES 160
+const char *json_excerpt(const char *string, char buffer[JSON_EXCERPT_BYTES]);
+// The same for a value: `"12"`, `[1,2]`, `an object`.
+const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYTES]);
+
+// Appending to a text, compact, commas placed by themselves: begin, add, end. `key` is NULL in an array and at the top.
+// Doubles take the fewest digits (15 to 17) that read back as the same bits; NaN and infinities become null. Bytes that
+// are not UTF-8 become U+FFFD. One object after another needs a "\n" between them (text_add), as in .jsonl.
+void json_begin_object(struct text *t, const char *key);
+void json_end_object(struct text *t);
+void json_begin_array(struct text *t, const char *key);
+void json_end_array(struct text *t);
+void json_add_integer(struct text *t, const char *key, int64_t value);
+void json_add_number(struct text *t, const char *key, double value);
+void json_add_boolean(struct text *t, const char *key, bool value);
+void json_add_string(struct text *t, const char *key, const char *value);
+void json_add_null(struct text *t, const char *key);
+void json_add_value(struct text *t, const char *key, const json_t *value);
+// A whole tree for people: indented by two spaces as Hugging Face's files are, a newline at the end.
+void json_print(struct text *t, const json_t *value);
+
+#endif

@@ -1,0 +1,154 @@
+#include "ckpt/checksum.h"
+#include "base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 20 };
+
+static crypto_generichash_state *state_of(struct checksum *c) {
+    return (crypto_generichash_state *)(((uintptr_t)c->memory + 63) & ~(uintptr_t)63);
+}
+
+void checksum_begin(struct checksum *c) {
+    // Chooses the fastest implementation once for the process; safe from any thread.
+    CHECK(sodium_init() >= 0);
+    CHECK(crypto_generichash_init(state_of(c), NULL, 0, CHECKSUM_BYTES) == 0);
+}
+
+void checksum_add(struct checksum *c, const void *data, size_t bytes) {
+    if (bytes)
+        CHECK(crypto_generichash_update(state_of(c), data, bytes) == 0);
+}
+
+void checksum_end(struct checksum *c, char hex[CHECKSUM_HEX]) {
+    unsigned char sum[CHECKSUM_BYTES];
+    CHECK(crypto_generichash_final(state_of(c), sum, sizeof sum) == 0);
+    sodium_bin2hex(hex, CHECKSUM_HEX, sum, sizeof sum);
+}
+
+void checksum_of(const void *data, size_t bytes, char hex[CHECKSUM_HEX]) {
+    struct checksum c;
+    checksum_begin(&c);
+    checksum_add(&c, data, bytes);
+    checksum_end(&c, hex);
+}
+
+void checksum_file_release(struct checksum_file *f) {
+    for (size_t i = 0; i < f->part.count; i++)
+        free(f->part.item[i].name);
+    VEC_RELEASE(&f->part);
+    free(f->name);
+    *f = (struct checksum_file){0};
+}
+
+void checksum_file_copy(struct checksum_file *to, const struct checksum_file *from) {
+    *to = (struct checksum_file){.name = mem_strdup(from->name), .bytes = from->bytes};
+    memcpy(to->hex, from->hex, sizeof to->hex);
+    for (size_t i = 0; i < from->part.count; i++) {
+        struct checksum_part part = from->part.item[i];
+        part.name = mem_strdup(part.name);
+        VEC_PUSH(&to->part, part);
+    }
+}
+
+// Hashes the next `bytes` of the file; *got is less at its end.
+static trireme_status hash_next(int fd, const char *path, uint64_t bytes, unsigned char *buffer, uint64_t *got,
+                                char hex[CHECKSUM_HEX], trireme_error *error) {
+    struct checksum c;
+    checksum_begin(&c);
+    *got = 0;
+    while (*got < bytes) {
+        ssize_t n = read(fd, buffer, (size_t)MIN(bytes - *got, (uint64_t)PIECE));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (n == 0)
+            break;
+        checksum_add(&c, buffer, (size_t)n);
+        *got += (uint64_t)n;
+    }
+    checksum_end(&c, hex);
+    return TRIREME_OK;
+}
+
+trireme_status checksum_file_compute(struct checksum_file *f, int fd, const char *path, trireme_error *error) {
+    unsigned char *buffer = mem_alloc(PIECE);
+    uint64_t got = 0;
+    char hex[CHECKSUM_HEX];
+    trireme_status status = hash_next(fd, path, UINT64_MAX, buffer, &got, hex, error);
+    free(buffer);
+    TRY(status);
+    f->bytes = got;
+    memcpy(f->hex, hex, sizeof hex);
+    return TRIREME_OK;
+}
+
+static trireme_status verify_size(const struct checksum_file *f, const char *path, uint64_t found,
+                                  trireme_error *error) {
+    if (found == f->bytes)
+        return TRIREME_OK;
+    const char *what = found < f->bytes ? "truncated" : "longer than it was written";
+    char name[JSON_EXCERPT_BYTES];
+    uint64_t end = 0;
+    for (size_t i = 0; i < f->part.count; i++) {
+        const struct checksum_part *part = &f->part.item[i];
+        end += part->bytes;
+        if (end > found)
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s: %s: %" PRIu64 " bytes, expected %" PRIu64 "; first tensor cut off: %s, bytes %" PRIu64
+                 " to %" PRIu64,
+                 path, what, found, f->bytes, json_excerpt(part->name, name), end - part->bytes, end);
+    }
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: %s: %" PRIu64 " bytes, expected %" PRIu64, path, what, found, f->bytes);
+}
+
+static trireme_status verify_content(const struct checksum_file *f, int fd, const char *path, unsigned char *buffer,
+                                     trireme_error *error) {
+    char hex[CHECKSUM_HEX], name[JSON_EXCERPT_BYTES];
+    uint64_t got, begin = 0;
+    if (!f->part.count) {
+        TRY(hash_next(fd, path, f->bytes, buffer, &got, hex, error));
+        if (got != f->bytes || strcmp(hex, f->hex))
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: content is damaged: BLAKE2b expected %s, found %s", path, f->hex, hex);
+        return TRIREME_OK;
+    }
+    for (size_t i = 0; i < f->part.count; i++) {
+        const struct checksum_part *part = &f->part.item[i];
+        TRY(hash_next(fd, path, part->bytes, buffer, &got, hex, error));
+        if (got != part->bytes || strcmp(hex, part->hex))
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s: tensor %s (bytes %" PRIu64 " to %" PRIu64 ") is damaged: BLAKE2b expected %s, found %s", path,
+                 json_excerpt(part->name, name), begin, begin + part->bytes, part->hex, hex);
+        begin += part->bytes;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, bool sizes_only,
+                                    trireme_error *error) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: missing, expected %" PRIu64 " bytes", path, f->bytes);
+    if (fd < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    trireme_status status;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: not a regular file", path);
+    else
+        status = verify_size(f, path, (uint64_t)st.st_size, error);
+    if (status == TRIREME_OK && !sizes_only) {
+        unsigned char *buffer = mem_alloc(PIECE);
+        status = verify_content(f, fd, path, buffer, error);
+        free(buffer);
+    }
+    close(fd);
+    return status;
+}

@@ -1,0 +1,133 @@
+// Which of the directories step-1, step-2, ... is complete, which may go.
+#include "ckpt/directory.h"
+#include "ckpt/temporary.h"
+#include "ckpt/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+struct candidate {
+    int64_t number;
+    char *name;
+};
+
+struct candidates {
+    VEC(struct candidate) entry;
+};
+
+trireme_status directory_verify(const char *path, enum directory_check check, trireme_error *error) {
+    struct stat st;
+    if (stat(path, &st) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
+    struct manifest m = {0};
+    TRY(manifest_read(path, &m, error));
+    trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, error);
+    manifest_release(&m);
+    return status;
+}
+
+static void candidates_release(struct candidates *c) {
+    for (size_t i = 0; i < c->entry.count; i++)
+        free(c->entry.item[i].name);
+    VEC_RELEASE(&c->entry);
+}
+
+static int compare_newest_first(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    if (x->number != y->number)
+        return x->number > y->number ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static trireme_status list_candidates(const char *parent, const char *prefix, struct candidates *out,
+                                      trireme_error *error) {
+    DIR *dir = opendir(parent);
+    if (!dir && errno == ENOENT)
+        return TRIREME_OK;
+    if (!dir)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", parent, strerror(errno));
+    size_t length = strlen(prefix);
+    struct dirent *e;
+    while (errno = 0, (e = readdir(dir)) != NULL) {
+        const char *digits = e->d_name + length;
+        if (strncmp(e->d_name, prefix, length) || !*digits || strlen(digits) > 18 ||
+            digits[strspn(digits, "0123456789")])
+            continue;
+        VEC_PUSH(&out->entry, (struct candidate){strtoll(digits, NULL, 10), mem_strdup(e->d_name)});
+    }
+    int code = errno;
+    closedir(dir);
+    if (code) {
+        candidates_release(out);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", parent, strerror(code));
+    }
+    if (out->entry.count)
+        qsort(out->entry.item, out->entry.count, sizeof *out->entry.item, compare_newest_first);
+    return TRIREME_OK;
+}
+
+void directory_search_release(struct directory_search *s) {
+    for (size_t i = 0; i < s->skipped.count; i++) {
+        free(s->skipped.item[i].path);
+        free(s->skipped.item[i].reason);
+    }
+    VEC_RELEASE(&s->skipped);
+    free(s->path);
+    *s = (struct directory_search){0};
+}
+
+trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
+                                struct directory_search *out, trireme_error *error) {
+    struct candidates c = {0};
+    temporary_sweep(parent, prefix, false);
+    TRY(list_candidates(parent, prefix, &c, error));
+    *out = (struct directory_search){0};
+    for (size_t i = 0; i < c.entry.count && !out->path; i++) {
+        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
+        trireme_error reason = {0};
+        if (directory_verify(path, check, &reason) == TRIREME_OK) {
+            out->path = path;
+            out->number = c.entry.item[i].number;
+        } else
+            VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
+    }
+    candidates_release(&c);
+    return TRIREME_OK;
+}
+
+// Out of sight first: a crash half-way leaves a temporary, not a damaged directory.
+static trireme_status remove_directory(const char *parent, const char *name, const char *path, trireme_error *error) {
+    char *away = temporary_path(parent, TEMPORARY_TMP, name);
+    trireme_status status = TRIREME_OK;
+    if (rename(path, away) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", path, away, strerror(errno));
+    else
+        status = tree_remove(away, error);
+    free(away);
+    return status;
+}
+
+trireme_status directory_prune(const char *parent, const char *prefix, size_t keep, size_t *removed,
+                               trireme_error *error) {
+    struct candidates c = {0};
+    TRY(list_candidates(parent, prefix, &c, error));
+    trireme_status status = TRIREME_OK;
+    size_t complete = 0, count = 0;
+    for (size_t i = 0; keep && i < c.entry.count && status == TRIREME_OK; i++) {
+        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
+        if (complete < keep)
+            complete += directory_verify(path, DIRECTORY_SIZES, NULL) == TRIREME_OK;
+        else if (directory_is_ours(path, NULL)) {
+            status = remove_directory(parent, c.entry.item[i].name, path, error);
+            count += status == TRIREME_OK;
+        }
+        free(path);
+    }
+    candidates_release(&c);
+    if (removed)
+        *removed = count;
+    return status;
+}

@@ -1,0 +1,33 @@
+// manifest.json: the list of a directory's files with their sizes and checksums, written last. A directory whose
+// manifest is there and agrees is complete.
+//   {"format":"trireme-directory","version":1,"files":[
+//     {"name":"config.json","bytes":480,"blake2b":"..."},
+//     {"name":"model.safetensors","bytes":5000,"tensors":[{"name":"__header__","bytes":200,"blake2b":"..."}, ...]}]}
+// `tensors` cover their file without holes. Names are relative, `/` between folders, none empty, "." or "..".
+#ifndef CKPT_MANIFEST_H
+#define CKPT_MANIFEST_H
+
+#include "ckpt/checksum.h"
+
+#define MANIFEST_NAME "manifest.json"
+
+struct manifest {
+    VEC(struct checksum_file) file; // sorted by name
+};
+
+void manifest_release(struct manifest *m);
+// Takes over *file's memory. The name must not be there yet.
+void manifest_add(struct manifest *m, struct checksum_file *file);
+struct checksum_file *manifest_find(const struct manifest *m, const char *name);
+// A tensor of a file; NULL if either is unknown.
+const struct checksum_part *manifest_find_part(const struct manifest *m, const char *file, const char *part);
+
+// Writes `directory`/manifest.json and syncs it.
+trireme_status manifest_write(const struct manifest *m, const char *directory, trireme_error *error);
+// TRIREME_ERROR_CORRUPT when there is none or it is not of the form above. Caller releases *out.
+trireme_status manifest_read(const char *directory, struct manifest *out, trireme_error *error);
+// Every listed file is there with its size and, unless sizes_only, its content. Files that are not listed do not
+// matter.
+trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, trireme_error *error);
+
+#endif

@@ -1,0 +1,129 @@
+#include "ckpt/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { BUFFER = 1 << 20 };
+
+struct output {
+    int fd;
+    char *path;
+    uint64_t expected, written; // bytes; written excludes what is still buffered
+    unsigned char *buffer;
+    size_t used;
+    struct checksum checksum;
+    uint64_t part_begin;
+    struct checksum_file file;
+};
+
+static void output_free(struct output *o) {
+    if (o->fd >= 0)
+        close(o->fd);
+    checksum_file_release(&o->file);
+    free(o->buffer);
+    free(o->path);
+    free(o);
+}
+
+trireme_status output_create(const char *directory, const char *name, uint64_t expected, struct output **out,
+                             trireme_error *error) {
+    char *path = mem_printf("%s/%s", directory, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %s", path, strerror(errno));
+        free(path);
+        return TRIREME_ERROR_IO;
+    }
+    struct output *o = mem_alloc(sizeof *o);
+    *o = (struct output){.fd = fd, .path = path, .expected = expected, .buffer = mem_alloc(BUFFER)};
+    o->file.name = mem_strdup(name);
+    checksum_begin(&o->checksum);
+    *out = o;
+    return TRIREME_OK;
+}
+
+static trireme_status write_failed(const struct output *o, int code, trireme_error *error) {
+    char space[64] = "", total[64] = "";
+    struct statvfs fs;
+    if (code == ENOSPC && fstatvfs(o->fd, &fs) == 0)
+        snprintf(space, sizeof space, " (%" PRIu64 " bytes free)", (uint64_t)fs.f_bavail * fs.f_frsize);
+    if (o->expected)
+        snprintf(total, sizeof total, " of %" PRIu64, o->expected);
+    FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s after %" PRIu64 "%s bytes%s", o->path, strerror(code), o->written,
+         total, space);
+}
+
+static trireme_status write_all(struct output *o, const void *data, size_t bytes, trireme_error *error) {
+    const char *at = data;
+    while (bytes) {
+        // Linux writes at most 0x7ffff000 bytes at a time; 1 GiB keeps every piece page-aligned.
+        ssize_t n = write(o->fd, at, MIN(bytes, (size_t)1 << 30));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return write_failed(o, n < 0 ? errno : EIO, error);
+        at += n;
+        bytes -= (size_t)n;
+        o->written += (uint64_t)n;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status flush(struct output *o, trireme_error *error) {
+    TRY(write_all(o, o->buffer, o->used, error));
+    o->used = 0;
+    return TRIREME_OK;
+}
+
+trireme_status output_add(struct output *o, const void *data, size_t bytes, trireme_error *error) {
+    checksum_add(&o->checksum, data, bytes);
+    o->file.bytes += bytes;
+    if (bytes > BUFFER - o->used)
+        TRY(flush(o, error));
+    if (bytes >= BUFFER)
+        return write_all(o, data, bytes, error);
+    if (bytes)
+        memcpy(o->buffer + o->used, data, bytes);
+    o->used += bytes;
+    return TRIREME_OK;
+}
+
+void output_end_part(struct output *o, const char *name) {
+    struct checksum_part part = {.name = mem_strdup(name), .bytes = o->file.bytes - o->part_begin};
+    checksum_end(&o->checksum, part.hex);
+    VEC_PUSH(&o->file.part, part);
+    o->part_begin = o->file.bytes;
+    checksum_begin(&o->checksum);
+}
+
+trireme_status output_finish(struct output *o, struct checksum_file *file, trireme_error *error) {
+    CHECK(!o->file.part.count || o->part_begin == o->file.bytes);
+    trireme_status status = flush(o, error);
+    if (status == TRIREME_OK && fsync(o->fd) != 0)
+        status = write_failed(o, errno, error);
+    int fd = o->fd;
+    o->fd = -1;
+    if (close(fd) != 0 && status == TRIREME_OK)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot write: %s", o->path, strerror(errno));
+    if (status != TRIREME_OK) {
+        unlink(o->path);
+        output_free(o);
+        return status;
+    }
+    if (!o->file.part.count)
+        checksum_end(&o->checksum, o->file.hex);
+    *file = o->file;
+    o->file = (struct checksum_file){0};
+    output_free(o);
+    return TRIREME_OK;
+}
+
+void output_abort(struct output *o) {
+    if (!o)
+        return;
+    unlink(o->path);
+    output_free(o);
+}

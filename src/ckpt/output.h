@@ -1,0 +1,24 @@
+// A file being written: buffered, checksummed on the way, synced at the end, removed when anything fails.
+#ifndef CKPT_OUTPUT_H
+#define CKPT_OUTPUT_H
+
+#include "ckpt/checksum.h"
+
+struct output;
+
+// Creates `directory`/`name`, or empties it if it exists. `expected` is the size it will have, for messages (0:
+// unknown).
+trireme_status output_create(const char *directory, const char *name, uint64_t expected, struct output **out,
+                             trireme_error *error);
+// Any pieces, large or small. On failure the message gives path, bytes written, bytes expected and free space, and
+// output_abort is all that may follow.
+trireme_status output_add(struct output *o, const void *data, size_t bytes, trireme_error *error);
+// What was added since the last call is a part called `name`. Either never called, or last after the last byte.
+void output_end_part(struct output *o, const char *name);
+// Flushes, syncs and closes; fills *file (caller releases). Frees `o` whether it succeeds or not; a file that failed is
+// removed.
+trireme_status output_finish(struct output *o, struct checksum_file *file, trireme_error *error);
+// Closes, removes and frees. NULL is allowed.
+void output_abort(struct output *o);
+
+#endif

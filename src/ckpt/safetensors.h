@@ -1,0 +1,128 @@
+// The safetensors format: 8 bytes of header length (little-endian), the header (JSON: name -> dtype, shape,
+// data_offsets;
+// `__metadata__` -> strings), then the tensors' bytes without holes. https://github.com/huggingface/safetensors
+//
+// Reading maps files and checks everything before it answers. Writing streams: declare, then hand over the data in
+// pieces. A Hugging Face model is one file or several ("shards") with an index that maps names to files.
+#ifndef CKPT_SAFETENSORS_H
+#define CKPT_SAFETENSORS_H
+
+#include "ckpt/checksum.h"
+
+#define SAFETENSORS_DIMS 8
+#define SAFETENSORS_HEADER_MAX 100000000ull
+#define SAFETENSORS_SHARD_BYTES 5000000000ull // Hugging Face's default
+
+enum safetensors_dtype {
+    SAFETENSORS_F64,
+    SAFETENSORS_F32,
+    SAFETENSORS_F16,
+    SAFETENSORS_BF16,
+    SAFETENSORS_I64,
+    SAFETENSORS_I32,
+    SAFETENSORS_I16,
+    SAFETENSORS_I8,
+    SAFETENSORS_U64,
+    SAFETENSORS_U32,
+    SAFETENSORS_U16,
+    SAFETENSORS_U8,
+    SAFETENSORS_BOOL,
+    SAFETENSORS_C64,
+    SAFETENSORS_F8_E5M2,
+    SAFETENSORS_F8_E4M3,
+    SAFETENSORS_F8_E8M0,
+    SAFETENSORS_F8_E5M2FNUZ,
+    SAFETENSORS_F8_E4M3FNUZ,
+    SAFETENSORS_F6_E2M3,
+    SAFETENSORS_F6_E3M2,
+    SAFETENSORS_F4,
+    SAFETENSORS_DTYPES
+};
+
+const char *safetensors_dtype_name(enum safetensors_dtype dtype); // as in files: "BF16"
+unsigned safetensors_dtype_bits(enum safetensors_dtype dtype);    // of one element: 4 to 64
+// False when the size overflows or is not whole bytes. No dim may be negative.
+bool safetensors_bytes(enum safetensors_dtype dtype, int ndim, const int64_t *shape, uint64_t *bytes);
+// "F32 [2, 3]", for messages.
+#define SAFETENSORS_TYPE_TEXT 256
+const char *safetensors_type_text(enum safetensors_dtype dtype, int ndim, const int64_t *shape,
+                                  char buffer[SAFETENSORS_TYPE_TEXT]);
+
+struct safetensors_tensor {
+    const char *name;
+    enum safetensors_dtype dtype;
+    int ndim; // 0 for a scalar
+    int64_t shape[SAFETENSORS_DIMS];
+    const void *data; // bytes in the mapped file; perhaps not aligned to the element: copy, or check
+    uint64_t bytes;
+    size_t file;       // which of the files
+    uint64_t position; // of data in that file
+};
+
+struct safetensors_file {
+    char *path;
+    const void *map;
+    uint64_t bytes;
+};
+
+struct safetensors_pair {
+    char *key, *value;
+    size_t file;
+};
+
+struct safetensors {
+    VEC(struct safetensors_file) file;
+    VEC(struct safetensors_tensor) tensor; // sorted by name
+    VEC(struct safetensors_pair) metadata; // of all files, sorted by key; the first file's value where they differ
+    bool mapped;                           // the maps are ours to undo
+};
+
+// `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or else
+// model.safetensors.index.json. The files must not shrink while they are open (a read beyond the end kills the
+// process).
+trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);
+// One file that lies in memory, which must outlive *out. `name` stands for its path in messages.
+trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,
+                                       trireme_error *error);
+void safetensors_close(struct safetensors *s);
+
+// NULL if there is none.
+const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
+const char *safetensors_metadata(const struct safetensors *s, const char *key);
+const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
+// TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
+trireme_status safetensors_expect(const struct safetensors *s, const struct safetensors_tensor *t,
+                                  enum safetensors_dtype dtype, int ndim, const int64_t *shape, trireme_error *error);
+// Compares the tensor's bytes with a checksum (of a manifest's part).
+trireme_status safetensors_verify(const struct safetensors *s, const struct safetensors_tensor *t,
+                                  const char hex[CHECKSUM_HEX], trireme_error *error);
+
+// Writing: create, metadata and declare, begin, data, finish.
+//
+// One file STEM.safetensors, or, when the tensors take more than `shard_bytes` (0: SAFETENSORS_SHARD_BYTES),
+// STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json. Wide elements come before narrow ones, so that every
+// tensor is aligned to its element, otherwise the order of declaration is kept; a tensor is never split. Write into the
+// directory of a directory_begin, so that nothing of a failed attempt is seen. Memory: 1 MiB and the header.
+struct safetensors_writer;
+
+struct safetensors_writer *safetensors_writer_create(const char *directory, const char *stem, uint64_t shard_bytes);
+// `__metadata__`; "format" = "pt" is what transformers asks for. A key given twice takes the last value.
+void safetensors_writer_metadata(struct safetensors_writer *w, const char *key, const char *value);
+// Tensors are numbered 0, 1, ... as they are declared.
+trireme_status safetensors_writer_declare(struct safetensors_writer *w, const char *name, enum safetensors_dtype dtype,
+                                          int ndim, const int64_t *shape, trireme_error *error);
+trireme_status safetensors_writer_begin(struct safetensors_writer *w, trireme_error *error);
+// The tensor whose data comes next; false when all are complete. Empty ones are passed over.
+bool safetensors_writer_next(const struct safetensors_writer *w, size_t *tensor);
+// More of that tensor's data, in pieces of any size.
+trireme_status safetensors_writer_add(struct safetensors_writer *w, size_t tensor, const void *data, uint64_t bytes,
+                                      trireme_error *error);
+// Refuses while data is missing. Syncs.
+trireme_status safetensors_writer_finish(struct safetensors_writer *w, trireme_error *error);
+// After finish: what was written, for directory_record. Tensors are parts.
+size_t safetensors_writer_files(const struct safetensors_writer *w);
+const struct checksum_file *safetensors_writer_file(const struct safetensors_writer *w, size_t i);
+// Removes the file that is not complete. NULL is allowed.
+void safetensors_writer_free(struct safetensors_writer *w);
+
+#endif
