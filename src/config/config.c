@@ -1,0 +1,142 @@
+#include "config/source.h"
+
+#include <inttypes.h>
+
+// More than any configuration that config_print writes: each text at its longest, every character an escape.
+enum { FILE_MAX_BYTES = 4 << 20 };
+
+static const struct key *key_known(const char *key) {
+    const struct key *found = key_find_full(key);
+    CHECK(found != NULL);
+    return found;
+}
+
+const char *config_origin(const struct config *config, const char *key) {
+    const char *origin = config->origin[key_known(key) - key_table];
+    return origin ? origin : "default";
+}
+
+bool config_is_set(const struct config *config, const char *key) {
+    return config->origin[key_known(key) - key_table] != NULL;
+}
+
+trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
+                             ...) {
+    va_list args;
+    va_start(args, format);
+    char *reason = mem_vprintf(format, args);
+    va_end(args);
+    struct text value = {0};
+    value_print(&value, config, key_known(key));
+    char excerpt[KEY_EXCERPT];
+    error_set(error, TRIREME_ERROR_USAGE, "%s: %s: given %s, %s", config_origin(config, key), key,
+              key_excerpt(value.text, excerpt), reason);
+    text_release(&value);
+    free(reason);
+    return TRIREME_ERROR_USAGE;
+}
+
+// ---- rules over several keys ----
+
+static void fill_in(struct config *config) {
+    if (config->training.micro_batch_size == 0)
+        config->training.micro_batch_size = config->training.global_batch_size;
+}
+
+static trireme_status check_model(const struct config *config, trireme_error *error) {
+    const struct config_model *model = &config->model;
+    if (*model->preset && *model->config)
+        return config_refuse(config, "model.config", error, "but model.preset (%s) names the model already",
+                             config_origin(config, "model.preset"));
+    const char *source = *model->preset ? "model.preset" : "model.config";
+    if (model->family != CONFIG_FAMILY_AUTO && (*model->preset || *model->config))
+        return config_refuse(config, "model.family", error, "but %s (%s) names the model already", source,
+                             config_origin(config, source));
+    return TRIREME_OK;
+}
+
+static trireme_status check_batch(const struct config *config, trireme_error *error) {
+    const struct config_training *training = &config->training;
+    if (training->global_batch_size % training->micro_batch_size != 0)
+        return config_refuse(config, "training.micro_batch_size", error,
+                             "must divide training.global_batch_size, which is %" PRId64 " (%s)",
+                             training->global_batch_size, config_origin(config, "training.global_batch_size"));
+    return TRIREME_OK;
+}
+
+static trireme_status check_validation(const struct config *config, trireme_error *error) {
+    const struct config_data *data = &config->data;
+    if (*data->validation_path && data->split[1] > 0)
+        return config_refuse(config, "data.split", error,
+                             "sets a validation part apart, but data.validation_path (%s) names one already",
+                             config_origin(config, "data.validation_path"));
+    if (config->validation.freq > 0 && !*data->validation_path && data->split[1] == 0)
+        return config_refuse(config, "validation.freq", error,
+                             "but nothing is set apart to validate on: set data.split, as [0.9, 0.1], or "
+                             "data.validation_path");
+    return TRIREME_OK;
+}
+
+static trireme_status check(const struct config *config, trireme_error *error) {
+    TRY(check_model(config, error));
+    TRY(check_batch(config, error));
+    return check_validation(config, error);
+}
+
+// ---- loading ----
+
+static trireme_status read_all(struct config *config, const char *name, const char *yaml, size_t length,
+                               const char *const *overrides, size_t count, trireme_error *error) {
+    if (length > FILE_MAX_BYTES)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %zu bytes, a configuration has at most %d", name, length, FILE_MAX_BYTES);
+    TRY(source_read_yaml(config, name, yaml, length, error));
+    for (size_t i = 0; i < count; i++)
+        TRY(source_read_override(config, overrides[i], error));
+    fill_in(config);
+    return check(config, error);
+}
+
+trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
+                                const char *const *overrides, size_t count, trireme_error *error) {
+    struct config config = {0};
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        value_set_default(&config, &key_table[i]);
+    trireme_status status = read_all(&config, name, yaml, length, overrides, count, error);
+    if (status == TRIREME_OK)
+        *out = config;
+    else
+        config_release(&config);
+    return status;
+}
+
+trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
+                           trireme_error *error) {
+    char *yaml = NULL;
+    size_t length = 0;
+    if (path)
+        TRY(file_read(path, FILE_MAX_BYTES, &yaml, &length, error));
+    trireme_status status = config_load_text(out, path ? path : "", yaml ? yaml : "", length, overrides, count, error);
+    free(yaml);
+    return status;
+}
+
+trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
+                                     char *const *argv, trireme_error *error) {
+    struct source_overrides overrides = {.list = {0}};
+    trireme_status status = source_read_arguments(&overrides, bare, argc, argv, error);
+    if (status == TRIREME_OK)
+        status = config_load(out, path, (const char *const *)overrides.list.item, overrides.list.count, error);
+    for (size_t i = 0; i < overrides.list.count; i++)
+        free(overrides.list.item[i]);
+    VEC_RELEASE(&overrides.list);
+    return status;
+}
+
+void config_release(struct config *config) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (key_table[i].type == KEY_TEXT)
+            free(*value_text(config, &key_table[i]));
+        free(config->origin[i]);
+    }
+    memset(config, 0, sizeof *config);
+}

@@ -1,0 +1,81 @@
+// config/: what a user may set: one table of keys (keys.def) and everything made from it. Includes only base/.
+//
+// A configuration is read from a YAML file (sections, and under them keys with a scalar or a flow list) and from
+// overrides on the command line. Every key has a default, so a loaded configuration is complete. Whatever is unknown,
+// of the wrong type, out of range or given twice is refused (TRIREME_ERROR_USAGE) with file and line, key, what was
+// given, what is accepted and the nearest known key. Values are checked alone here, and together only where one rule
+// needs no other folder; who finds a further conflict reports it by config_refuse, so that the message says where the
+// value came from.
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+// Enums, by their tags in keys.def: enum config_dtype { CONFIG_DTYPE_F32, ... }.
+#define ENUM(tag, values) enum tag { values };
+#define VALUE(constant, word) constant,
+#include "config/keys.def"
+
+enum {
+    CONFIG_KEY_COUNT = 0
+#define INTEGER(...) +1
+#define REAL(...) +1
+#define SWITCH(...) +1
+#define CHOICE(...) +1
+#define TEXT(...) +1
+#define FRACTIONS(...) +1
+#include "config/keys.def"
+};
+
+// struct config_training training, ... with one field per key: config.training.seq_len.
+// Texts are owned by the configuration and never NULL; an empty one means "not given".
+struct config {
+#define SECTION(tag, section, help) struct tag {
+// clang-format off
+#define END(section) } section;
+// clang-format on
+#define INTEGER(section, name, ...) int64_t name;
+#define REAL(section, name, ...) double name;
+#define SWITCH(section, name, ...) bool name;
+#define CHOICE(section, name, tag, ...) enum tag name;
+#define TEXT(section, name, ...) char *name;
+#define FRACTIONS(section, name, count, ...) double name[count];
+#include "config/keys.def"
+    char *origin[CONFIG_KEY_COUNT]; // "run.yaml:12", "command line"; NULL where the default holds. See config_origin.
+};
+
+// Reads `path` (NULL: defaults alone), then applies `count` overrides "section.key=value". Text values of overrides are
+// taken as they are, without YAML's quoting; lists are written as in YAML: data.split=[0.9, 0.1].
+// What is derived is filled in: training.micro_batch_size is never 0 afterwards. The caller releases *out.
+trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
+                           trireme_error *error);
+// The same from memory; `name` stands for the file in messages.
+trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
+                                const char *const *overrides, size_t count, trireme_error *error);
+// The same with overrides as they stand on a command line: --section.key=value, --section.key value, section.key=value.
+// Keys of section `bare` (NULL: none) may also be given by their name alone: --prompt "..." with "generate".
+// argv[0] is the first override, argv[argc - 1] the last.
+trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
+                                     char *const *argv, trireme_error *error);
+void config_release(struct config *config);
+
+// Appends the configuration as YAML that loads to the same values, each key with its unit and help as a comment.
+void config_print(struct text *out, const struct config *config);
+
+// Where a value came from: "run.yaml:12", "command line" or "default". An unknown key is a bug.
+const char *config_origin(const struct config *config, const char *key);
+// Whether the user set it.
+bool config_is_set(const struct config *config, const char *key);
+// Refuses the value of a key: "run.yaml:12: training.seq_len: given 2048, " and then the format's text.
+trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
+                             ...) __attribute__((format(printf, 4, 5)));
+
+// All keys with default, unit, accepted values and help, for people; and as a JSON array of objects with the members
+// key, type, default, accepts, unit, help and synonyms (an array).
+void config_help(struct text *out);
+void config_help_json(struct text *out);
+// The same for one key; an unknown one is refused as config_load would.
+trireme_status config_describe_key(struct text *out, const char *key, trireme_error *error);
+
+#endif

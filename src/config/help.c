@@ -1,0 +1,96 @@
+#include "base/json.h"
+#include "config/value.h"
+
+// Appends `name: value` padded to a column, where the comment begins.
+enum { COMMENT_COLUMN = 40 };
+
+static void key_print(struct text *out, const struct config *config, const struct key *key) {
+    size_t begin = out->length;
+    text_add(out, "  %s: ", key->name);
+    value_print(out, config, key);
+    size_t width = out->length - begin;
+    text_add(out, "%*s# ", width < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - width) : 1, "");
+    if (key->type == KEY_CHOICE)
+        for (const char *const *word = key->words; *word; word++)
+            text_add(out, "%s%s%s", word == key->words ? "[" : " | ", *word, word[1] ? "" : "] ");
+    else if (*key->unit)
+        text_add(out, "[%s] ", key->unit);
+    text_add(out, "%s\n", key->help);
+}
+
+void config_print(struct text *out, const struct config *config) {
+    for (const struct key_section *section = key_sections; section->name; section++) {
+        text_add(out, "%s# %s\n%s:\n", section == key_sections ? "" : "\n", section->help, section->name);
+        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+            if (strcmp(key_table[i].section, section->name) == 0)
+                key_print(out, config, &key_table[i]);
+    }
+}
+
+// The default as it stands in YAML.
+static void initial_print(struct text *out, const struct key *key) {
+    bool empty = key->type == KEY_TEXT && !*key->initial;
+    text_add(out, "%s", empty ? "\"\"" : key->initial);
+}
+
+static void key_help(struct text *out, const struct key *key) {
+    text_add(out, "  %s.%s: ", key->section, key->name);
+    initial_print(out, key);
+    text_add(out, "\n      %s\n      accepts ", key->help);
+    key_accepts(out, key);
+    text_add(out, "\n");
+}
+
+void config_help(struct text *out) {
+    for (const struct key_section *section = key_sections; section->name; section++) {
+        text_add(out, "%s%s: %s\n", section == key_sections ? "" : "\n", section->name, section->help);
+        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+            if (strcmp(key_table[i].section, section->name) == 0)
+                key_help(out, &key_table[i]);
+    }
+}
+
+trireme_status config_describe_key(struct text *out, const char *key, trireme_error *error) {
+    const struct key *found = key_find_full(key);
+    if (!found)
+        return key_refuse_unknown_full("help", key, error);
+    key_help(out, found);
+    return TRIREME_OK;
+}
+
+static void synonyms_add_json(struct text *out, const struct key *key) {
+    json_begin_array(out, "synonyms");
+    for (const char *rest = key->synonyms + strspn(key->synonyms, " "); *rest; rest += strspn(rest, " ")) {
+        size_t length = strcspn(rest, " ");
+        char *synonym = mem_printf("%.*s", (int)length, rest);
+        json_add_string(out, NULL, synonym);
+        free(synonym);
+        rest += length;
+    }
+    json_end_array(out);
+}
+
+void config_help_json(struct text *out) {
+    static const char *const types[] = {
+        [KEY_INTEGER] = "integer", [KEY_REAL] = "number", [KEY_SWITCH] = "boolean",
+        [KEY_CHOICE] = "choice",   [KEY_TEXT] = "text",   [KEY_FRACTIONS] = "fractions"};
+    json_begin_array(out, NULL);
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        const struct key *key = &key_table[i];
+        char *full = mem_printf("%s.%s", key->section, key->name);
+        struct text accepts = {0};
+        key_accepts(&accepts, key);
+        json_begin_object(out, NULL);
+        json_add_string(out, "key", full);
+        json_add_string(out, "type", types[key->type]);
+        json_add_string(out, "default", key->initial);
+        json_add_string(out, "accepts", accepts.text);
+        json_add_string(out, "unit", key->unit);
+        json_add_string(out, "help", key->help);
+        synonyms_add_json(out, key);
+        json_end_object(out);
+        text_release(&accepts);
+        free(full);
+    }
+    json_end_array(out);
+}

@@ -1,0 +1,284 @@
+#include "config/key.h"
+
+#include <ctype.h>
+
+#define ENUM(tag, values) static const char *const tag##_words[] = {values NULL};
+#define VALUE(constant, word) #word,
+#include "config/keys.def"
+
+#define FROM(a) .least = a,
+#define ABOVE(a) .least = a, .above_least = true,
+#define TO(b) .most = b,
+#define BELOW(b) .most = b, .below_most = true,
+#define ONLY(a, reason) .least = a, .most = a, .only = reason,
+#define ROW(type_, section_, name_, initial_, unit_, help_, synonyms_)                                      \
+    .section = #section_, .name = #name_, .type = type_, .offset = offsetof(struct config, section_.name_), \
+    .initial = initial_, .unit = unit_, .help = help_, .synonyms = synonyms_
+
+const struct key key_table[CONFIG_KEY_COUNT] = {
+#define INTEGER(section, name, initial, limits, unit, help, synonyms) \
+    {ROW(KEY_INTEGER, section, name, #initial, unit, help, synonyms), .bounds = {limits}},
+#define REAL(section, name, initial, limits, unit, help, synonyms) \
+    {ROW(KEY_REAL, section, name, #initial, unit, help, synonyms), .bounds = {limits}},
+#define SWITCH(section, name, initial, help, synonyms) {ROW(KEY_SWITCH, section, name, #initial, "", help, synonyms)},
+#define CHOICE(section, name, tag, initial, help, synonyms) \
+    {ROW(KEY_CHOICE, section, name, #initial, "", help, synonyms), .words = tag##_words},
+#define TEXT(section, name, initial, unit, help, synonyms) \
+    {ROW(KEY_TEXT, section, name, initial, unit, help, synonyms)},
+#define FRACTIONS(section, name, length, initial, unit, help, synonyms) \
+    {ROW(KEY_FRACTIONS, section, name, initial, unit, help, synonyms), .count = length},
+#include "config/keys.def"
+};
+
+const struct key_section key_sections[] = {
+#define SECTION(tag, section, help) {#section, help},
+#include "config/keys.def"
+    {NULL, NULL}};
+
+const struct key *key_find(const char *section, const char *name) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        if (strcmp(key_table[i].section, section) == 0 && strcmp(key_table[i].name, name) == 0)
+            return &key_table[i];
+    return NULL;
+}
+
+const struct key *key_find_full(const char *full) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        size_t length = strlen(key_table[i].section);
+        if (strncmp(full, key_table[i].section, length) == 0 && full[length] == '.' &&
+            strcmp(full + length + 1, key_table[i].name) == 0)
+            return &key_table[i];
+    }
+    return NULL;
+}
+
+const struct key_section *key_section_find(const char *name) {
+    for (const struct key_section *section = key_sections; section->name; section++)
+        if (strcmp(section->name, name) == 0)
+            return section;
+    return NULL;
+}
+
+// Bounds are whole numbers, or short enough for %g.
+static void bound_add(struct text *out, double bound) {
+    text_add(out, bound == (double)(int64_t)bound ? "%.0f" : "%g", bound);
+}
+
+static void range_add(struct text *out, const struct key_bounds *bounds) {
+    if (!bounds->above_least && !bounds->below_most) {
+        text_add(out, "from ");
+        bound_add(out, bounds->least);
+        text_add(out, " to ");
+        bound_add(out, bounds->most);
+        return;
+    }
+    text_add(out, bounds->above_least ? "above " : "from ");
+    bound_add(out, bounds->least);
+    text_add(out, bounds->below_most ? ", below " : ", up to ");
+    bound_add(out, bounds->most);
+}
+
+void key_accepts(struct text *out, const struct key *key) {
+    switch (key->type) {
+    case KEY_INTEGER:
+    case KEY_REAL:
+        if (key->bounds.only) {
+            text_add(out, "only ");
+            bound_add(out, key->bounds.least);
+            text_add(out, ": %s", key->bounds.only);
+            return;
+        }
+        text_add(out, key->type == KEY_INTEGER ? "a whole number " : "a number ");
+        range_add(out, &key->bounds);
+        break;
+    case KEY_SWITCH:
+        text_add(out, "true or false");
+        break;
+    case KEY_CHOICE:
+        for (const char *const *word = key->words; *word; word++)
+            text_add(out, "%s%s", word == key->words ? "one of " : ", ", *word);
+        break;
+    case KEY_TEXT:
+        text_add(out, "text");
+        break;
+    case KEY_FRACTIONS:
+        text_add(out, "a list of %zu fractions that sum to 1, as [0.9, 0.1]", key->count);
+        break;
+    }
+    if (*key->unit)
+        text_add(out, " (%s)", key->unit);
+}
+
+const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
+    size_t length = 0;
+    for (const char *s = text; *s;) {
+        if (length + 4 + sizeof "..." > KEY_EXCERPT) { // the longest character takes 4
+            strcpy(buffer + length, "...");
+            return buffer;
+        }
+        if ((unsigned char)*s < 0x20 || *s == 0x7f) {
+            length += (size_t)sprintf(buffer + length, "\\x%02x", (unsigned char)*s++);
+            continue;
+        }
+        size_t bytes = 1;
+        while (bytes < 4 && ((unsigned char)s[bytes] & 0xc0) == 0x80)
+            bytes++;
+        memcpy(buffer + length, s, bytes);
+        length += bytes;
+        s += bytes;
+    }
+    buffer[length] = '\0';
+    return buffer;
+}
+
+enum { NAME_MAX_LENGTH = 64 }; // of a name that is worth a search for the nearest
+
+// Lower case, '-' as '_'. False: too long for any key.
+static bool normalise(const char *name, char out[NAME_MAX_LENGTH]) {
+    size_t length = strlen(name);
+    if (length >= NAME_MAX_LENGTH)
+        return false;
+    for (size_t i = 0; i <= length; i++)
+        out[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
+    return true;
+}
+
+// Takes the next synonym off *rest; false: there is none.
+static bool synonym_next(const char **rest, char out[NAME_MAX_LENGTH]) {
+    *rest += strspn(*rest, " ");
+    size_t length = strcspn(*rest, " ");
+    CHECK(length < NAME_MAX_LENGTH);
+    memcpy(out, *rest, length);
+    out[length] = '\0';
+    *rest += length;
+    return length > 0;
+}
+
+static bool has_synonym(const struct key *key, const char *name, const char *full) {
+    char synonym[NAME_MAX_LENGTH];
+    for (const char *rest = key->synonyms; synonym_next(&rest, synonym);)
+        if (strcmp(synonym, name) == 0 || strcmp(synonym, full) == 0)
+            return true;
+    return false;
+}
+
+// How far a name is from a key: the spelling of section and key together, or of the key alone in another section.
+static size_t key_distance(const struct key *key, const char *name, const char *full) {
+    char *own = mem_printf("%s.%s", key->section, key->name);
+    size_t best = text_distance(full, own);
+    free(own);
+    best = MIN(best, text_distance(name, key->name) + 1);
+    char synonym[NAME_MAX_LENGTH];
+    for (const char *rest = key->synonyms; synonym_next(&rest, synonym);)
+        best = MIN(best, text_distance(name, synonym) + 1);
+    return best;
+}
+
+struct candidates {
+    const struct key *key[CONFIG_KEY_COUNT];
+    size_t count;
+    bool nearest; // found by distance alone
+};
+
+// From the surest reading of a wrong name to the vaguest.
+enum reading { READING_SPELLING, READING_SYNONYM_IN_SECTION, READING_SYNONYM, READING_OTHER_SECTION, READING_COUNT };
+
+static bool key_is_meant(const struct key *key, enum reading reading, const char *section, const char *name,
+                         const char *full) {
+    bool same_section = strcmp(key->section, section) == 0, same_name = strcmp(key->name, name) == 0;
+    switch (reading) {
+    case READING_SPELLING:
+        return same_section && same_name;
+    case READING_SYNONYM_IN_SECTION:
+        return same_section && has_synonym(key, name, full);
+    case READING_SYNONYM:
+        return has_synonym(key, name, full);
+    default:
+        return same_name;
+    }
+}
+
+// The keys that may be meant by section.name, both normalised.
+static void candidates_find(struct candidates *found, const char *section, const char *name) {
+    char *full = mem_printf("%s.%s", section, name);
+    for (int reading = 0; reading < READING_COUNT && found->count == 0; reading++)
+        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+            if (key_is_meant(&key_table[i], (enum reading)reading, section, name, full))
+                found->key[found->count++] = &key_table[i];
+    if (found->count == 0) {
+        size_t best = MAX((size_t)2, strlen(name) / 3) + 1;
+        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+            size_t distance = key_distance(&key_table[i], name, full);
+            if (distance < best) {
+                best = distance;
+                found->key[0] = &key_table[i];
+                found->count = 1;
+                found->nearest = true;
+            }
+        }
+    }
+    free(full);
+}
+
+trireme_status key_refuse_unknown(const char *where, const char *section, const char *name, const char *value,
+                                  trireme_error *error) {
+    struct candidates found = {.count = 0};
+    char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
+    if (normalise(section, section_own) && normalise(name, name_own))
+        candidates_find(&found, section_own, name_own);
+
+    char excerpt[KEY_EXCERPT];
+    struct text message = {0};
+    if (*section)
+        text_add(&message, "%s.", key_excerpt(section, excerpt));
+    text_add(&message, "%s: unknown key", key_excerpt(name, excerpt));
+    if (value)
+        text_add(&message, ", given %s", value);
+    for (size_t i = 0; i < found.count; i++) {
+        const char *before = found.nearest ? "; the nearest is " : "; use ";
+        text_add(&message, "%s%s.%s", i == 0 ? before : " or ", found.key[i]->section, found.key[i]->name);
+    }
+    if (found.count == 1) {
+        text_add(&message, ": ");
+        key_accepts(&message, found.key[0]);
+    }
+    if (found.count == 0)
+        text_add(&message, "; `trireme help config` lists all keys");
+    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s: %s", where, message.text);
+    text_release(&message);
+    return status;
+}
+
+trireme_status key_refuse_unknown_full(const char *where, const char *full, trireme_error *error) {
+    char *section = mem_strdup(full), *dot = strchr(section, '.');
+    if (dot)
+        *dot = '\0';
+    trireme_status status = key_refuse_unknown(where, dot ? section : "", dot ? dot + 1 : section, NULL, error);
+    free(section);
+    return status;
+}
+
+trireme_status key_refuse_section(const char *where, const char *name, trireme_error *error) {
+    char excerpt[KEY_EXCERPT], own[NAME_MAX_LENGTH];
+    const char *nearest = NULL;
+    if (normalise(name, own)) {
+        size_t best = MAX((size_t)2, strlen(own) / 3) + 1;
+        for (const struct key_section *section = key_sections; section->name; section++) {
+            size_t distance = text_distance(own, section->name);
+            if (distance < best) {
+                best = distance;
+                nearest = section->name;
+            }
+        }
+    }
+    struct text message = {0};
+    text_add(&message, "%s: unknown section", key_excerpt(name, excerpt));
+    if (nearest)
+        text_add(&message, "; the nearest is %s", nearest);
+    else
+        for (const struct key_section *section = key_sections; section->name; section++)
+            text_add(&message, "%s%s", section == key_sections ? "; there are " : ", ", section->name);
+    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s: %s", where, message.text);
+    text_release(&message);
+    return status;
+}

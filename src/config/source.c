@@ -1,0 +1,347 @@
+#include "config/source.h"
+
+#include <inttypes.h>
+#include <yaml.h>
+
+enum { WHERE_BYTES = 320, LIST_MAX_WORDS = 64, NAME_MAX_SHOWN = 256 };
+static const char command_line[] = "command line";
+
+// ---- setting a key ----
+
+static trireme_status key_set(struct config *config, const char *where, const char *section, const char *name,
+                              const struct given *given, trireme_error *error) {
+    const struct key *key = key_find(section, name);
+    if (!key) {
+        struct text value = {0};
+        given_describe(&value, given);
+        trireme_status status = key_refuse_unknown(where, section, name, value.text, error);
+        text_release(&value);
+        return status;
+    }
+    // The command line may replace what a file said; nothing else may be said twice.
+    char **origin = &config->origin[key - key_table];
+    if (*origin && (where != command_line || strcmp(*origin, command_line) == 0))
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: given twice (before: %s)", where, section, name, *origin);
+    TRY(value_set(config, key, where, given, error));
+    free(*origin);
+    *origin = mem_strdup(where);
+    return TRIREME_OK;
+}
+
+// ---- YAML ----
+// Three levels and no more: sections, keys, and a scalar or a list of scalars. So nothing recurses, and memory is
+// bounded by the text and by the number of keys.
+
+struct reader {
+    yaml_parser_t parser;
+    yaml_event_t event; // the current one
+    char name[NAME_MAX_SHOWN + 8], where[WHERE_BYTES];
+};
+
+static void reader_place(struct reader *r, size_t line) {
+    snprintf(r->where, sizeof r->where, "%s:%zu", r->name, line);
+}
+
+// 1-based line of a byte.
+static size_t line_of(const char *text, size_t at) {
+    size_t line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += text[i] == '\n';
+    return line;
+}
+
+// Refuses what is not UTF-8, and the characters that YAML forbids, which libyaml would refuse without a line number.
+static trireme_status characters_check(const char *name, const char *text, size_t length, trireme_error *error) {
+    size_t valid = utf8_prefix(text, length);
+    if (valid < length)
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu", name, line_of(text, valid),
+             (unsigned char)text[valid], valid);
+    uint32_t code;
+    for (size_t at = 0, bytes; at < length; at += bytes) {
+        bytes = utf8_decode(text + at, length - at, &code);
+        bool control = (code < 0x20 && code != '\t' && code != '\n' && code != '\r') ||
+                       (code >= 0x7f && code < 0xa0 && code != 0x85);
+        if (control || code == 0xfeff || code == 0xfffe || code == 0xffff)
+            FAIL(TRIREME_ERROR_USAGE, "%s:%zu: the character U+%04" PRIX32 " at offset %zu may not stand in YAML", name,
+                 line_of(text, at), code, at);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status reader_open(struct reader *r, const char *name, const char *yaml, size_t length,
+                                  trireme_error *error) {
+    memset(r, 0, sizeof *r);
+    if (length >= 3 && memcmp(yaml, "\xef\xbb\xbf", 3) == 0) {
+        yaml += 3; // a byte order mark
+        length -= 3;
+    }
+    // The end of a long path says more than its beginning; `where` must hold it all.
+    size_t name_length = strlen(name);
+    if (name_length > NAME_MAX_SHOWN)
+        snprintf(r->name, sizeof r->name, "...%s", name + name_length - NAME_MAX_SHOWN);
+    else
+        snprintf(r->name, sizeof r->name, "%s", name);
+    TRY(characters_check(r->name, yaml, length, error));
+    if (!yaml_parser_initialize(&r->parser))
+        FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
+    yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)yaml, length);
+    return TRIREME_OK;
+}
+
+static void reader_close(struct reader *r) {
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->parser);
+}
+
+static trireme_status reader_next(struct reader *r, trireme_error *error) {
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) {
+        if (r->parser.error == YAML_MEMORY_ERROR)
+            FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
+        const char *context = r->parser.context;
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s", r->name, r->parser.problem_mark.line + 1,
+             context ? context : "", context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem");
+    }
+    reader_place(r, r->event.start_mark.line + 1);
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    switch (r->event.type) {
+    case YAML_ALIAS_EVENT:
+        FAIL(TRIREME_ERROR_USAGE, "%s: *%.60s: aliases are not accepted, write the value out", r->where,
+             (const char *)r->event.data.alias.anchor);
+    case YAML_SCALAR_EVENT:
+        anchor = r->event.data.scalar.anchor;
+        tag = r->event.data.scalar.tag;
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        anchor = r->event.data.sequence_start.anchor;
+        tag = r->event.data.sequence_start.tag;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        anchor = r->event.data.mapping_start.anchor;
+        tag = r->event.data.mapping_start.tag;
+        break;
+    default:
+        break;
+    }
+    if (anchor)
+        FAIL(TRIREME_ERROR_USAGE, "%s: &%.60s: anchors are not accepted, write the value out", r->where,
+             (const char *)anchor);
+    if (tag)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %.60s: tags are not accepted, write the value alone", r->where,
+             (const char *)tag);
+    return TRIREME_OK;
+}
+
+// The current event's scalar as a word. `what` names its place for messages.
+static trireme_status read_word(struct reader *r, const char *what, struct given *out, trireme_error *error) {
+    char excerpt[KEY_EXCERPT];
+    const char *value = (const char *)r->event.data.scalar.value;
+    if (r->event.type != YAML_SCALAR_EVENT)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected a plain word or number, not a list or mapping", r->where,
+             key_excerpt(what, excerpt));
+    if (strlen(value) != r->event.data.scalar.length)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: the text holds a NUL character", r->where, key_excerpt(what, excerpt));
+    bool quoted = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    VEC_PUSH(&out->words, (struct given_word){mem_strdup(value), quoted});
+    return TRIREME_OK;
+}
+
+// The value that begins at the current event, up to its last event; of a mapping only that it is one.
+static trireme_status read_value(struct reader *r, const char *key, struct given *out, trireme_error *error) {
+    if (r->event.type == YAML_MAPPING_START_EVENT) {
+        out->form = GIVEN_MAPPING;
+        return TRIREME_OK;
+    }
+    if (r->event.type != YAML_SEQUENCE_START_EVENT) {
+        out->form = GIVEN_SCALAR;
+        return read_word(r, key, out, error);
+    }
+    out->form = GIVEN_LIST;
+    for (;;) {
+        TRY(reader_next(r, error));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return TRIREME_OK;
+        if (out->words.count == LIST_MAX_WORDS) {
+            char excerpt[KEY_EXCERPT];
+            FAIL(TRIREME_ERROR_USAGE, "%s: %s: a list of more than %d", r->where, key_excerpt(key, excerpt),
+                 LIST_MAX_WORDS);
+        }
+        TRY(read_word(r, key, out, error));
+    }
+}
+
+// One `key: value` of a section; the current event is the key.
+static trireme_status read_key(struct reader *r, struct config *config, const char *section, trireme_error *error) {
+    char where[WHERE_BYTES];
+    struct given name = {0}, value = {0};
+    memcpy(where, r->where, sizeof where);
+    trireme_status status = read_word(r, section, &name, error);
+    if (status == TRIREME_OK)
+        status = reader_next(r, error);
+    if (status == TRIREME_OK)
+        status = read_value(r, name.words.item[0].text, &value, error);
+    if (status == TRIREME_OK)
+        status = key_set(config, where, section, name.words.item[0].text, &value, error);
+    given_release(&value);
+    given_release(&name);
+    return status;
+}
+
+// Whether the current event is a plain scalar of nothing: an empty document, a section whose keys are all comments.
+static bool is_empty(const struct reader *r) {
+    return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           r->event.data.scalar.length == 0;
+}
+
+// The keys of a section, from the event after its name.
+static trireme_status read_keys(struct reader *r, struct config *config, const char *where, const char *section,
+                                trireme_error *error) {
+    if (is_empty(r))
+        return TRIREME_OK;
+    if (r->event.type != YAML_MAPPING_START_EVENT)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: is a section; its keys go below it, indented", where, section);
+    for (;;) {
+        TRY(reader_next(r, error));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return TRIREME_OK;
+        TRY(read_key(r, config, section, error));
+    }
+}
+
+// Refuses a name that stands where sections do and is none.
+static trireme_status refuse_outer_name(struct reader *r, const char *where, const char *name, trireme_error *error) {
+    const struct key *key = key_find_full(name);
+    if (key)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: write `%s:` on a line, and below it, indented, `%s:` with its value", where,
+             name, key->section, key->name);
+    if (r->event.type == YAML_MAPPING_START_EVENT)
+        return key_refuse_section(where, name, error);
+    struct given value = {0};
+    struct text shown = {0};
+    trireme_status status = read_value(r, name, &value, error);
+    if (status == TRIREME_OK) {
+        given_describe(&shown, &value);
+        status = key_refuse_unknown(where, "", name, shown.text, error);
+    }
+    text_release(&shown);
+    given_release(&value);
+    return status;
+}
+
+// One section; the current event is its name, which joins those that were seen before.
+static trireme_status read_section(struct reader *r, struct config *config, struct given *seen, trireme_error *error) {
+    char where[WHERE_BYTES];
+    memcpy(where, r->where, sizeof where);
+    TRY(read_word(r, "section", seen, error));
+    const char *name = seen->words.item[seen->words.count - 1].text;
+    for (size_t i = 0; i + 1 < seen->words.count; i++)
+        if (strcmp(seen->words.item[i].text, name) == 0)
+            FAIL(TRIREME_ERROR_USAGE, "%s: %s: a second section of this name; join the two", where, name);
+    TRY(reader_next(r, error));
+    if (!key_section_find(name))
+        return refuse_outer_name(r, where, name, error);
+    return read_keys(r, config, where, name, error);
+}
+
+// All sections, from the event that begins the outer mapping to the one that ends it.
+static trireme_status read_sections(struct reader *r, struct config *config, trireme_error *error) {
+    struct given seen = {0};
+    trireme_status status = reader_next(r, error);
+    while (status == TRIREME_OK && r->event.type != YAML_MAPPING_END_EVENT) {
+        status = read_section(r, config, &seen, error);
+        if (status == TRIREME_OK)
+            status = reader_next(r, error);
+    }
+    given_release(&seen);
+    return status;
+}
+
+static trireme_status read_stream(struct reader *r, struct config *config, trireme_error *error) {
+    TRY(reader_next(r, error)); // the stream begins
+    TRY(reader_next(r, error));
+    if (r->event.type == YAML_STREAM_END_EVENT)
+        return TRIREME_OK;
+    TRY(reader_next(r, error)); // past the beginning of the document
+    if (r->event.type == YAML_MAPPING_START_EVENT)
+        TRY(read_sections(r, config, error));
+    else if (!is_empty(r))
+        FAIL(TRIREME_ERROR_USAGE, "%s: expected sections such as `training:` with keys below them", r->where);
+    TRY(reader_next(r, error)); // the document ends
+    TRY(reader_next(r, error));
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        FAIL(TRIREME_ERROR_USAGE, "%s: a second document begins; a configuration is one", r->where);
+    return TRIREME_OK;
+}
+
+trireme_status source_read_yaml(struct config *config, const char *name, const char *yaml, size_t length,
+                                trireme_error *error) {
+    struct reader r;
+    TRY(reader_open(&r, name, yaml, length, error));
+    trireme_status status = read_stream(&r, config, error);
+    reader_close(&r);
+    return status;
+}
+
+// ---- the command line ----
+
+trireme_status source_read_override(struct config *config, const char *override, trireme_error *error) {
+    char excerpt[KEY_EXCERPT];
+    size_t length = strlen(override), valid = utf8_prefix(override, length);
+    if (valid < length)
+        FAIL(TRIREME_ERROR_USAGE, "%s: not UTF-8 text: byte 0x%02x at offset %zu of %.*s...", command_line,
+             (unsigned char) override[valid], valid, (int)MIN(strcspn(override, "="), valid), override);
+    const char *equals = strchr(override, '=');
+    if (!equals || equals == override)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected section.key=value", command_line, key_excerpt(override, excerpt));
+    char *section = mem_printf("%.*s", (int)(equals - override), override);
+    char *dot = strchr(section, '.');
+    const char *name = dot ? dot + 1 : section;
+    if (dot)
+        *dot = '\0';
+    const struct key *key = key_find(dot ? section : "", name);
+    struct given given = {0};
+    given_parse(&given, key ? key->type : KEY_INTEGER, equals + 1);
+    trireme_status status = key_set(config, command_line, dot ? section : "", name, &given, error);
+    given_release(&given);
+    free(section);
+    return status;
+}
+
+// One argument, or two: `*next` is the argument after it, and NULL once it was taken as the value.
+static trireme_status read_argument(const char *bare, const char *argument, const char **next, char **out,
+                                    trireme_error *error) {
+    char excerpt[KEY_EXCERPT];
+    bool dashes = strncmp(argument, "--", 2) == 0;
+    const char *body = dashes ? argument + 2 : argument, *equals = strchr(body, '=');
+    if (*body == '-' || *body == '\0' || (!dashes && !equals))
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected --section.key=value", command_line, key_excerpt(argument, excerpt));
+    char *name = equals ? mem_printf("%.*s", (int)(equals - body), body) : mem_strdup(body);
+    const char *value = equals ? equals + 1 : *next && strncmp(*next, "--", 2) != 0 ? *next : NULL;
+    if (!equals && value)
+        *next = NULL;
+    bool is_bare = bare && key_find(bare, name);
+    trireme_status status = TRIREME_OK;
+    if (value)
+        *out = mem_printf("%s%s%s=%s", is_bare ? bare : "", is_bare ? "." : "", name, value);
+    else if (is_bare || key_find_full(name))
+        status =
+            error_set(error, TRIREME_ERROR_USAGE, "%s: %s: needs a value (one that begins with -- goes after an =)",
+                      command_line, key_excerpt(argument, excerpt));
+    else
+        status = key_refuse_unknown_full(command_line, name, error);
+    free(name);
+    return status;
+}
+
+trireme_status source_read_arguments(struct source_overrides *out, const char *bare, int argc, char *const *argv,
+                                     trireme_error *error) {
+    for (int i = 0; i < argc; i++) {
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL, *after = next;
+        char *override = NULL;
+        TRY(read_argument(bare, argv[i], &after, &override, error));
+        VEC_PUSH(&out->list, override);
+        i += next != after;
+    }
+    return TRIREME_OK;
+}

@@ -1,0 +1,20 @@
+// Internal to config/: where values come from: YAML and the command line.
+#ifndef CONFIG_SOURCE_H
+#define CONFIG_SOURCE_H
+
+#include "config/value.h"
+
+// Sets keys from YAML; `name` stands for the file in messages and origins. A key that was set before is refused.
+trireme_status source_read_yaml(struct config *config, const char *name, const char *yaml, size_t length,
+                                trireme_error *error);
+// Sets one key from "section.key=value"; it may have been set by a file before.
+trireme_status source_read_override(struct config *config, const char *override, trireme_error *error);
+// Turns the arguments of config_load_arguments into overrides; the caller frees each and releases the array, on failure
+// too.
+struct source_overrides {
+    VEC(char *) list;
+};
+trireme_status source_read_arguments(struct source_overrides *out, const char *bare, int argc, char *const *argv,
+                                     trireme_error *error);
+
+#endif

@@ -1,0 +1,40 @@
+// Internal to config/: a value as it was given, and its way into and out of struct config.
+#ifndef CONFIG_VALUE_H
+#define CONFIG_VALUE_H
+
+#include "config/key.h"
+
+enum given_form { GIVEN_SCALAR, GIVEN_LIST, GIVEN_MAPPING };
+
+struct given_word {
+    char *text;
+    bool quoted; // a text and never a number, a switch or nothing at all
+};
+
+// A scalar has one word, a list any number, a mapping none.
+struct given {
+    enum given_form form;
+    VEC(struct given_word) words;
+};
+
+// Splits the text of a value outside of YAML: a text stands for itself, "[a, b]" is a list where the type is one.
+void given_parse(struct given *out, enum key_type type, const char *text);
+void given_release(struct given *given);
+// Appends what was given, for a message: `1.5`, `the text "12"`, `a list of 3`, `nothing`.
+void given_describe(struct text *out, const struct given *given);
+
+// Sets the key's field, or refuses the value.
+trireme_status value_set(struct config *config, const struct key *key, const char *where, const struct given *given,
+                         trireme_error *error);
+void value_set_default(struct config *config, const struct key *key);
+// Appends the value as YAML: value_set of what is read back gives the same bits.
+void value_print(struct text *out, const struct config *config, const struct key *key);
+// The field of a text key.
+char **value_text(const struct config *config, const struct key *key);
+
+// Length and code of the UTF-8 character at s[0..length), or 0: none begins there.
+size_t utf8_decode(const char *s, size_t length, uint32_t *code);
+// How many bytes from the beginning are whole UTF-8 characters.
+size_t utf8_prefix(const char *s, size_t length);
+
+#endif

@@ -1,0 +1,599 @@
+// Tests of src/config/: what is accepted, where values come from, every kind of refusal, and the resolved print.
+#include "base/json.h"
+#include "config/key.h"
+#include "config/value.h"
+
+#include <locale.h>
+#include <setjmp.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---- helpers ----
+
+static struct config load(const char *yaml, const char *const *overrides, size_t count) {
+    struct config config;
+    trireme_error error = {0};
+    trireme_status status = config_load_text(&config, "run.yaml", yaml, strlen(yaml), overrides, count, &error);
+    if (status != TRIREME_OK)
+        fail_msg("refused: %s", error.message);
+    return config;
+}
+
+static void expect_message(trireme_status status, const trireme_error *error, const char *expected) {
+    assert_int_equal(status, TRIREME_ERROR_USAGE);
+    assert_int_equal(error->status, TRIREME_ERROR_USAGE);
+    assert_string_equal(error->message, expected);
+    assert_null(strchr(error->message, '\n'));
+}
+
+static void expect_refused_bytes(const char *yaml, size_t length, const char *expected) {
+    struct config config, untouched;
+    memset(&config, 0x5a, sizeof config);
+    memcpy(&untouched, &config, sizeof config);
+    trireme_error error = {0};
+    trireme_status status = config_load_text(&config, "run.yaml", yaml, length, NULL, 0, &error);
+    expect_message(status, &error, expected);
+    assert_memory_equal(&config, &untouched, sizeof config);
+}
+
+static void expect_refused(const char *yaml, const char *expected) {
+    expect_refused_bytes(yaml, strlen(yaml), expected);
+}
+
+// Up to four arguments, NULL after the last.
+static trireme_status load_arguments(struct config *config, const char *bare, const char *const *argument,
+                                     trireme_error *error) {
+    int count = 0;
+    while (argument[count])
+        count++;
+    return config_load_arguments(config, NULL, bare, count, (char *const *)argument, error);
+}
+
+static void expect_argument_refused(const char *bare, const char *const *argument, const char *expected) {
+    struct config config;
+    trireme_error error = {0};
+    trireme_status status = load_arguments(&config, bare, argument, &error);
+    expect_message(status, &error, expected);
+}
+
+#define ARGUMENTS(...)      \
+    (const char *const[]) { \
+        __VA_ARGS__, NULL   \
+    }
+
+static char *print(const struct config *config) {
+    struct text text = {0};
+    config_print(&text, config);
+    return text.text;
+}
+
+// ---- what is accepted ----
+
+static void test_defaults(void **state) {
+    (void)state;
+    const char *const nothing[] = {"", "# a comment\n", "---\n", "training:\n# steps: 3\noptimizer:\n",
+                                   "\xef\xbb\xbf\n"};
+    for (size_t i = 0; i < ARRAY_LENGTH(nothing); i++) {
+        struct config config = load(nothing[i], NULL, 0);
+        assert_int_equal(config.training.steps, 1000);
+        assert_int_equal(config.training.dtype, CONFIG_DTYPE_F32);
+        assert_int_equal(config.training.micro_batch_size, config.training.global_batch_size);
+        assert_true(config.optimizer.lr == 3e-4);
+        assert_true(config.generate.cache);
+        assert_true(config.data.split[0] == 1 && config.data.split[1] == 0);
+        assert_string_equal(config.data.path, "");
+        assert_string_equal(config.run.directory, "run");
+        assert_string_equal(config_origin(&config, "training.steps"), "default");
+        assert_false(config_is_set(&config, "training.steps"));
+        config_release(&config);
+    }
+}
+
+static void test_file(void **state) {
+    (void)state;
+    struct config config = load("%YAML 1.1\n"
+                                "---\n"
+                                "training:\n"
+                                "  steps: 12\n"
+                                "  dtype: bf16\n"
+                                "  max_norm: 2\n"
+                                "  global_batch_size: 8\n"
+                                "optimizer: {lr: 1e-3, beta2: .5}\n"
+                                "data:\n"
+                                "  path: \"t\\u00e9xt \\\"x\\\"\"\n"
+                                "  split:\n"
+                                "    - 0.75\n"
+                                "    - 0.25\n"
+                                "model:\n"
+                                "  tie_word_embeddings: true\n"
+                                "generate:\n"
+                                "  cache: false\n"
+                                "  prompt: 12:30\n"
+                                "...\n",
+                                NULL, 0);
+    assert_int_equal(config.training.steps, 12);
+    assert_int_equal(config.training.dtype, CONFIG_DTYPE_BF16);
+    assert_true(config.training.max_norm == 2);
+    assert_int_equal(config.training.micro_batch_size, 8);
+    assert_true(config.optimizer.lr == 1e-3 && config.optimizer.beta2 == 0.5);
+    assert_string_equal(config.data.path, "t\xc3\xa9xt \"x\"");
+    assert_true(config.data.split[0] == 0.75 && config.data.split[1] == 0.25);
+    assert_int_equal(config.model.tie_word_embeddings, CONFIG_TRUE);
+    assert_false(config.generate.cache);
+    assert_string_equal(config.generate.prompt, "12:30");
+    assert_string_equal(config_origin(&config, "training.steps"), "run.yaml:4");
+    assert_string_equal(config_origin(&config, "data.split"), "run.yaml:11");
+    assert_true(config_is_set(&config, "optimizer.lr"));
+    assert_false(config_is_set(&config, "optimizer.beta1"));
+    config_release(&config);
+}
+
+static void test_overrides(void **state) {
+    (void)state;
+    const char *const overrides[] = {"training.steps=7", "data.split=[0.5, 0.5]", "generate.prompt=a: [b=\"c\"]# ",
+                                     "data.path="};
+    struct config config = load("training:\n  steps: 12\n", overrides, ARRAY_LENGTH(overrides));
+    assert_int_equal(config.training.steps, 7);
+    assert_true(config.data.split[1] == 0.5);
+    assert_string_equal(config.generate.prompt, "a: [b=\"c\"]# ");
+    assert_string_equal(config.data.path, "");
+    assert_string_equal(config_origin(&config, "training.steps"), "command line");
+    assert_true(config_is_set(&config, "data.path"));
+    config_release(&config);
+}
+
+static void test_arguments(void **state) {
+    (void)state;
+    struct config config;
+    trireme_error error = {0};
+    const char *const *arguments = ARGUMENTS("--training.steps=7", "--training.seq_len", "64", "training.seed=3",
+                                             "--prompt", "-1 = --x", "--temperature=0.5", "--generate.seed", "4");
+    assert_int_equal(load_arguments(&config, "generate", arguments, &error), TRIREME_OK);
+    assert_int_equal(config.training.steps, 7);
+    assert_int_equal(config.training.seq_len, 64);
+    assert_int_equal(config.training.seed, 3);
+    assert_string_equal(config.generate.prompt, "-1 = --x");
+    assert_true(config.generate.temperature == 0.5);
+    assert_int_equal(config.generate.seed, 4);
+    config_release(&config);
+
+    assert_int_equal(config_load_arguments(&config, NULL, NULL, 0, NULL, &error), TRIREME_OK);
+    config_release(&config);
+}
+
+static void test_load_from_disk(void **state) {
+    (void)state;
+    const char *top = getenv("TMPDIR");
+    char *path = mem_printf("%s/trireme-config-XXXXXX", top && *top ? top : "/tmp");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    const char *yaml = "training:\n  steps: 5\n";
+    assert_int_equal(write(fd, yaml, strlen(yaml)), (ssize_t)strlen(yaml));
+    struct config config;
+    trireme_error error = {0};
+    assert_int_equal(config_load(&config, path, NULL, 0, &error), TRIREME_OK);
+    assert_int_equal(config.training.steps, 5);
+    char *origin = mem_printf("%s:2", path);
+    assert_string_equal(config_origin(&config, "training.steps"), origin);
+    free(origin);
+    config_release(&config);
+
+    assert_int_equal(ftruncate(fd, 5 << 20), 0);
+    assert_true(config_load(&config, path, NULL, 0, &error) != TRIREME_OK);
+    assert_non_null(strstr(error.message, path));
+    close(fd);
+    unlink(path);
+    assert_int_equal(config_load(&config, path, NULL, 0, &error), TRIREME_ERROR_IO);
+    assert_non_null(strstr(error.message, path));
+    free(path);
+}
+
+// ---- what is refused ----
+
+static void test_unknown_names(void **state) {
+    (void)state;
+    expect_refused(
+        "training:\n  sep_len: 512\n",
+        "run.yaml:2: training.sep_len: unknown key, given 512; the nearest is training.seq_len: a whole number "
+        "from 1 to 16777216 (tokens)");
+    expect_refused(
+        "training:\n  seq-len: 512\n",
+        "run.yaml:2: training.seq-len: unknown key, given 512; use training.seq_len: a whole number from 1 to "
+        "16777216 (tokens)");
+    expect_refused(
+        "training:\n  block_size: 64\n",
+        "run.yaml:2: training.block_size: unknown key, given 64; use training.seq_len: a whole number from 1 to "
+        "16777216 (tokens)");
+    expect_refused("learning_rate: 3e-4\n",
+                   "run.yaml:1: learning_rate: unknown key, given 3e-4; use optimizer.lr: a number from 0 to 1000");
+    expect_refused("training:\n  lr: 3e-4\n",
+                   "run.yaml:2: training.lr: unknown key, given 3e-4; use optimizer.lr: a number from 0 to 1000");
+    expect_refused("training:\n  batch_size: 4\n", "run.yaml:2: training.batch_size: unknown key, given 4; use "
+                                                   "training.global_batch_size or training.micro_batch_size");
+    expect_refused("run:\n  xylophone: {a: 1}\n",
+                   "run.yaml:2: run.xylophone: unknown key, given a mapping; `trireme help config` lists all keys");
+    expect_refused("steps: [1, 2, 3, 4, 5]\n", "run.yaml:1: steps: unknown key, given [1, 2, 3, 4, ...]; use "
+                                               "training.steps or validation.steps");
+    expect_refused("trainin:\n  steps: 5\n", "run.yaml:1: trainin: unknown section; the nearest is training");
+    expect_refused("xylophone:\n  steps: 5\n",
+                   "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
+                   "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, generate, run");
+    expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "
+                                          "indented, `steps:` with its value");
+    expect_refused(
+        "training:\n  \"st\\e[2Jeps\\n\": 5\n",
+        "run.yaml:2: training.st\\x1b[2Jeps\\x0a: unknown key, given 5; `trireme help config` lists all keys");
+}
+
+static void test_synonyms(void **state) {
+    (void)state;
+    const struct {
+        const char *theirs, *ours;
+    } cases[] = {
+        {"--block_size", "use training.seq_len:"},
+        {"--n_layer", "use model.num_hidden_layers:"},
+        {"--n_embd", "use model.hidden_size:"},
+        {"--max_iters", "use training.steps:"},
+        {"--learning-rate", "use optimizer.lr:"},
+        {"--lr", "use optimizer.lr:"},
+        {"--seq-length", "use training.seq_len:"},
+        {"--micro-batch-size", "use training.micro_batch_size:"},
+        {"--global-batch-size", "use training.global_batch_size:"},
+        {"--num-layers", "use model.num_hidden_layers:"},
+        {"--tensor-model-parallel-size", "use parallelism.tensor_parallel_degree:"},
+        {"--clip-grad", "use training.max_norm:"},
+        {"--per_device_train_batch_size", "use training.micro_batch_size:"},
+        {"--training.local_batch_size", "use training.micro_batch_size:"},
+        {"--model.name", "use model.preset:"},
+        {"--validation.interval", "use validation.freq:"},
+        {"--training.n_ctx", "use training.seq_len:"},
+        {"--model.n_ctx", "use model.max_position_embeddings:"},
+        {"--n_ctx", "use model.max_position_embeddings or training.seq_len"},
+        {"--checkpoint.folder", "lists all keys"},
+        {"--out_dir", "use run.directory:"},
+        {"--seed", "use training.seed or generate.seed"},
+        {"--prompt", "use generate.prompt:"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct config config;
+        trireme_error error = {0};
+        char *with_value = mem_printf("%s=1", cases[i].theirs);
+        const char *const *forms[] = {ARGUMENTS(cases[i].theirs, "1"), ARGUMENTS(with_value),
+                                      ARGUMENTS(cases[i].theirs)};
+        for (size_t form = 0; form < ARRAY_LENGTH(forms); form++) {
+            assert_int_equal(load_arguments(&config, NULL, forms[form], &error), TRIREME_ERROR_USAGE);
+            if (!strstr(error.message, cases[i].ours))
+                fail_msg("%s: \"%s\" lacks \"%s\"", cases[i].theirs, error.message, cases[i].ours);
+        }
+        free(with_value);
+    }
+}
+
+static void test_wrong_values(void **state) {
+    (void)state;
+#define STEPS "accepts a whole number from 1 to 1000000000 (steps)"
+    expect_refused("training:\n  steps: 1.5\n", "run.yaml:2: training.steps: given 1.5, " STEPS);
+    expect_refused("training:\n  steps: many\n", "run.yaml:2: training.steps: given many, " STEPS);
+    expect_refused("training:\n  steps: true\n", "run.yaml:2: training.steps: given true, " STEPS);
+    expect_refused("training:\n  steps: 0\n", "run.yaml:2: training.steps: given 0, " STEPS);
+    expect_refused("training:\n  steps: -3\n", "run.yaml:2: training.steps: given -3, " STEPS);
+    expect_refused("training:\n  steps: 99999999999999999999\n",
+                   "run.yaml:2: training.steps: given 99999999999999999999, " STEPS);
+    expect_refused("training:\n  steps: '12'\n",
+                   "run.yaml:2: training.steps: given the text \"12\", " STEPS ", without quotes");
+    expect_refused("training:\n  steps: 1e3\n", "run.yaml:2: training.steps: given 1e3, " STEPS ", in plain digits");
+    expect_refused("training:\n  steps: 010\n", "run.yaml:2: training.steps: given 010, " STEPS ", in plain digits");
+    for (size_t i = 0; i < 4; i++) {
+        const char *const suffixed[] = {"1k", "10GB", "1_000", "0x10"};
+        char *yaml = mem_printf("training:\n  steps: %s\n", suffixed[i]);
+        char *message =
+            mem_printf("run.yaml:2: training.steps: given %s, %s, in digits alone without a unit or separator",
+                       suffixed[i], STEPS);
+        expect_refused(yaml, message);
+        free(yaml);
+        free(message);
+    }
+    expect_refused("training:\n  steps:\n", "run.yaml:2: training.steps: given nothing, " STEPS);
+    expect_refused("training:\n  steps: [3]\n", "run.yaml:2: training.steps: given [3], " STEPS);
+    expect_refused("training:\n  steps: {a: 3}\n", "run.yaml:2: training.steps: given a mapping, " STEPS);
+#undef STEPS
+    expect_refused("optimizer:\n  lr: 1e-3x\n", "run.yaml:2: optimizer.lr: given 1e-3x, accepts a number from 0 to "
+                                                "1000, in digits alone without a unit or separator");
+    expect_refused("optimizer:\n  lr: .inf\n", "run.yaml:2: optimizer.lr: given .inf, accepts a number from 0 to 1000");
+    expect_refused("optimizer:\n  lr: nan\n", "run.yaml:2: optimizer.lr: given nan, accepts a number from 0 to 1000");
+    expect_refused("optimizer:\n  lr: -1e-3\n",
+                   "run.yaml:2: optimizer.lr: given -1e-3, accepts a number from 0 to 1000");
+    expect_refused("optimizer:\n  beta1: 1\n",
+                   "run.yaml:2: optimizer.beta1: given 1, accepts a number from 0, below 1");
+    expect_refused("optimizer:\n  eps: 0\n", "run.yaml:2: optimizer.eps: given 0, accepts a number above 0, below 1");
+    expect_refused("optimizer:\n  eps: 1e-999\n",
+                   "run.yaml:2: optimizer.eps: given 1e-999, accepts a number above 0, below 1");
+    expect_refused("generate:\n  cache: yes\n", "run.yaml:2: generate.cache: given yes, accepts true or false");
+    expect_refused("generate:\n  cache: True\n", "run.yaml:2: generate.cache: given True, accepts true or false");
+    expect_refused("training:\n  dtype: fp32\n",
+                   "run.yaml:2: training.dtype: given fp32, accepts one of f32, bf16, f64");
+    expect_refused("data:\n  path: ~\n",
+                   "run.yaml:2: data.path: given nothing, accepts text (path); \"\" is the empty text");
+    expect_refused("data:\n  path: [a, b]\n", "run.yaml:2: data.path: given [a, b], accepts text (path)");
+    expect_refused(
+        "parallelism:\n  tensor_parallel_degree: 2\n",
+        "run.yaml:2: parallelism.tensor_parallel_degree: given 2, accepts only 1: this version runs one rank");
+}
+
+static void test_wrong_fractions(void **state) {
+    (void)state;
+    const char *const wrong[] = {"0.9", "[0.9]", "[0.9, 0.1, 0]", "[0.9, 0.2]", "[1.5, -0.5]", "[a, 1]", "[]"};
+    for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
+        char *yaml = mem_printf("data:\n  split: %s\n", wrong[i]);
+        char *expected = mem_printf("run.yaml:2: data.split: given %s, accepts a list of 2 fractions that sum to 1, as "
+                                    "[0.9, 0.1] (train, validation)",
+                                    wrong[i]);
+        expect_refused(yaml, expected);
+        free(yaml);
+        free(expected);
+    }
+    expect_refused("data:\n  split: [[1], 0]\n",
+                   "run.yaml:2: split: expected a plain word or number, not a list or mapping");
+    expect_argument_refused(
+        NULL, ARGUMENTS("--data.split=[0.9, 0.1] x"),
+        "command line: data.split: given [0.9, 0.1] x, accepts a list of 2 fractions that sum to 1, "
+        "as [0.9, 0.1] (train, validation)");
+}
+
+static void test_wrong_yaml(void **state) {
+    (void)state;
+    expect_refused("training:\n  steps: 5\n  seed: 1\n  steps: 6\n",
+                   "run.yaml:4: training.steps: given twice (before: run.yaml:2)");
+    expect_refused("training:\n  steps: 5\nrun:\ntraining:\n  seed: 6\n",
+                   "run.yaml:4: training: a second section of this name; join the two");
+    expect_refused("training: 5\n", "run.yaml:1: training: is a section; its keys go below it, indented");
+    expect_refused("- training\n", "run.yaml:1: expected sections such as `training:` with keys below them");
+    expect_refused("words\n", "run.yaml:1: expected sections such as `training:` with keys below them");
+    expect_refused("training:\n  ? [steps]\n  : 5\n",
+                   "run.yaml:2: training: expected a plain word or number, not a list or mapping");
+    expect_refused("{[a]: b}\n", "run.yaml:1: section: expected a plain word or number, not a list or mapping");
+    expect_refused("training:\n  steps: &a 5\n", "run.yaml:2: &a: anchors are not accepted, write the value out");
+    expect_refused("training:\n  steps: *a\n", "run.yaml:2: *a: aliases are not accepted, write the value out");
+    expect_refused("training: !!map\n  steps: 5\n",
+                   "run.yaml:1: tag:yaml.org,2002:map: tags are not accepted, write the value alone");
+    expect_refused("training:\n  steps: 5\n---\nrun:\n",
+                   "run.yaml:3: a second document begins; a configuration is one");
+    expect_refused("training:\n  steps: 5\n seed: 6\n",
+                   "run.yaml:3: not YAML: while parsing a block mapping, did not find expected key");
+    expect_refused(
+        "training:\n\tsteps: 5\n",
+        "run.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token");
+    expect_refused("data:\n  path: \"a\\0b\"\n", "run.yaml:2: path: the text holds a NUL character");
+    expect_refused("run:\n  directory: \xe9t\xe9\n", "run.yaml:2: not UTF-8 text: byte 0xe9 at offset 18");
+    expect_refused("run:\n  directory: \xed\xa0\x80\n", "run.yaml:2: not UTF-8 text: byte 0xed at offset 18");
+    expect_refused("run:\n  directory: a\x01\n", "run.yaml:2: the character U+0001 at offset 19 may not stand in YAML");
+    expect_refused_bytes("\xff\xfer\0u\0n\0", 8, "run.yaml:1: not UTF-8 text: byte 0xff at offset 0");
+
+    struct text list = {0};
+    text_add(&list, "data:\n  split: [0");
+    for (int i = 0; i < 64; i++)
+        text_add(&list, ", 0");
+    text_add(&list, "]\n");
+    expect_refused(list.text, "run.yaml:2: split: a list of more than 64");
+    text_release(&list);
+
+    size_t deep = 100000;
+    char *nested = mem_alloc(deep + 1);
+    memset(nested, '[', deep);
+    expect_refused(nested, "run.yaml:1: expected sections such as `training:` with keys below them");
+    memset(nested, ' ', deep);
+    free(nested);
+
+    size_t huge = (4 << 20) + 1;
+    char *blanks = mem_alloc(huge + 1);
+    memset(blanks, '\n', huge);
+    expect_refused(blanks, "run.yaml: 4194305 bytes, a configuration has at most 4194304");
+    free(blanks);
+}
+
+static void test_wrong_arguments(void **state) {
+    (void)state;
+    expect_argument_refused(NULL, ARGUMENTS("steps"), "command line: steps: expected --section.key=value");
+    expect_argument_refused(NULL, ARGUMENTS("-x=5"), "command line: -x=5: expected --section.key=value");
+    expect_argument_refused(NULL, ARGUMENTS("--"), "command line: --: expected --section.key=value");
+    expect_argument_refused(NULL, ARGUMENTS("--=5"), "command line: =5: expected section.key=value");
+    expect_argument_refused(NULL, ARGUMENTS("--training.steps"),
+                            "command line: --training.steps: needs a value (one that begins with -- goes after an =)");
+    expect_argument_refused(NULL, ARGUMENTS("--training.steps", "--training.seed=3"),
+                            "command line: --training.steps: needs a value (one that begins with -- goes after an =)");
+    expect_argument_refused(NULL, ARGUMENTS("--training.steps=5", "training.steps=6"),
+                            "command line: training.steps: given twice (before: command line)");
+    expect_argument_refused(NULL, ARGUMENTS("--training.steps="),
+                            "command line: training.steps: given nothing, accepts a whole number from 1 to 1000000000 "
+                            "(steps)");
+    expect_argument_refused(NULL, ARGUMENTS("--run.directory=\xff"),
+                            "command line: not UTF-8 text: byte 0xff at offset 14 of run.directory...");
+    // A bare name is a key only where the command says so.
+    expect_argument_refused("generate", ARGUMENTS("--steps=5"),
+                            "command line: steps: unknown key, given 5; use training.steps or validation.steps");
+    struct config config;
+    trireme_error error = {0};
+    char *prompt = mem_printf("generate.prompt=%0*d", 65537, 0);
+    const char *overrides[] = {prompt};
+    assert_int_equal(config_load(&config, NULL, overrides, 1, &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, ", of at most 65536 bytes"));
+    assert_true(strlen(error.message) < 300);
+    free(prompt);
+}
+
+static void test_rules_over_several_keys(void **state) {
+    (void)state;
+    expect_refused(
+        "training:\n  global_batch_size: 12\n  micro_batch_size: 5\n",
+        "run.yaml:3: training.micro_batch_size: given 5, must divide training.global_batch_size, which is 12 "
+        "(run.yaml:2)");
+    expect_refused(
+        "model:\n  preset: gpt2\n  config: a/config.json\n",
+        "run.yaml:3: model.config: given a/config.json, but model.preset (run.yaml:2) names the model already");
+    expect_refused("model:\n  config: a/config.json\n  family: gpt2\n",
+                   "run.yaml:3: model.family: given gpt2, but model.config (run.yaml:2) names the model already");
+    expect_refused("validation:\n  freq: 10\n",
+                   "run.yaml:2: validation.freq: given 10, but nothing is set apart to validate on: set data.split, as "
+                   "[0.9, 0.1], or data.validation_path");
+    expect_refused("data:\n  split: [0.9, 0.1]\n  validation_path: v\n",
+                   "run.yaml:2: data.split: given [0.9, 0.1], sets a validation part apart, but data.validation_path "
+                   "(run.yaml:3) names one already");
+    struct config config = load("data:\n  validation_path: v\nvalidation:\n  freq: 10\n", NULL, 0);
+    config_release(&config);
+}
+
+// ---- the table, print and help ----
+
+static bool has_word(const char *words, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at++)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+static void test_table(void **state) {
+    (void)state;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        const struct key *key = &key_table[i];
+        assert_ptr_equal(key_find(key->section, key->name), key);
+        assert_non_null(key_section_find(key->section));
+        assert_true(*key->help && key->bounds.least <= key->bounds.most);
+        // A word of ours that is another's synonym would send its user in a circle.
+        assert_false(has_word(key->synonyms, key->name));
+        assert_null(strchr(key->synonyms, '-'));
+        char *full = mem_printf("%s.%s", key->section, key->name);
+        for (size_t j = 0; j < CONFIG_KEY_COUNT; j++)
+            assert_false(has_word(key_table[j].synonyms, full));
+        free(full);
+    }
+}
+
+static void test_print_round_trip(void **state) {
+    (void)state;
+    const char *const overrides[] = {
+        "training.steps=77",
+        "optimizer.lr=0.1234567890123456789",
+        "optimizer.eps=1e-300",
+        "data.split=[0.7, 0.3]",
+        "generate.prompt=a\n\"b\\\t\x7f\xc2\x85 \xe2\x80\xa8 \xf0\x9f\x9a\xa3 # c: [d]",
+        "generate.cache=false",
+        "data.path=/a/b.c",
+        "run.directory=no",
+        "model.rope_theta=500000",
+        "lr_scheduler.decay_type=wsd",
+        "model.init_from= x ",
+    };
+    const char *yaml = "data:\n  text_field: \"\\x07\\x7f\\uFEFF\\u2028\\n\"\n";
+    struct config config = load(yaml, overrides, ARRAY_LENGTH(overrides));
+    char *first = print(&config);
+    struct config again = load(first, NULL, 0);
+    char *second = print(&again);
+    assert_string_equal(first, second);
+    assert_memory_equal(&config.training, &again.training, sizeof config.training);
+    assert_memory_equal(&config.optimizer, &again.optimizer, sizeof config.optimizer);
+    assert_memory_equal(&config.lr_scheduler, &again.lr_scheduler, sizeof config.lr_scheduler);
+    assert_memory_equal(config.data.split, again.data.split, sizeof config.data.split);
+    assert_string_equal(config.generate.prompt, again.generate.prompt);
+    assert_string_equal(config.data.text_field, again.data.text_field);
+    assert_string_equal(config.model.init_from, again.model.init_from);
+    assert_string_equal(again.run.directory, "no");
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        assert_non_null(again.origin[i]);
+    assert_non_null(strstr(first, "\n  steps: 77                             # [steps] "));
+    assert_non_null(strstr(first, "\n  dtype: f32                            # [f32 | bf16 | f64] "));
+    assert_non_null(strstr(first, "\n  directory: \"no\" "));
+    free(first);
+    free(second);
+    config_release(&config);
+    config_release(&again);
+}
+
+// Every text as long as may be, every character an escape: what is printed can still be loaded.
+static void test_print_longest(void **state) {
+    (void)state;
+    char *longest = mem_alloc(65537);
+    memset(longest, 7, 65536);
+    char *overrides[CONFIG_KEY_COUNT];
+    size_t count = 0;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        if (key_table[i].type == KEY_TEXT && strcmp(key_table[i].name, "preset") != 0)
+            overrides[count++] = mem_printf("%s.%s=%s", key_table[i].section, key_table[i].name, longest);
+    struct config config = load("", (const char *const *)overrides, count);
+    char *printed = print(&config);
+    struct config again = load(printed, NULL, 0);
+    assert_string_equal(again.generate.prompt, longest);
+    config_release(&config);
+    config_release(&again);
+    free(printed);
+    free(longest);
+    while (count > 0)
+        free(overrides[--count]);
+}
+
+static void test_numbers_in_any_locale(void **state) {
+    (void)state;
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
+        skip();
+    struct config config = load("optimizer:\n  lr: 0.25\n", NULL, 0);
+    char *printed = print(&config);
+    setlocale(LC_NUMERIC, "C");
+    assert_true(config.optimizer.lr == 0.25);
+    assert_non_null(strstr(printed, "lr: 0.25 "));
+    free(printed);
+    config_release(&config);
+}
+
+static void test_help(void **state) {
+    (void)state;
+    struct text all = {0}, one = {0}, json = {0};
+    config_help(&all);
+    config_help_json(&json);
+    trireme_error error = {0};
+    json_t *array = NULL;
+    assert_int_equal(json_parse(json.text, json.length, "help", &array, &error), TRIREME_OK);
+    assert_int_equal(json_array_size(array), CONFIG_KEY_COUNT);
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        char *full = mem_printf("%s.%s", key_table[i].section, key_table[i].name);
+        const json_t *object = json_array_get(array, i);
+        assert_string_equal(json_string_value(json_object_get(object, "key")), full);
+        assert_true(json_is_array(json_object_get(object, "synonyms")));
+        one.length = 0;
+        assert_int_equal(config_describe_key(&one, full, &error), TRIREME_OK);
+        assert_non_null(strstr(all.text, one.text));
+        free(full);
+    }
+    json_decref(array);
+    const char *expected = "  training.seq_len: 1024\n      length of one sequence\n"
+                           "      accepts a whole number from 1 to 16777216 (tokens)\n";
+    assert_non_null(strstr(all.text, expected));
+    assert_int_equal(config_describe_key(&one, "training.sep_len", &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "training.seq_len"));
+    text_release(&all);
+    text_release(&one);
+    text_release(&json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_load_from_disk),
+        cmocka_unit_test(test_unknown_names),
+        cmocka_unit_test(test_synonyms),
+        cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_wrong_fractions),
+        cmocka_unit_test(test_wrong_yaml),
+        cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_rules_over_several_keys),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_print_round_trip),
+        cmocka_unit_test(test_print_longest),
+        cmocka_unit_test(test_numbers_in_any_locale),
+        cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
