@@ -1,0 +1,34 @@
+// Which elements of a root buffer an operand touches, and which of them have been written. Internal to program/.
+#ifndef PROGRAM_FOOTPRINT_H
+#define PROGRAM_FOOTPRINT_H
+
+#include "program/program.h"
+
+// Rows [first_row, last_row) of width `stride`, columns [begin, end) of each. A contiguous range is one row: stride 0.
+struct footprint {
+    int64_t stride, first_row, last_row, begin, end;
+};
+
+// Elements counted from the root's start. False for a view that is neither contiguous nor a band of columns.
+bool footprint_of(const struct program *program, const struct operand *operand, struct footprint *out);
+bool footprint_overlap(const struct footprint *a, const struct footprint *b);
+bool footprint_equal(const struct footprint *a, const struct footprint *b);
+
+// What of one buffer has been written, and read since.
+struct written_part {
+    struct footprint where;
+    bool read;
+};
+struct written {
+    VEC(struct written_part) parts;
+};
+
+void written_add(struct written *written, struct footprint where);
+// Whether all of `where` has been written.
+bool written_covers(const struct written *written, const struct footprint *where);
+void written_mark_read(struct written *written, const struct footprint *where);
+// Whether `where` overlaps something that nobody read.
+bool written_unread(const struct written *written, const struct footprint *where);
+void written_clear(struct written *written);
+
+#endif

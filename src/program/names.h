@@ -1,0 +1,24 @@
+// Words of the text form, shared by print.c and parse.c. Internal to program/.
+#ifndef PROGRAM_NAMES_H
+#define PROGRAM_NAMES_H
+
+#include "program/program.h"
+
+static const char *const KIND_WORDS[KIND_COUNT] = {[KIND_INPUT] = "input", [KIND_OUTPUT] = "output", [KIND_PARAM] = "param",
+                                                   [KIND_GRAD] = "grad",   [KIND_OPTIM] = "optim",   [KIND_CACHE] = "cache",
+                                                   [KIND_ACT] = "act",     [KIND_WORK] = "work"};
+static const char *const SCOPE_WORDS[SCOPE_COUNT] = {[SCOPE_STATE] = "state",
+                                                     [SCOPE_STEP] = "step",
+                                                     [SCOPE_MICROBATCH] = "microbatch",
+                                                     [SCOPE_SLOT] = "slot",
+                                                     [SCOPE_LOCAL] = "local"};
+static const char *const PHASE_WORDS[PHASE_COUNT] = {[PHASE_INPUT] = "input",
+                                                     [PHASE_FORWARD] = "forward",
+                                                     [PHASE_BACKWARD] = "backward",
+                                                     [PHASE_WEIGHT] = "weight",
+                                                     [PHASE_OPTIMIZER] = "optimizer"};
+static const char *const STREAM_WORDS[STREAM_COUNT] = {[STREAM_COMPUTE] = "compute", [STREAM_COPY] = "copy"};
+static const char *const ACCUMULATE_WORDS[] = {
+    [ACCUMULATE_NO] = "no", [ACCUMULATE_YES] = "yes", [ACCUMULATE_AFTER_FIRST] = "after_first"};
+
+#endif

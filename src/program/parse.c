@@ -1,0 +1,392 @@
+// Reads the text form that print.c describes. Everything is bounded; what is well formed but unsound is the verifier's.
+#include "program/names.h"
+
+#include <ctype.h>
+#include <errno.h>
+
+enum { MAX_BUFFERS = 1 << 22, MAX_INSTRUCTIONS = 1 << 24, MAX_TEMPLATES = 1 << 16, MAX_INVOCATIONS = 1 << 24 };
+
+struct parser {
+    const char *at, *end; // within the current line
+    int line;
+    const struct op_table *table;
+    struct program *program;
+    size_t instructions;
+    trireme_error *error;
+};
+
+#define BAD(p, ...) return bad(p, __VA_ARGS__)
+
+static trireme_status bad(struct parser *p, const char *expected) {
+    int n = (int)MIN(p->end - p->at, 40);
+    return error_set(p->error, TRIREME_ERROR_CORRUPT, "line %d: expected %s, found \"%.*s\"", p->line, expected, n, p->at);
+}
+
+static void skip(struct parser *p) {
+    while (p->at < p->end && *p->at == ' ')
+        p->at++;
+}
+
+static bool accept(struct parser *p, char c) {
+    if (p->at >= p->end || *p->at != c)
+        return false;
+    p->at++;
+    return true;
+}
+
+// The next word, if it is `word`.
+static bool accept_word(struct parser *p, const char *word) {
+    skip(p);
+    size_t n = strlen(word);
+    if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0 || (p->at + n < p->end && isalnum((unsigned char)p->at[n])))
+        return false;
+    p->at += n;
+    return true;
+}
+
+static trireme_status number(struct parser *p, int64_t low, int64_t high, int64_t *out) {
+    skip(p);
+    char digits[24];
+    size_t n = 0;
+    const char *at = p->at;
+    if (at < p->end && *at == '-')
+        digits[n++] = *at++;
+    while (at < p->end && isdigit((unsigned char)*at) && n + 1 < sizeof digits)
+        digits[n++] = *at++;
+    digits[n] = 0;
+    char *stop;
+    errno = 0;
+    long long value = strtoll(digits, &stop, 10);
+    if (n == 0 || *stop || stop == digits || errno || value < low || value > high)
+        BAD(p, "a number in range");
+    p->at = at;
+    *out = value;
+    return TRIREME_OK;
+}
+
+static trireme_status integer(struct parser *p, int64_t low, int64_t high, int *out) {
+    int64_t value;
+    TRY(number(p, low, high, &value));
+    *out = (int)value;
+    return TRIREME_OK;
+}
+
+static trireme_status real(struct parser *p, double *out) {
+    skip(p);
+    char digits[40];
+    size_t n = 0;
+    while (p->at + n < p->end && p->at[n] != ' ' && n + 1 < sizeof digits) {
+        digits[n] = p->at[n];
+        n++;
+    }
+    digits[n] = 0;
+    char *stop;
+    *out = strtod(digits, &stop);
+    if (n == 0 || *stop)
+        BAD(p, "a number");
+    p->at += n;
+    return TRIREME_OK;
+}
+
+static trireme_status word(struct parser *p, char *out, size_t size, const char *what) {
+    skip(p);
+    size_t n = 0;
+    while (p->at + n < p->end && (isalnum((unsigned char)p->at[n]) || p->at[n] == '_') && n + 1 < size) {
+        out[n] = p->at[n];
+        n++;
+    }
+    out[n] = 0;
+    if (n == 0)
+        BAD(p, what);
+    p->at += n;
+    return TRIREME_OK;
+}
+
+static trireme_status choice(struct parser *p, const char *const *words, int count, const char *what, int *out) {
+    char text[24];
+    const char *start = p->at;
+    TRY(word(p, text, sizeof text, what));
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], text) == 0) {
+            *out = i;
+            return TRIREME_OK;
+        }
+    p->at = start;
+    BAD(p, what);
+}
+
+static trireme_status quoted(struct parser *p, char **out) {
+    skip(p);
+    const char *start = p->at + 1;
+    if (!accept(p, '"'))
+        BAD(p, "a name in quotes");
+    while (p->at < p->end && *p->at != '"')
+        p->at++;
+    size_t n = (size_t)(p->at - start);
+    if (!accept(p, '"'))
+        BAD(p, "a closing quote");
+    *out = mem_alloc(n + 1);
+    memcpy(*out, start, n);
+    return TRIREME_OK;
+}
+
+static trireme_status dims(struct parser *p, char open, char close, int *ndim, int64_t *dim) {
+    if (!accept(p, open))
+        BAD(p, "extents");
+    int n = 0;
+    do {
+        if (n == OP_MAX_DIMS)
+            BAD(p, "at most four extents");
+        TRY(number(p, 0, INT64_MAX, &dim[n++]));
+    } while (accept(p, ','));
+    if (!accept(p, close))
+        BAD(p, "the end of the extents");
+    *ndim = n;
+    return TRIREME_OK;
+}
+
+static trireme_status buffer_number(struct parser *p, int *out) {
+    skip(p);
+    if (!accept(p, '%'))
+        BAD(p, "a buffer");
+    return integer(p, 0, MAX_BUFFERS, out);
+}
+
+static trireme_status end_of_line(struct parser *p) {
+    skip(p);
+    if (p->at != p->end)
+        BAD(p, "the end of the line");
+    return TRIREME_OK;
+}
+
+// ---- lines
+
+static trireme_status parse_buffer(struct parser *p) {
+    struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .offset = -1};
+    int n, kind, scope;
+    TRY(buffer_number(p, &n));
+    if (n != (int)p->program->buffers.count)
+        BAD(p, "buffers numbered in order");
+    char text[8];
+    TRY(word(p, text, sizeof text, "a dtype"));
+    if (!dtype_parse(text, &b.dtype))
+        BAD(p, "a dtype before this");
+    TRY(choice(p, KIND_WORDS, KIND_COUNT, "a kind of buffer", &kind));
+    TRY(choice(p, SCOPE_WORDS, SCOPE_COUNT, "a scope", &scope));
+    b.kind = (enum buffer_kind)kind;
+    b.scope = (enum buffer_scope)scope;
+    skip(p);
+    TRY(dims(p, '[', ']', &b.ndim, b.dim));
+    int64_t bytes = dtype_size(b.dtype);
+    for (int i = 0; i < b.ndim; i++)
+        if (b.dim[i] < 1 || __builtin_mul_overflow(bytes, b.dim[i], &bytes) || bytes > INT64_MAX / 8)
+            BAD(p, "extents that fit in memory before this");
+    skip(p);
+    if (accept(p, '@'))
+        TRY(number(p, 0, INT64_MAX / 8, &b.offset));
+    if (accept_word(p, "of")) {
+        TRY(buffer_number(p, &b.parent));
+        if (b.parent >= n || !accept(p, '+'))
+            BAD(p, "an earlier buffer + offset");
+        TRY(number(p, 0, INT64_MAX / 8, &b.parent_offset));
+    }
+    if (accept_word(p, "gradient"))
+        TRY(buffer_number(p, &b.gradient_of));
+    if (accept_word(p, "recomputes"))
+        TRY(buffer_number(p, &b.recomputes));
+    TRY(quoted(p, &b.name));
+    VEC_PUSH(&p->program->buffers, b);
+    return end_of_line(p);
+}
+
+static trireme_status parse_operand(struct parser *p, struct operand *o) {
+    skip(p);
+    *o = operand_none();
+    if (accept(p, '-'))
+        return TRIREME_OK;
+    TRY(buffer_number(p, &o->buffer));
+    if (o->buffer >= (int)p->program->buffers.count)
+        BAD(p, "a buffer of this program before this");
+    TRY(dims(p, '[', ']', &o->ndim, o->dim));
+    int64_t stride = 1;
+    for (int i = o->ndim - 1; i >= 0; i--) {
+        o->stride[i] = stride;
+        if (__builtin_mul_overflow(stride, o->dim[i], &stride))
+            BAD(p, "extents that fit in memory before this");
+    }
+    if (p->at < p->end && *p->at == '(') {
+        int n;
+        TRY(dims(p, '(', ')', &n, o->stride));
+        if (n != o->ndim)
+            BAD(p, "as many strides as extents before this");
+    }
+    if (accept(p, '+'))
+        TRY(number(p, 0, INT64_MAX / 8, &o->offset));
+    return TRIREME_OK;
+}
+
+static trireme_status parse_tags(struct parser *p, struct instruction *in) {
+    int value;
+    if (!accept_word(p, "phase"))
+        BAD(p, "a phase");
+    TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &value));
+    in->phase = (enum phase)value;
+    if (accept_word(p, "layer"))
+        TRY(integer(p, 0, INT32_MAX, &in->layer));
+    if (accept_word(p, "stream"))
+        TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &in->stream));
+    if (accept_word(p, "accumulate")) {
+        TRY(choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
+        in->accumulate = (enum accumulate)value;
+    }
+    if (accept_word(p, "workspace"))
+        TRY(buffer_number(p, &in->workspace));
+    if (accept_word(p, "if"))
+        TRY(buffer_number(p, &in->predicate));
+    while (accept_word(p, "wait")) {
+        if (in->waits == INSTRUCTION_MAX_WAITS)
+            BAD(p, "fewer waits before this");
+        TRY(integer(p, 0, 1 << 20, &in->wait[in->waits++]));
+    }
+    if (accept_word(p, "signal"))
+        TRY(integer(p, 0, 1 << 20, &in->signal));
+    return end_of_line(p);
+}
+
+static trireme_status parse_instruction(struct parser *p) {
+    if (p->program->templates.count == 0 || p->instructions++ == MAX_INSTRUCTIONS)
+        BAD(p, "a template before this, and fewer instructions");
+    struct instruction in = {.layer = NONE, .workspace = NONE, .predicate = NONE, .signal = NONE};
+    while (skip(p), !accept(p, '=')) {
+        if (in.outputs == OP_MAX_OUT)
+            BAD(p, "\"=\"");
+        TRY(parse_operand(p, &in.out[in.outputs++]));
+    }
+    char name[24];
+    TRY(word(p, name, sizeof name, "an op"));
+    in.op = op_find(p->table, name);
+    if (in.op == OP_COUNT)
+        BAD(p, "an op before this");
+    const struct op_info *info = &p->table->op[in.op];
+    if (in.outputs != info->outputs)
+        BAD(p, "as many outputs as the op has");
+    for (in.inputs = 0; in.inputs < info->inputs; in.inputs++)
+        TRY(parse_operand(p, &in.in[in.inputs]));
+    for (int i = 0; i < info->attributes; i++) {
+        if (!accept_word(p, info->attribute[i].name))
+            BAD(p, "the op's attributes");
+        if (info->attribute[i].is_float)
+            TRY(real(p, &in.attribute[i].f));
+        else
+            TRY(number(p, INT64_MIN + 1, INT64_MAX, &in.attribute[i].i));
+    }
+    TRY(parse_tags(p, &in));
+    struct template *t = &p->program->templates.item[p->program->templates.count - 1];
+    VEC_PUSH(&t->instructions, in);
+    return TRIREME_OK;
+}
+
+static trireme_status parse_template(struct parser *p) {
+    int n, phase;
+    TRY(integer(p, 0, MAX_TEMPLATES, &n));
+    if (n != (int)p->program->templates.count)
+        BAD(p, "templates numbered in order");
+    TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &phase));
+    struct template t = {.phase = (enum phase)phase};
+    TRY(quoted(p, &t.name));
+    VEC_PUSH(&p->program->templates, t);
+    return end_of_line(p);
+}
+
+static trireme_status parse_invocation(struct parser *p) {
+    struct invocation v = {.microbatch = NONE};
+    if (p->program->schedule.count == MAX_INVOCATIONS)
+        BAD(p, "fewer invocations");
+    TRY(integer(p, 0, MAX_TEMPLATES, &v.template));
+    if (accept_word(p, "microbatch"))
+        TRY(integer(p, 0, INT32_MAX, &v.microbatch));
+    if (!accept_word(p, "slot"))
+        BAD(p, "a slot");
+    TRY(integer(p, 0, INT32_MAX, &v.slot));
+    VEC_PUSH(&p->program->schedule, v);
+    return end_of_line(p);
+}
+
+static trireme_status parse_header(struct parser *p) {
+    char name[64];
+    TRY(word(p, name, sizeof name, "the program's name"));
+    free(p->program->name);
+    p->program->name = mem_strdup(name);
+    if (!accept_word(p, "microbatches"))
+        BAD(p, "microbatches");
+    TRY(integer(p, 1, 1 << 20, &p->program->microbatches));
+    if (!accept_word(p, "slots"))
+        BAD(p, "slots");
+    TRY(integer(p, 1, 1 << 20, &p->program->slots));
+    return end_of_line(p);
+}
+
+static trireme_status parse_arena(struct parser *p) {
+    struct program *q = p->program;
+    const struct {
+        const char *word;
+        int64_t *first, *second;
+    } FIELDS[] = {{"state", &q->state_bytes, NULL},
+                  {"fixed", &q->fixed_bytes, NULL},
+                  {"scratch", &q->scratch_base, &q->scratch_bytes},
+                  {"slot", &q->slot_base, &q->slot_bytes},
+                  {"step", &q->step_bytes, NULL}};
+    for (size_t i = 0; i < ARRAY_LENGTH(FIELDS); i++) {
+        if (!accept_word(p, FIELDS[i].word))
+            BAD(p, FIELDS[i].word);
+        TRY(number(p, 0, INT64_MAX / 8, FIELDS[i].first));
+        if (!FIELDS[i].second)
+            continue;
+        if (!accept(p, '+'))
+            BAD(p, "+bytes");
+        TRY(number(p, 0, INT64_MAX / 8, FIELDS[i].second));
+    }
+    return end_of_line(p);
+}
+
+static trireme_status parse_line(struct parser *p) {
+    if (p->line == 1) {
+        if (!accept_word(p, "program"))
+            BAD(p, "\"program\"");
+        return parse_header(p);
+    }
+    if (accept_word(p, "arena"))
+        return parse_arena(p);
+    if (accept_word(p, "buffer"))
+        return parse_buffer(p);
+    if (accept_word(p, "template"))
+        return parse_template(p);
+    if (accept_word(p, "invoke"))
+        return parse_invocation(p);
+    return parse_instruction(p);
+}
+
+trireme_status program_parse(struct program *out, const struct op_table *table, const char *text, size_t length,
+                             trireme_error *error) {
+    struct program program;
+    program_init(&program, "", 1, 1);
+    struct parser p = {.table = table, .program = &program, .error = error};
+    const char *at = text, *end = text + length;
+    trireme_status status = TRIREME_OK;
+    while (at < end && status == TRIREME_OK) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        p.line++;
+        p.at = at;
+        p.end = newline ? newline : end;
+        status = parse_line(&p);
+        at = p.end + 1;
+    }
+    if (status == TRIREME_OK && p.line == 0)
+        status = error_set(error, TRIREME_ERROR_CORRUPT, "line 1: expected \"program\", found nothing");
+    if (status != TRIREME_OK) {
+        program_release(&program);
+        return status;
+    }
+    *out = program;
+    return TRIREME_OK;
+}

@@ -1,0 +1,110 @@
+// The text form of a program. One line per buffer, instruction and invocation; fields that have their usual value are left out.
+//
+//   program train microbatches 2 slots 1
+//   arena state 1024 fixed 64 scratch 64+512 slot 64+512 step 576
+//   buffer %3 f32 act slot [64,32] @128 "layers.0.mlp.up"
+//   buffer %4 f32 act slot [32,32] @128 of %3+1024 gradient %9 "..."
+//   template 1 forward "forward"
+//     %7[64,32] = matmul %3[64,32] %1[32,32] - - phase forward layer 0
+//   invoke 1 microbatch 0 slot 0
+//
+// An operand is %buffer[extents], then (strides) unless contiguous, then +offset unless 0; `-` is an absent one.
+#include "program/names.h"
+
+static void print_dims(struct text *out, int ndim, const int64_t *dim) {
+    for (int i = 0; i < ndim; i++)
+        text_add(out, "%s%lld", i ? "," : "", (long long)dim[i]);
+}
+
+static void print_operand(struct text *out, const struct operand *o) {
+    if (o->buffer == NONE) {
+        text_add(out, " -");
+        return;
+    }
+    text_add(out, " %%%d[", o->buffer);
+    print_dims(out, o->ndim, o->dim);
+    text_add(out, "]");
+    int64_t stride = 1;
+    bool contiguous = true;
+    for (int i = o->ndim - 1; i >= 0; i--) {
+        contiguous &= o->stride[i] == stride;
+        stride *= o->dim[i];
+    }
+    if (!contiguous) {
+        text_add(out, "(");
+        print_dims(out, o->ndim, o->stride);
+        text_add(out, ")");
+    }
+    if (o->offset)
+        text_add(out, "+%lld", (long long)o->offset);
+}
+
+static void print_instruction(struct text *out, const struct op_table *table, const struct instruction *in) {
+    const struct op_info *info = &table->op[in->op];
+    text_add(out, " ");
+    for (int i = 0; i < in->outputs; i++)
+        print_operand(out, &in->out[i]);
+    text_add(out, " = %s", info->name);
+    for (int i = 0; i < in->inputs; i++)
+        print_operand(out, &in->in[i]);
+    for (int i = 0; i < info->attributes; i++) {
+        if (info->attribute[i].is_float)
+            text_add(out, " %s %.17g", info->attribute[i].name, in->attribute[i].f);
+        else
+            text_add(out, " %s %lld", info->attribute[i].name, (long long)in->attribute[i].i);
+    }
+    text_add(out, " phase %s", PHASE_WORDS[in->phase]);
+    if (in->layer != NONE)
+        text_add(out, " layer %d", in->layer);
+    if (in->stream != STREAM_COMPUTE)
+        text_add(out, " stream %s", STREAM_WORDS[in->stream]);
+    if (in->accumulate != ACCUMULATE_NO)
+        text_add(out, " accumulate %s", ACCUMULATE_WORDS[in->accumulate]);
+    if (in->workspace != NONE)
+        text_add(out, " workspace %%%d", in->workspace);
+    if (in->predicate != NONE)
+        text_add(out, " if %%%d", in->predicate);
+    for (int i = 0; i < in->waits; i++)
+        text_add(out, " wait %d", in->wait[i]);
+    if (in->signal != NONE)
+        text_add(out, " signal %d", in->signal);
+    text_add(out, "\n");
+}
+
+static void print_buffer(struct text *out, const struct program *program, int number) {
+    const struct buffer *b = &program->buffers.item[number];
+    text_add(out, "buffer %%%d %s %s %s [", number, dtype_name(b->dtype), KIND_WORDS[b->kind], SCOPE_WORDS[b->scope]);
+    print_dims(out, b->ndim, b->dim);
+    text_add(out, "]");
+    if (b->offset >= 0)
+        text_add(out, " @%lld", (long long)b->offset);
+    if (b->parent != NONE)
+        text_add(out, " of %%%d+%lld", b->parent, (long long)b->parent_offset);
+    if (b->gradient_of != NONE)
+        text_add(out, " gradient %%%d", b->gradient_of);
+    if (b->recomputes != NONE)
+        text_add(out, " recomputes %%%d", b->recomputes);
+    text_add(out, " \"%s\"\n", b->name);
+}
+
+void program_print(const struct program *p, const struct op_table *table, struct text *out) {
+    text_add(out, "program %s microbatches %d slots %d\n", p->name, p->microbatches, p->slots);
+    text_add(out, "arena state %lld fixed %lld scratch %lld+%lld slot %lld+%lld step %lld\n", (long long)p->state_bytes,
+             (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes, (long long)p->slot_base,
+             (long long)p->slot_bytes, (long long)p->step_bytes);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        print_buffer(out, p, (int)i);
+    for (size_t t = 0; t < p->templates.count; t++) {
+        const struct template *template = &p->templates.item[t];
+        text_add(out, "template %zu %s \"%s\"\n", t, PHASE_WORDS[template->phase], template->name);
+        for (size_t i = 0; i < template->instructions.count; i++)
+            print_instruction(out, table, &template->instructions.item[i]);
+    }
+    for (size_t i = 0; i < p->schedule.count; i++) {
+        struct invocation v = p->schedule.item[i];
+        text_add(out, "invoke %d", v.template);
+        if (v.microbatch != NONE)
+            text_add(out, " microbatch %d", v.microbatch);
+        text_add(out, " slot %d\n", v.slot);
+    }
+}

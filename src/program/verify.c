@@ -1,0 +1,178 @@
+#include "program/verify.h"
+
+struct place_name verify_place(const struct program *program, const struct op_table *table, int template, int instruction,
+                               int microbatch) {
+    struct place_name place;
+    const struct template *t = &program->templates.item[template];
+    int n = snprintf(place.text, sizeof place.text, "%.80s[%d] %s", t->name, instruction,
+                     table->op[t->instructions.item[instruction].op].name);
+    if (microbatch != NONE)
+        snprintf(place.text + n, sizeof place.text - (size_t)n, " (microbatch %d)", microbatch);
+    return place;
+}
+
+const char *verify_buffer_name(const struct program *program, int buffer) {
+    return buffer == NONE ? "nothing" : program->buffers.item[buffer].name;
+}
+
+// ---- structure
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static trireme_status check_names(const struct program *program, trireme_error *error) {
+    size_t n = program->buffers.count;
+    char **names = mem_alloc(n * sizeof *names), *twice = NULL;
+    for (size_t i = 0; i < n; i++)
+        names[i] = program->buffers.item[i].name;
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 1; i < n && !twice; i++)
+        if (strcmp(names[i], names[i - 1]) == 0)
+            twice = names[i];
+    free(names);
+    if (twice)
+        REFUSE("two buffers are named %s", twice);
+    return TRIREME_OK;
+}
+
+static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
+    const struct buffer *b = &program->buffers.item[number];
+    int count = (int)program->buffers.count;
+    if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count)
+        REFUSE("buffer %s refers to a buffer that is not there", b->name);
+    if (b->parent < NONE || b->parent >= number)
+        REFUSE("buffer %s is a slice of a buffer that does not stand before it", b->name);
+    if (b->parent == NONE)
+        return TRIREME_OK;
+    const struct buffer *p = &program->buffers.item[b->parent];
+    if (b->dtype != p->dtype || b->scope != p->scope || b->parent_offset < 0 ||
+        b->parent_offset + buffer_count(b) > buffer_count(p))
+        REFUSE("buffer %s does not fit in %s, of which it is a slice", b->name, p->name);
+    return TRIREME_OK;
+}
+
+static trireme_status check_operand(const struct program *program, const struct op_operand *row, const struct operand *operand,
+                                    enum dtype *model, bool all_microbatches, const char *place, trireme_error *error) {
+    if (operand->buffer == NONE && row->optional)
+        return TRIREME_OK;
+    if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
+        REFUSE("%s: operand %s is missing", place, row->name);
+    const struct buffer *b = &program->buffers.item[operand->buffer];
+    // P fixes the model's dtype the first time it is met; A must be what it accumulates in.
+    enum dtype expected = b->dtype;
+    switch (row->dtype) {
+    case 'P':
+        if (*model == DTYPE_COUNT)
+            *model = b->dtype;
+        expected = *model;
+        if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
+            REFUSE("%s: operand %s (%s) is %s, which no model computes in", place, row->name, b->name, dtype_name(b->dtype));
+        break;
+    case 'A':
+        expected = *model == DTYPE_COUNT ? (b->dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32) : dtype_accumulate(*model);
+        break;
+    case 'S':
+        expected = DTYPE_F64;
+        break;
+    case 'I':
+        expected = DTYPE_I32;
+        break;
+    case 'U':
+        expected = DTYPE_U16;
+        break;
+    }
+    if (b->dtype != expected)
+        REFUSE("%s: operand %s (%s) is %s, expected %s", place, row->name, b->name, dtype_name(b->dtype), dtype_name(expected));
+    if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
+        REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
+    int64_t last = operand->offset, count = buffer_count(b);
+    if (b->scope == SCOPE_MICROBATCH && all_microbatches)
+        count += (program->microbatches - 1) * buffer_microbatch_stride(b);
+    for (int i = 0; i < operand->ndim; i++) {
+        int64_t span;
+        if (operand->dim[i] < 1 || operand->stride[i] < 1 ||
+            __builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &span) || __builtin_add_overflow(last, span, &last))
+            REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
+    }
+    if (last >= count)
+        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", place, row->name, (long long)last, b->name,
+               (long long)count);
+    struct footprint footprint;
+    if (!footprint_of(program, operand, &footprint))
+        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", place, row->name, b->name);
+    return TRIREME_OK;
+}
+
+static bool valid_buffer(const struct program *program, int buffer) {
+    return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
+}
+
+static trireme_status check_instruction(const struct program *program, const struct op_table *table,
+                                        const struct instruction *instruction, bool all_microbatches, const char *place,
+                                        trireme_error *error) {
+    const struct op_info *info = &table->op[instruction->op];
+    if (instruction->inputs != info->inputs || instruction->outputs != info->outputs)
+        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", place, instruction->inputs, instruction->outputs,
+               info->inputs, info->outputs);
+    if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT || instruction->waits < 0 ||
+        instruction->waits > INSTRUCTION_MAX_WAITS)
+        REFUSE("%s: no such stream, or too many waits", place);
+    if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
+        REFUSE("%s: workspace or predicate is a buffer that is not there", place);
+    enum dtype model = DTYPE_COUNT;
+    for (int i = 0; i < info->inputs; i++)
+        if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && model == DTYPE_COUNT &&
+            valid_buffer(program, instruction->in[i].buffer))
+            model = program->buffers.item[instruction->in[i].buffer].dtype;
+    for (int i = 0; i < info->inputs; i++)
+        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, all_microbatches, place, error));
+    for (int i = 0; i < info->outputs; i++)
+        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, all_microbatches, place, error));
+    int64_t extent[128];
+    const char *what;
+    if (!instruction_extents(table, instruction, extent, &what))
+        REFUSE("%s: the extents of %s do not agree with the other operands", place, what);
+    if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
+                                           buffer_count(&program->buffers.item[instruction->predicate]) != 1))
+        REFUSE("%s: its predicate %s is not one i32", place, verify_buffer_name(program, instruction->predicate));
+    return TRIREME_OK;
+}
+
+// How a template is invoked: 1 without a microbatch, 2 with one.
+static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
+    for (size_t i = 0; i < program->schedule.count; i++) {
+        struct invocation v = program->schedule.item[i];
+        if (v.template < 0 || v.template >= (int)program->templates.count || v.microbatch < NONE ||
+            v.microbatch >= program->microbatches || v.slot < 0 || v.slot >= program->slots)
+            REFUSE("invocation %zu of the schedule names a template, microbatch or slot that is not there", i);
+        how[v.template] |= v.microbatch == NONE ? 1 : 2;
+        if (how[v.template] == 3)
+            REFUSE("template %s is invoked both with and without a microbatch", program->templates.item[v.template].name);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status verify_structure(const struct program *program, const struct op_table *table, trireme_error *error) {
+    if (program->microbatches < 1 || program->slots < 1)
+        REFUSE("a program has at least one microbatch and one slot");
+    for (size_t i = 0; i < program->buffers.count; i++)
+        TRY(check_buffer(program, (int)i, error));
+    TRY(check_names(program, error));
+    int *how = mem_alloc(program->templates.count * sizeof *how);
+    trireme_status status = check_schedule(program, how, error);
+    for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
+        for (size_t i = 0; i < program->templates.item[t].instructions.count && status == TRIREME_OK; i++)
+            status = check_instruction(program, table, &program->templates.item[t].instructions.item[i], how[t] == 1,
+                                       verify_place(program, table, (int)t, (int)i, NONE).text, error);
+    free(how);
+    return status;
+}
+
+trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
+    TRY(verify_structure(program, table, error));
+    TRY(verify_memory(program, table, error));
+    TRY(verify_gradients(program, table, error));
+    TRY(verify_update(program, table, error));
+    return TRIREME_OK;
+}

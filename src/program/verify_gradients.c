@@ -1,0 +1,420 @@
+// Proves that the backward pass is the transpose of the forward pass, by the adjoint column of ops.def.
+//
+// A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by exactly one
+// backward instruction, which must read what the adjoint says: the same forward operands (or their recomputed values) and
+// the complete gradients of the forward outputs. Contributions to one gradient add up; none overwrites another.
+#include "program/verify.h"
+
+struct instance {
+    const struct instruction *instruction;
+    int template, index;
+    bool forward;   // makes a value of the forward pass (not once more)
+    bool useful;    // the loss depends on it
+    bool answered[OP_MAX_IN];
+};
+
+struct contribution {
+    struct footprint where;
+    int by; // instance
+};
+
+struct tensor_state {
+    bool wanted; // a parameter with a gradient, or depends on one
+    bool useful; // the loss depends on it
+    int uses, contributions;
+    int identity_use, identity_input; // the last use by plain addition, NONE when there is none
+    VEC(struct contribution) parts;
+};
+
+struct checker {
+    const struct program *program;
+    const struct op_table *table;
+    VEC(struct instance) instances;
+    struct tensor_state *tensor;
+    trireme_error *error;
+};
+
+static struct place_name place_of(const struct checker *c, const struct instance *i) {
+    return verify_place(c->program, c->table, i->template, i->index, NONE);
+}
+
+static const char *name_of(const struct checker *c, int buffer) {
+    return verify_buffer_name(c->program, buffer);
+}
+
+static int original(const struct checker *c, int buffer) {
+    while (buffer != NONE && c->program->buffers.item[buffer].recomputes != NONE)
+        buffer = c->program->buffers.item[buffer].recomputes;
+    return buffer;
+}
+
+static bool same_value(const struct checker *c, const struct operand *a, const struct operand *b) {
+    struct operand x = *a, y = *b;
+    x.buffer = original(c, x.buffer);
+    y.buffer = original(c, y.buffer);
+    return operand_equal(&x, &y);
+}
+
+static bool same_view(const struct operand *a, const struct operand *b) {
+    struct operand x = *a;
+    x.buffer = b->buffer;
+    return operand_equal(&x, b);
+}
+
+// ---- collecting the instructions of one microbatch
+
+static bool differentiable(const struct op_info *info) {
+    return info->role == ROLE_FORWARD || info->role == ROLE_LOSS;
+}
+
+static bool is_recomputation(const struct checker *c, const struct instruction *instruction) {
+    for (int i = 0; i < instruction->outputs; i++)
+        if (instruction->out[i].buffer != NONE && c->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
+            return true;
+    return false;
+}
+
+// Every microbatch must run the same templates in the same order.
+static trireme_status check_microbatches(const struct program *p, trireme_error *error) {
+    for (int m = 0; m < p->microbatches; m++) {
+        size_t at = 0;
+        for (size_t i = 0; i <= p->schedule.count; i++) {
+            if (i < p->schedule.count && p->schedule.item[i].microbatch != m)
+                continue;
+            while (at < p->schedule.count && p->schedule.item[at].microbatch != 0)
+                at++;
+            bool end = i == p->schedule.count, end_first = at == p->schedule.count;
+            if (end && end_first)
+                break;
+            if (end != end_first || p->schedule.item[i].template != p->schedule.item[at].template) {
+                const char *name = p->templates.item[p->schedule.item[end ? at : i].template].name;
+                REFUSE("microbatch %d does not run the templates of microbatch 0: they part at %s", m, name);
+            }
+            at++;
+        }
+    }
+    return TRIREME_OK;
+}
+
+static void collect(struct checker *c) {
+    const struct program *p = c->program;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        if (p->schedule.item[k].microbatch != 0)
+            continue;
+        int t = p->schedule.item[k].template;
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            struct instance instance = {.instruction = instruction, .template = t, .index = (int)i};
+            instance.forward = differentiable(&c->table->op[instruction->op]) && !is_recomputation(c, instruction);
+            VEC_PUSH(&c->instances, instance);
+        }
+    }
+}
+
+// A buffer and everything that it is a slice of.
+#define FOR_SELF_AND_PARENTS(c, b, buffer) \
+    for (int b = (buffer); b != NONE; b = (c)->program->buffers.item[b].parent)
+
+static bool tensor_flag(const struct checker *c, int buffer, bool useful) {
+    FOR_SELF_AND_PARENTS(c, b, buffer)
+        if (useful ? c->tensor[b].useful : c->tensor[b].wanted)
+            return true;
+    return false;
+}
+
+static void count_use(struct checker *c, int use, int input) {
+    const struct instruction *f = c->instances.item[use].instruction;
+    struct tensor_state *t = &c->tensor[f->in[input].buffer];
+    t->uses++;
+    if (c->table->op[f->op].identity[input]) {
+        t->identity_use = use;
+        t->identity_input = input;
+    }
+}
+
+static void find_uses(struct checker *c) {
+    const struct program *p = c->program;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        c->tensor[i].identity_use = NONE;
+        int of = p->buffers.item[i].gradient_of;
+        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM)
+            c->tensor[of].wanted = true;
+    }
+    for (size_t i = 0; i < c->instances.count; i++) {
+        const struct instruction *f = c->instances.item[i].instruction;
+        bool wanted = false;
+        for (int k = 0; c->instances.item[i].forward && k < f->inputs; k++)
+            wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
+        for (int k = 0; wanted && k < f->outputs; k++)
+            if (f->out[k].buffer != NONE)
+                c->tensor[f->out[k].buffer].wanted = true;
+    }
+    // From the losses backwards.
+    for (size_t i = c->instances.count; i-- > 0;) {
+        struct instance *f = &c->instances.item[i];
+        if (!f->forward)
+            continue;
+        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS;
+        for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
+            if (f->instruction->out[k].buffer != NONE) {
+                int out = f->instruction->out[k].buffer;
+                f->useful = tensor_flag(c, out, true);
+                for (size_t s = 0; s < p->buffers.count && !f->useful; s++)
+                    f->useful = p->buffers.item[s].parent == out && c->tensor[s].useful;
+            }
+        for (int k = 0; f->useful && k < f->instruction->inputs; k++)
+            if (f->instruction->in[k].buffer != NONE)
+                c->tensor[f->instruction->in[k].buffer].useful = true;
+    }
+    for (size_t i = 0; i < c->instances.count; i++)
+        for (int k = 0; c->instances.item[i].useful && k < c->instances.item[i].instruction->inputs; k++) {
+            int buffer = c->instances.item[i].instruction->in[k].buffer;
+            if (buffer != NONE && tensor_flag(c, buffer, false))
+                count_use(c, (int)i, k);
+        }
+}
+
+// ---- gradients
+
+// A tensor whose one use is a sum: its gradient is the sum's, in the same buffer.
+static bool passes_whole(const struct checker *c, int buffer) {
+    return c->tensor[buffer].uses == 1 && c->tensor[buffer].identity_use != NONE;
+}
+
+static bool complete(const struct checker *c, int buffer, int *missing) {
+    if (passes_whole(c, buffer) && c->tensor[buffer].contributions == 0)
+        return complete(c, c->instances.item[c->tensor[buffer].identity_use].instruction->out[0].buffer, missing);
+    FOR_SELF_AND_PARENTS(c, b, buffer)
+        if (c->tensor[b].contributions < c->tensor[b].uses) {
+            *missing = b;
+            return false;
+        }
+    for (size_t s = 0; s < c->program->buffers.count; s++)
+        if (c->program->buffers.item[s].parent == buffer && c->tensor[s].contributions < c->tensor[s].uses) {
+            *missing = (int)s;
+            return false;
+        }
+    return true;
+}
+
+// Whether `gradient` holds the gradient of `of`: by declaration, or because all of it comes unchanged from one sum.
+static bool holds_gradient(const struct checker *c, int gradient, int of) {
+    if (c->program->buffers.item[gradient].gradient_of == of)
+        return true;
+    return passes_whole(c, of) &&
+           holds_gradient(c, gradient, c->instances.item[c->tensor[of].identity_use].instruction->out[0].buffer);
+}
+
+static trireme_status answer(struct checker *c, int by, int use, int input, const struct operand *out, bool sum) {
+    trireme_error *error = c->error;
+    struct instance *f = &c->instances.item[use];
+    int of = f->instruction->in[input].buffer;
+    if (f->answered[input])
+        REFUSE("%s: contributes to the gradient of %s twice for %s", place_of(c, &c->instances.item[by]).text, name_of(c, of),
+               place_of(c, f).text);
+    f->answered[input] = true;
+    struct tensor_state *t = &c->tensor[of];
+    t->contributions++;
+    if (!out)
+        return TRIREME_OK;
+    struct footprint where;
+    footprint_of(c->program, out, &where);
+    bool overlaps = false;
+    for (size_t i = 0; i < t->parts.count; i++)
+        overlaps |= footprint_overlap(&t->parts.item[i].where, &where);
+    bool parameter = c->program->buffers.item[of].kind == KIND_PARAM;
+    enum accumulate accumulate = c->instances.item[by].instruction->accumulate;
+    bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
+    if (overlaps && starts && !sum)
+        REFUSE("%s: overwrites earlier contributions to the gradient of %s", place_of(c, &c->instances.item[by]).text,
+               name_of(c, of));
+    if (parameter && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
+        REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text, name_of(c, of));
+    VEC_PUSH(&t->parts, (struct contribution){where, by});
+    return TRIREME_OK;
+}
+
+// A gradient that is added in: of the tensor itself, or one that passes to it unchanged through a sum.
+static trireme_status check_pass(struct checker *c, int by, const struct operand *in, int of, bool *own) {
+    trireme_error *error = c->error;
+    *own = c->program->buffers.item[in->buffer].gradient_of == of;
+    if (*own)
+        return TRIREME_OK;
+    for (size_t u = 0; u < c->instances.count; u++) {
+        const struct instance *sum = &c->instances.item[u];
+        if (!sum->useful)
+            continue;
+        for (int k = 0; k < sum->instruction->inputs; k++) {
+            if (!c->table->op[sum->instruction->op].identity[k] || sum->instruction->in[k].buffer != of || sum->answered[k] ||
+                !holds_gradient(c, in->buffer, sum->instruction->out[0].buffer))
+                continue;
+            int missing;
+            if (!complete(c, sum->instruction->out[0].buffer, &missing))
+                REFUSE("%s: adds %s, which still lacks contributions of %s", place_of(c, &c->instances.item[by]).text,
+                       name_of(c, in->buffer), name_of(c, missing));
+            return answer(c, by, (int)u, k, NULL, false);
+        }
+    }
+    REFUSE("%s: adds %s to the gradient of %s, to which it does not pass", place_of(c, &c->instances.item[by]).text,
+           name_of(c, in->buffer), name_of(c, of));
+}
+
+static bool same_attributes(const struct checker *c, const struct instruction *f, const struct instruction *b) {
+    const struct op_info *forward = &c->table->op[f->op], *backward = &c->table->op[b->op];
+    for (int i = 0; i < backward->attributes; i++)
+        for (int k = 0; k < forward->attributes; k++)
+            if (strcmp(backward->attribute[i].name, forward->attribute[k].name) == 0 &&
+                b->attribute[i].i != f->attribute[k].i)
+                return false;
+    return true;
+}
+
+// Whether backward instruction `b` can answer forward instruction `f`; else *why names the operand that does not fit.
+static bool matches(struct checker *c, const struct instruction *b, const struct instruction *f, const char **why) {
+    const struct op_info *info = &c->table->op[b->op];
+    for (int i = 0; i < info->inputs; i++) {
+        struct op_reference r = info->reads[i];
+        const struct operand *of = r.output ? &f->out[r.index] : &f->in[r.index], *in = &b->in[i];
+        *why = info->in[i].name;
+        if (r.pass)
+            continue;
+        if (of->buffer == NONE || in->buffer == NONE) {
+            if (of->buffer != in->buffer)
+                return false;
+        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer) : !same_value(c, in, of)) {
+            return false;
+        }
+    }
+    for (int i = 0; i < info->outputs; i++) {
+        const struct operand *of = &f->in[info->contributes[i].index], *out = &b->out[i];
+        *why = info->out[i].name;
+        if (out->buffer != NONE && (of->buffer == NONE || !same_view(out, of) ||
+                                    c->program->buffers.item[out->buffer].gradient_of != of->buffer))
+            return false;
+    }
+    *why = "attributes";
+    return same_attributes(c, f, b);
+}
+
+// The forward instances that a backward instruction might answer: those that made the tensor whose gradient it reads.
+static int find_forward(struct checker *c, const struct instruction *b, const char **why) {
+    const struct op_info *info = &c->table->op[b->op];
+    int found = NONE;
+    *why = "operands";
+    for (int i = 0; i < info->inputs && found == NONE; i++) {
+        if (!info->reads[i].gradient || info->reads[i].pass || b->in[i].buffer == NONE)
+            continue;
+        int candidate = c->program->buffers.item[b->in[i].buffer].gradient_of;
+        // A gradient may stand for that of any tensor it passes to: look at all makers then.
+        for (size_t u = 0; u < c->instances.count; u++) {
+            const struct instance *f = &c->instances.item[u];
+            if (!f->useful || f->instruction->op != info->forward)
+                continue;
+            bool direct = candidate != NONE && f->instruction->out[info->reads[i].index].buffer == candidate;
+            if ((direct || c->tensor[f->instruction->out[info->reads[i].index].buffer].identity_use != NONE) &&
+                matches(c, b, f->instruction, why)) {
+                bool free_use = true;
+                for (int k = 0; k < info->outputs; k++)
+                    free_use &= b->out[k].buffer == NONE || !f->answered[info->contributes[k].index];
+                if (free_use)
+                    return (int)u;
+                found = (int)u;
+            }
+        }
+    }
+    return found;
+}
+
+static trireme_status check_backward(struct checker *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *b = c->instances.item[by].instruction;
+    const struct op_info *info = &c->table->op[b->op];
+    const char *why;
+    int use = find_forward(c, b, &why);
+    if (use == NONE)
+        REFUSE("%s: is the backward of no %s of this program: see %s", place_of(c, &c->instances.item[by]).text,
+               c->table->op[info->forward].name, why);
+    const struct instruction *f = c->instances.item[use].instruction;
+    bool sum[OP_MAX_IN] = {false};
+    for (int i = 0; i < info->inputs; i++) {
+        if (!info->reads[i].gradient || b->in[i].buffer == NONE)
+            continue;
+        int missing, of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
+        if (info->reads[i].pass) {
+            TRY(check_pass(c, by, &b->in[i], of, &sum[info->reads[i].index]));
+        } else if (!complete(c, of, &missing)) {
+            REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)",
+                   place_of(c, &c->instances.item[by]).text, name_of(c, b->in[i].buffer), name_of(c, missing),
+                   c->tensor[missing].contributions, c->tensor[missing].uses);
+        }
+    }
+    for (int i = 0; i < info->outputs; i++)
+        if (b->out[i].buffer != NONE)
+            TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
+    return TRIREME_OK;
+}
+
+// A recomputed value must be made as the first time.
+static trireme_status check_recomputation(struct checker *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *again = c->instances.item[by].instruction;
+    for (size_t u = 0; u < c->instances.count; u++) {
+        const struct instance *f = &c->instances.item[u];
+        if (!f->forward || f->instruction->op != again->op)
+            continue;
+        bool same = memcmp(f->instruction->attribute, again->attribute, sizeof again->attribute) == 0 &&
+                    f->instruction->accumulate == again->accumulate;
+        for (int i = 0; i < again->inputs && same; i++)
+            same = same_value(c, &again->in[i], &f->instruction->in[i]);
+        for (int i = 0; i < again->outputs && same; i++)
+            same = same_value(c, &again->out[i], &f->instruction->out[i]) &&
+                   (again->out[i].buffer == NONE || again->out[i].buffer != f->instruction->out[i].buffer);
+        if (same)
+            return TRIREME_OK;
+    }
+    REFUSE("%s: does not recompute %s as the forward pass computed it", place_of(c, &c->instances.item[by]).text,
+           name_of(c, original(c, again->out[0].buffer)));
+}
+
+static trireme_status check_all(struct checker *c) {
+    trireme_error *error = c->error;
+    for (size_t i = 0; i < c->instances.count; i++) {
+        const struct instance *instance = &c->instances.item[i];
+        const struct op_info *info = &c->table->op[instance->instruction->op];
+        if (differentiable(info) && !instance->forward)
+            TRY(check_recomputation(c, (int)i));
+        else if (info->role == ROLE_BACKWARD)
+            TRY(check_backward(c, (int)i));
+        else if (info->role == ROLE_LOSS) {
+            const struct operand *d = &instance->instruction->out[1];
+            if (c->program->buffers.item[d->buffer].gradient_of != instance->instruction->in[0].buffer)
+                REFUSE("%s: %s is not the gradient of %s", place_of(c, instance).text, name_of(c, d->buffer),
+                       name_of(c, instance->instruction->in[0].buffer));
+            TRY(answer(c, (int)i, (int)i, 0, d, false));
+        }
+    }
+    for (size_t i = 0; i < c->instances.count; i++) {
+        const struct instance *f = &c->instances.item[i];
+        for (int k = 0; f->useful && k < f->instruction->inputs; k++)
+            if (f->instruction->in[k].buffer != NONE && !f->answered[k] && tensor_flag(c, f->instruction->in[k].buffer, false) &&
+                !passes_whole(c, f->instruction->in[k].buffer))
+                REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
+                       place_of(c, f).text);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
+    TRY(check_microbatches(program, error));
+    struct checker c = {.program = program, .table = table, .error = error};
+    size_t n = program->buffers.count;
+    c.tensor = mem_alloc(n * sizeof *c.tensor);
+    collect(&c);
+    find_uses(&c);
+    trireme_status status = check_all(&c);
+    for (size_t i = 0; i < n; i++)
+        VEC_RELEASE(&c.tensor[i].parts);
+    free(c.tensor);
+    VEC_RELEASE(&c.instances);
+    return status;
+}

@@ -1,0 +1,386 @@
+// Runs the schedule on names instead of numbers. Every root buffer's instance holds the list of its parts that have been
+// written in this lifetime. Writing to an instance for the first time takes its bytes from whatever instance held them;
+// a read must find its part written and its bytes still its own. That one rule covers reading before writing, freeing too
+// early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
+//
+// Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with.
+#include "program/verify.h"
+
+struct instance {
+    int root;
+    int64_t begin, end; // bytes within its arena
+    bool state;         // which arena
+    bool alive;         // holds its bytes
+    int owner;          // microbatch whose values a SLOT instance holds
+    struct written written;
+    const char *taken_by;           // buffer that took its bytes, for messages
+    int64_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
+};
+
+struct event {
+    bool raised;
+    int64_t clock[STREAM_COUNT];
+};
+
+struct checker {
+    const struct program *program;
+    const struct op_table *table;
+    struct instance *instances;
+    int *first;    // root buffer -> its first instance
+    int count;
+    VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only
+    struct event *events;
+    int event_count;
+    int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
+    struct invocation now;
+    bool *required; // GRAD roots: whether reads of the whole need only the slices
+};
+
+static int instances_of(const struct program *p, const struct buffer *b) {
+    return b->scope == SCOPE_MICROBATCH ? p->microbatches : b->scope == SCOPE_SLOT ? p->slots : 1;
+}
+
+static int64_t instance_offset(const struct program *p, const struct buffer *b, int which) {
+    switch (b->scope) {
+    case SCOPE_MICROBATCH:
+        return b->offset + which * buffer_microbatch_stride(b) * dtype_size(b->dtype);
+    case SCOPE_SLOT:
+        return p->slot_base + which * p->slot_bytes + b->offset;
+    case SCOPE_LOCAL:
+        return p->scratch_base + b->offset;
+    default:
+        return b->offset;
+    }
+}
+
+static bool planned_alone(const struct buffer *b) {
+    return b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
+}
+
+static void write_all(struct instance *instance, const struct buffer *b) {
+    written_add(&instance->written, (struct footprint){0, 0, 1, 0, buffer_count(b)});
+    instance->written.parts.item[0].read = true;
+}
+
+static trireme_status create(struct checker *c, trireme_error *error) {
+    const struct program *p = c->program;
+    c->first = mem_alloc(p->buffers.count * sizeof(int));
+    for (size_t i = 0; i < p->buffers.count; i++)
+        if (p->buffers.item[i].parent == NONE) {
+            c->first[i] = c->count;
+            c->count += instances_of(p, &p->buffers.item[i]);
+        }
+    c->instances = mem_alloc((size_t)c->count * sizeof *c->instances);
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->parent != NONE)
+            continue;
+        if (b->offset < 0 || b->offset % BUFFER_ALIGNMENT)
+            REFUSE("buffer %s has no aligned offset: the program has not been planned", b->name);
+        for (int k = 0; k < instances_of(p, b); k++) {
+            struct instance *instance = &c->instances[c->first[i] + k];
+            int64_t begin = instance_offset(p, b, k), bytes = align_up(buffer_bytes(b));
+            *instance = (struct instance){.root = (int)i, .begin = begin, .end = begin + bytes, .owner = NONE};
+            instance->state = b->scope == SCOPE_STATE;
+            instance->alive = planned_alone(b);
+            if (instance->end > (instance->state ? p->state_bytes : p->step_bytes))
+                REFUSE("buffer %s ends at byte %lld of an arena of %lld", b->name, (long long)instance->end,
+                       (long long)(instance->state ? p->state_bytes : p->step_bytes));
+            // What the host or the last step wrote. Gradients are made anew in each step.
+            if (b->kind == KIND_INPUT || b->kind == KIND_PARAM || b->kind == KIND_OPTIM || b->kind == KIND_CACHE)
+                write_all(instance, b);
+        }
+    }
+    return TRIREME_OK;
+}
+
+// Buffers that live throughout have memory of their own.
+struct fixed {
+    int64_t begin, end;
+    int instance;
+};
+
+static int compare_fixed(const void *a, const void *b) {
+    int64_t x = ((const struct fixed *)a)->begin, y = ((const struct fixed *)b)->begin;
+    return (x > y) - (x < y);
+}
+
+static trireme_status check_fixed(struct checker *c, bool state, trireme_error *error) {
+    VEC(struct fixed) fixed = {0};
+    for (int i = 0; i < c->count; i++)
+        if (c->instances[i].state == state && c->instances[i].alive)
+            VEC_PUSH(&fixed, (struct fixed){c->instances[i].begin, c->instances[i].end, i});
+    if (fixed.count)
+        qsort(fixed.item, fixed.count, sizeof *fixed.item, compare_fixed);
+    int a = NONE, b = NONE;
+    for (size_t i = 1; i < fixed.count && a == NONE; i++)
+        if (fixed.item[i].begin < fixed.item[i - 1].end)
+            a = fixed.item[i - 1].instance, b = fixed.item[i].instance;
+    // The region of SLOT and LOCAL buffers begins after them.
+    int64_t top = fixed.count ? fixed.item[fixed.count - 1].end : 0;
+    int last = fixed.count ? fixed.item[fixed.count - 1].instance : NONE;
+    VEC_RELEASE(&fixed);
+    if (a != NONE)
+        REFUSE("buffers %s and %s overlap in memory", verify_buffer_name(c->program, c->instances[a].root),
+               verify_buffer_name(c->program, c->instances[b].root));
+    if (!state && last != NONE && (top > c->program->scratch_base || top > c->program->slot_base))
+        REFUSE("buffer %s overlaps the region of activations", verify_buffer_name(c->program, c->instances[last].root));
+    return TRIREME_OK;
+}
+
+static struct instance *instance_of(struct checker *c, int root) {
+    const struct buffer *b = &c->program->buffers.item[root];
+    int which = b->scope == SCOPE_SLOT ? c->now.slot : b->scope == SCOPE_MICROBATCH && c->now.microbatch != NONE ? c->now.microbatch : 0;
+    return &c->instances[c->first[root] + which];
+}
+
+static bool ordered(const int64_t clock[STREAM_COUNT], const int64_t known[STREAM_COUNT]) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (clock[s] > known[s])
+            return false;
+    return true;
+}
+
+static void take_out(struct checker *c, struct instance *instance, const char *taker) {
+    instance->alive = false;
+    instance->taken_by = taker;
+    written_clear(&instance->written);
+    int index = (int)(instance - c->instances);
+    for (size_t i = 0; i < c->live.count; i++)
+        if (c->live.item[i] == index) {
+            c->live.item[i] = c->live.item[--c->live.count];
+            return;
+        }
+}
+
+// Whether output `out` may take memory of the input with this root.
+static bool may_take(const struct checker *c, const struct instruction *instruction, int out, int root) {
+    const struct op_info *info = &c->table->op[instruction->op];
+    for (int i = 0; i < instruction->inputs; i++) {
+        if (instruction->in[i].buffer == NONE || program_root(c->program, instruction->in[i].buffer) != root)
+            continue;
+        if (out == NONE || info->inplace[out] != i)
+            return false;
+        const struct instance *from = &c->instances[c->first[root]];
+        if (c->program->buffers.item[root].scope == SCOPE_SLOT)
+            from += c->now.slot;
+        const struct instance *to = instance_of((struct checker *)c, program_root(c->program, instruction->out[out].buffer));
+        if (from->begin != to->begin)
+            return false;
+    }
+    for (int i = 0; i < instruction->outputs; i++)
+        if (i != out && instruction->out[i].buffer != NONE && program_root(c->program, instruction->out[i].buffer) == root)
+            return false;
+    return instruction->workspace != root;
+}
+
+// Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for workspace.
+static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction, int out,
+                            const char *place, trireme_error *error) {
+    const char *name = verify_buffer_name(c->program, instance->root);
+    for (size_t i = c->live.count; i-- > 0;) {
+        struct instance *other = &c->instances[c->live.item[i]];
+        if (other == instance || other->begin >= instance->end || instance->begin >= other->end)
+            continue;
+        if (!may_take(c, instruction, out, other->root))
+            REFUSE("%s: writes %s into memory of %s, which it uses too", place, name, verify_buffer_name(c->program, other->root));
+        if (!ordered(other->touched, c->clock[instruction->stream]))
+            REFUSE("%s: reuses memory of %s for %s while another stream may use it", place,
+                   verify_buffer_name(c->program, other->root), name);
+        take_out(c, other, name);
+    }
+    instance->alive = true;
+    VEC_PUSH(&c->live, (int)(instance - c->instances));
+    return TRIREME_OK;
+}
+
+// A LOCAL buffer starts empty in each invocation, a SLOT buffer with each microbatch of its slot.
+static void renew(struct checker *c, struct instance *instance, int invocation) {
+    const struct buffer *b = &c->program->buffers.item[instance->root];
+    int owner = b->scope == SCOPE_LOCAL ? invocation : b->scope == SCOPE_SLOT ? c->now.microbatch : instance->owner;
+    if (owner == instance->owner)
+        return;
+    instance->owner = owner;
+    if (instance->alive)
+        take_out(c, instance, NULL);
+    instance->taken_by = NULL;
+}
+
+static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, const char *place, int invocation,
+                                trireme_error *error) {
+    const struct program *p = c->program;
+    int root = program_root(p, operand->buffer);
+    struct instance *instance = instance_of(c, root);
+    renew(c, instance, invocation);
+    const char *name = p->buffers.item[operand->buffer].name;
+    struct footprint where;
+    footprint_of(p, operand, &where);
+    if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
+        where = (struct footprint){0, 0, 1, 0, buffer_count(&p->buffers.item[root])}; // all instances, written alike
+    if (!instance->alive && instance->taken_by)
+        REFUSE("%s: reads %s, whose memory %s has taken: freed too early", place, name, instance->taken_by);
+    bool covered = written_covers(&instance->written, &where);
+    if (!covered && c->required[root]) {
+        covered = true; // between the slices of a flat buffer lies padding that nobody writes
+        for (size_t i = 0; i < p->buffers.count && covered; i++)
+            if (p->buffers.item[i].parent == root) {
+                struct operand slice = operand_whole(p, (int)i);
+                struct footprint part;
+                footprint_of(p, &slice, &part);
+                covered = written_covers(&instance->written, &part);
+                if (!covered)
+                    name = p->buffers.item[i].name;
+            }
+    }
+    if (!covered)
+        REFUSE("%s: reads %s before it is written", place, name);
+    if (!ordered(instance->wrote, c->clock[stream]))
+        REFUSE("%s: reads %s while another stream may still write it", place, name);
+    written_mark_read(&instance->written, &where);
+    instance->touched[stream] = c->clock[stream][stream];
+    return TRIREME_OK;
+}
+
+static trireme_status write_part(struct checker *c, const struct instruction *instruction, int out, bool accumulate,
+                                 const char *place, int invocation, trireme_error *error) {
+    const struct program *p = c->program;
+    const struct operand *operand = &instruction->out[out];
+    int root = program_root(p, operand->buffer);
+    struct instance *instance = instance_of(c, root);
+    const struct buffer *b = &p->buffers.item[root];
+    const char *name = p->buffers.item[operand->buffer].name;
+    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && c->table->op[instruction->op].role != ROLE_UPDATE))
+        REFUSE("%s: writes %s, which only %s may", place, name, b->kind == KIND_INPUT ? "the host" : "an optimizer");
+    if (accumulate)
+        TRY(read_part(c, instruction->stream, operand, place, invocation, error));
+    renew(c, instance, invocation);
+    if (!instance->alive)
+        TRY(claim(c, instance, instruction, out, place, error));
+    if (!ordered(instance->touched, c->clock[instruction->stream]))
+        REFUSE("%s: writes %s while another stream may still use it", place, name);
+    struct footprint where;
+    footprint_of(p, operand, &where);
+    if (!accumulate && written_unread(&instance->written, &where))
+        REFUSE("%s: overwrites %s, which nobody has read", place, name);
+    // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
+    for (int i = 0; i < instruction->inputs; i++) {
+        const struct operand *in = &instruction->in[i];
+        struct footprint read;
+        if (in->buffer == NONE || program_root(p, in->buffer) != root || !footprint_of(p, in, &read) ||
+            !footprint_overlap(&read, &where))
+            continue;
+        if (c->table->op[instruction->op].inplace[out] != i || !footprint_equal(&read, &where))
+            REFUSE("%s: writes %s, which it reads as %s", place, name, c->table->op[instruction->op].in[i].name);
+    }
+    written_add(&instance->written, where);
+    instance->wrote[instruction->stream] = instance->touched[instruction->stream] =
+        c->clock[instruction->stream][instruction->stream];
+    return TRIREME_OK;
+}
+
+static trireme_status run_waits(struct checker *c, const struct instruction *instruction, const char *place,
+                                trireme_error *error) {
+    int64_t *clock = c->clock[instruction->stream];
+    for (int i = 0; i < instruction->waits; i++) {
+        int e = instruction->wait[i];
+        if (e < 0 || e >= c->event_count || !c->events[e].raised)
+            REFUSE("%s: waits for event %d, which nothing before it raises", place, e);
+        for (int s = 0; s < STREAM_COUNT; s++)
+            clock[s] = MAX(clock[s], c->events[e].clock[s]);
+    }
+    clock[instruction->stream]++;
+    return TRIREME_OK;
+}
+
+static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation, const char *place,
+                          trireme_error *error) {
+    TRY(run_waits(c, instruction, place, error));
+    int stream = instruction->stream;
+    for (int i = 0; i < instruction->inputs; i++)
+        if (instruction->in[i].buffer != NONE)
+            TRY(read_part(c, stream, &instruction->in[i], place, invocation, error));
+    if (instruction->predicate != NONE) {
+        struct operand predicate = operand_whole(c->program, instruction->predicate);
+        TRY(read_part(c, stream, &predicate, place, invocation, error));
+    }
+    if (instruction->workspace != NONE) {
+        struct instance *workspace = instance_of(c, instruction->workspace);
+        if (c->program->buffers.item[instruction->workspace].kind != KIND_WORK)
+            REFUSE("%s: its workspace %s is not one", place, verify_buffer_name(c->program, instruction->workspace));
+        renew(c, workspace, invocation);
+        if (!workspace->alive)
+            TRY(claim(c, workspace, instruction, NONE, place, error));
+        workspace->touched[stream] = c->clock[stream][stream];
+    }
+    for (int i = 0; i < instruction->outputs; i++)
+        if (instruction->out[i].buffer != NONE) {
+            bool accumulate = instruction->accumulate == ACCUMULATE_YES ||
+                              (instruction->accumulate == ACCUMULATE_AFTER_FIRST && c->now.microbatch > 0);
+            // An output that ops.def pairs with an input is not a sum: it continues from that input.
+            accumulate &= c->table->op[instruction->op].inplace[i] < 0;
+            TRY(write_part(c, instruction, i, accumulate, place, invocation, error));
+        }
+    if (instruction->signal != NONE) {
+        struct event *e = &c->events[instruction->signal];
+        e->raised = true;
+        memcpy(e->clock, c->clock[stream], sizeof e->clock);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status run_schedule(struct checker *c, trireme_error *error) {
+    const struct program *p = c->program;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        c->now = p->schedule.item[k];
+        const struct template *t = &p->templates.item[c->now.template];
+        for (size_t i = 0; i < t->instructions.count; i++)
+            TRY(run(c, &t->instructions.item[i], (int)k,
+                    verify_place(p, c->table, c->now.template, (int)i, c->now.microbatch).text, error));
+    }
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        struct footprint all = {0, 0, 1, 0, buffer_count(b)};
+        if (b->kind == KIND_OUTPUT && b->parent == NONE && !written_covers(&c->instances[c->first[i]].written, &all))
+            REFUSE("output %s is never written", b->name);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status count_events(struct checker *c, trireme_error *error) {
+    const struct program *p = c->program;
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            int signal = p->templates.item[t].instructions.item[i].signal;
+            if (signal < NONE || signal > 1 << 20)
+                REFUSE("%s: raises event %d", verify_place(p, c->table, (int)t, (int)i, NONE).text, signal);
+            c->event_count = MAX(c->event_count, signal + 1);
+        }
+    return TRIREME_OK;
+}
+
+trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error) {
+    struct checker c = {.program = program, .table = table};
+    c.required = mem_alloc(program->buffers.count * sizeof *c.required);
+    for (size_t i = 0; i < program->buffers.count; i++)
+        if (program->buffers.item[i].parent != NONE && program->buffers.item[i].kind == KIND_GRAD)
+            c.required[program_root(program, (int)i)] = true;
+    trireme_status status = create(&c, error);
+    if (status == TRIREME_OK)
+        status = check_fixed(&c, true, error);
+    if (status == TRIREME_OK)
+        status = check_fixed(&c, false, error);
+    if (status == TRIREME_OK)
+        status = count_events(&c, error);
+    if (status == TRIREME_OK) {
+        c.events = mem_alloc((size_t)c.event_count * sizeof *c.events);
+        status = run_schedule(&c, error);
+    }
+    for (int i = 0; i < c.count && c.instances; i++)
+        VEC_RELEASE(&c.instances[i].written.parts);
+    free(c.instances);
+    free(c.first);
+    free(c.events);
+    free(c.required);
+    VEC_RELEASE(&c.live);
+    return status;
+}

@@ -1,0 +1,299 @@
+// Proves what surrounds the backward pass: the loss is the mean over all targets of the global batch; the norm counts every
+// gradient once; every parameter is updated once, from its own complete gradient, by the factor of that norm.
+#include "program/verify.h"
+
+struct found {
+    const struct instruction *instruction;
+    int template, index, invocation;
+};
+
+struct checker {
+    const struct program *program;
+    const struct op_table *table;
+    VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
+    VEC(struct found) targets;               // what else reads targets, in microbatch 0
+    int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
+    trireme_error *error;
+};
+
+static struct place_name place_of(const struct checker *c, const struct found *f) {
+    return verify_place(c->program, c->table, f->template, f->index, c->program->schedule.item[f->invocation].microbatch);
+}
+
+static const char *name_of(const struct checker *c, int buffer) {
+    return verify_buffer_name(c->program, buffer);
+}
+
+static int find_operand(const struct op_operand *row, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(row[i].name, name) == 0)
+            return i;
+    return NONE;
+}
+
+// The buffer that stands in the input called `name`, NONE when the op has none.
+static int input(const struct checker *c, const struct instruction *instruction, const char *name) {
+    const struct op_info *info = &c->table->op[instruction->op];
+    int i = find_operand(info->in, info->inputs, name);
+    return i == NONE ? NONE : instruction->in[i].buffer;
+}
+
+static int output(const struct checker *c, const struct instruction *instruction, const char *name) {
+    const struct op_info *info = &c->table->op[instruction->op];
+    int i = find_operand(info->out, info->outputs, name);
+    return i == NONE ? NONE : instruction->out[i].buffer;
+}
+
+static void collect(struct checker *c) {
+    const struct program *p = c->program;
+    c->last_gradient = NONE;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        int t = p->schedule.item[k].template;
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            struct found found = {instruction, t, (int)i, (int)k};
+            VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
+            if (input(c, instruction, "targets") != NONE && c->table->op[instruction->op].role != ROLE_COUNT &&
+                p->schedule.item[k].microbatch == 0)
+                VEC_PUSH(&c->targets, found);
+            for (int o = 0; o < instruction->outputs; o++)
+                if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
+                    c->last_gradient = (int)k;
+        }
+    }
+}
+
+// ---- the loss
+
+// Rows of targets that loss instructions see, and rows of their results, must tile the microbatch.
+static trireme_status check_rows(struct checker *c, int targets, int nll) {
+    trireme_error *error = c->error;
+    int64_t rows = buffer_count(&c->program->buffers.item[targets]);
+    struct written seen = {0}, made = {0};
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < c->targets.count && status == TRIREME_OK; i++) {
+        const struct found *f = &c->targets.item[i];
+        const struct op_info *info = &c->table->op[f->instruction->op];
+        struct footprint in, out;
+        const struct operand *t = &f->instruction->in[find_operand(info->in, info->inputs, "targets")];
+        const struct operand *n = &f->instruction->out[find_operand(info->out, info->outputs, "nll")];
+        footprint_of(c->program, t, &in);
+        footprint_of(c->program, n, &out);
+        if (t->buffer != targets || n->buffer != nll || !footprint_equal(&in, &out))
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
+                               place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
+                               name_of(c, nll));
+        else if (written_unread(&seen, &in))
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts rows of %s a second time", place_of(c, f).text,
+                               name_of(c, targets));
+        written_add(&seen, in);
+        written_add(&made, out);
+    }
+    struct footprint all = {0, 0, 1, 0, rows};
+    if (status == TRIREME_OK && (!written_covers(&seen, &all) || !written_covers(&made, &all)))
+        status = error_set(error, TRIREME_ERROR_PROGRAM, "the loss leaves out rows of %s", name_of(c, targets));
+    VEC_RELEASE(&seen.parts);
+    VEC_RELEASE(&made.parts);
+    return status;
+}
+
+static trireme_status check_loss(struct checker *c) {
+    trireme_error *error = c->error;
+    if (c->targets.count == 0 && c->role[ROLE_TOTAL].count == 0)
+        return TRIREME_OK;
+    if (c->role[ROLE_COUNT].count != 1 || c->role[ROLE_SCALE].count != 1)
+        REFUSE("the targets are counted %zu times and the mean's scale made %zu times, expected once",
+               c->role[ROLE_COUNT].count, c->role[ROLE_SCALE].count);
+    const struct found *count = &c->role[ROLE_COUNT].item[0], *scale = &c->role[ROLE_SCALE].item[0];
+    int targets = input(c, count->instruction, "targets"), denominator = output(c, scale->instruction, "scale");
+    const struct operand *counted = &count->instruction->in[0];
+    struct operand all = c->program->buffers.item[targets].scope == SCOPE_MICROBATCH
+                             ? operand_microbatches(c->program, targets)
+                             : operand_whole(c->program, targets);
+    if (c->program->schedule.item[count->invocation].microbatch != NONE || !operand_equal(counted, &all))
+        REFUSE("%s: the denominator is not the number of targets of the whole batch", place_of(c, count).text);
+    if (input(c, scale->instruction, "count") != output(c, count->instruction, "count"))
+        REFUSE("%s: the denominator is %s, expected %s", place_of(c, scale).text, name_of(c, input(c, scale->instruction, "count")),
+               name_of(c, output(c, count->instruction, "count")));
+    for (size_t i = 0; i < c->role[ROLE_LOSS].count; i++) {
+        const struct found *f = &c->role[ROLE_LOSS].item[i];
+        if (input(c, f->instruction, "scale") != denominator)
+            REFUSE("%s: wrong denominator: scales gradients by %s, expected %s", place_of(c, f).text,
+                   name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
+    }
+    if ((int)c->role[ROLE_TOTAL].count != c->program->microbatches)
+        REFUSE("the loss is summed %zu times, expected once in each of %d microbatches", c->role[ROLE_TOTAL].count,
+               c->program->microbatches);
+    int nll = input(c, c->role[ROLE_TOTAL].item[0].instruction, "nll");
+    for (size_t i = 0; i < c->role[ROLE_TOTAL].count; i++) {
+        const struct found *f = &c->role[ROLE_TOTAL].item[i];
+        struct operand whole = operand_whole(c->program, nll);
+        if (input(c, f->instruction, "scale") != denominator)
+            REFUSE("%s: wrong denominator: scales the loss by %s, expected %s", place_of(c, f).text,
+                   name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
+        if (!operand_equal(&f->instruction->in[0], &whole))
+            REFUSE("%s: the loss leaves out rows of %s", place_of(c, f).text, name_of(c, nll));
+        if (c->program->microbatches > 1 && f->instruction->accumulate != ACCUMULATE_AFTER_FIRST)
+            REFUSE("%s: the loss does not add up over microbatches", place_of(c, f).text);
+    }
+    return check_rows(c, targets, nll);
+}
+
+// ---- the update
+
+// Whether flat buffer `gradient` is, slice by slice, the gradient of flat buffer `parameter`.
+static bool is_gradient_of(const struct checker *c, int gradient, int parameter) {
+    const struct program *p = c->program;
+    if (p->buffers.item[gradient].gradient_of == parameter)
+        return true;
+    int slices = 0, matched = 0;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        slices += p->buffers.item[i].parent == parameter;
+        if (p->buffers.item[i].parent != gradient)
+            continue;
+        int of = p->buffers.item[i].gradient_of;
+        if (of == NONE || p->buffers.item[of].parent != parameter ||
+            p->buffers.item[of].parent_offset != p->buffers.item[i].parent_offset)
+            return false;
+        matched++;
+    }
+    return slices > 0 && slices == matched;
+}
+
+static trireme_status check_norm(struct checker *c, const struct found *clip) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    int sum = input(c, clip->instruction, "sum");
+    bool *counted = mem_alloc(p->buffers.count * sizeof *counted);
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < c->role[ROLE_NORM].count && status == TRIREME_OK; i++) {
+        const struct found *f = &c->role[ROLE_NORM].item[i];
+        const struct operand *g = &f->instruction->in[0];
+        struct place_name name = place_of(c, f);
+        const char *place = name.text;
+        if (p->buffers.item[g->buffer].kind != KIND_GRAD || operand_count(g) != buffer_count(&p->buffers.item[g->buffer]) ||
+            p->buffers.item[g->buffer].parent != NONE)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: %s is not a whole buffer of gradients", place, name_of(c, g->buffer));
+        else if (counted[g->buffer])
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: the norm counts %s twice", place, name_of(c, g->buffer));
+        else if (f->instruction->out[0].buffer != sum ||
+                 f->instruction->accumulate != (i == 0 ? ACCUMULATE_NO : ACCUMULATE_YES))
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: does not add to %s, of which the norm is made", place, name_of(c, sum));
+        else if (f->invocation <= c->last_gradient)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s before the last microbatch is in", place, name_of(c, g->buffer));
+        else if (f->invocation > clip->invocation || (f->invocation == clip->invocation && f->index > clip->index))
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s after the norm is made", place, name_of(c, g->buffer));
+        counted[g->buffer] = true;
+    }
+    for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++)
+        if (p->buffers.item[i].kind == KIND_GRAD && p->buffers.item[i].parent == NONE && !counted[i])
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "the norm leaves out %s", p->buffers.item[i].name);
+    free(counted);
+    return status;
+}
+
+// The scalars and states that an update reads beside parameter and gradient. Each state belongs to one update.
+static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip, int *used_by) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    const struct instruction *u = update->instruction;
+    const struct op_info *info = &c->table->op[u->op];
+    struct place_name name = place_of(c, update);
+    const char *place = name.text;
+    int parameter = u->in[0].buffer, gradient = u->in[2].buffer;
+    if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
+        operand_count(&u->in[0]) != buffer_count(&p->buffers.item[program_root(p, parameter)]) ||
+        !is_gradient_of(c, gradient, parameter))
+        REFUSE("%s: %s is not the gradient of %s", place, name_of(c, gradient), name_of(c, parameter));
+    if (update->invocation <= c->last_gradient)
+        REFUSE("%s: updates %s before the last microbatch is in", place, name_of(c, parameter));
+    if (input(c, u, "factor") != output(c, clip->instruction, "factor"))
+        REFUSE("%s: its clipping factor is %s, expected %s", place, name_of(c, input(c, u, "factor")),
+               name_of(c, output(c, clip->instruction, "factor")));
+    if (u->predicate != output(c, clip->instruction, "finite"))
+        REFUSE("%s: is not skipped when the norm is not finite", place);
+    int lr = input(c, u, "lr");
+    if (p->buffers.item[lr].kind != KIND_INPUT)
+        REFUSE("%s: its learning rate is %s, which is no input", place, name_of(c, lr));
+    for (int o = 0; o < info->outputs; o++)
+        if (!operand_equal(&u->out[o], &u->in[info->inplace[o]]))
+            REFUSE("%s: reads %s and writes %s, expected the same", place, name_of(c, u->in[info->inplace[o]].buffer),
+                   name_of(c, u->out[o].buffer));
+    for (int i = 0; i < info->inputs; i++) {
+        int buffer = u->in[i].buffer;
+        bool own = info->in[i].ndim == 1 && info->in[i].dim[0] != '1';
+        own |= strcmp(info->in[i].name, "decayed") == 0;
+        if (buffer == NONE || !own)
+            continue;
+        if (used_by[buffer] != NONE)
+            REFUSE("%s: %s belongs to another update", place, name_of(c, buffer));
+        used_by[buffer] = (int)(update - c->role[ROLE_UPDATE].item);
+    }
+    return TRIREME_OK;
+}
+
+// The count of updates that some optimizers read goes up once, before them, and only when they run.
+static trireme_status check_increment(struct checker *c, const struct found *clip) {
+    trireme_error *error = c->error;
+    int increments = 0;
+    for (size_t i = 0; i < c->role[ROLE_FORWARD].count; i++) {
+        const struct found *f = &c->role[ROLE_FORWARD].item[i];
+        if (f->instruction->op != OP_INCREMENT)
+            continue;
+        increments++;
+        if (f->instruction->predicate != output(c, clip->instruction, "finite") ||
+            f->instruction->in[0].buffer != f->instruction->out[0].buffer)
+            REFUSE("%s: does not count the updates that are done", place_of(c, f).text);
+        for (size_t u = 0; u < c->role[ROLE_UPDATE].count; u++) {
+            const struct found *update = &c->role[ROLE_UPDATE].item[u];
+            int t = input(c, update->instruction, "t");
+            if (t != NONE && (t != f->instruction->out[0].buffer || f->invocation > update->invocation ||
+                              (f->invocation == update->invocation && f->index > update->index)))
+                REFUSE("%s: reads %s as the count of updates, expected %s after it was raised", place_of(c, update).text,
+                       name_of(c, t), name_of(c, f->instruction->out[0].buffer));
+        }
+    }
+    if (increments != 1)
+        REFUSE("the count of updates is raised %d times in a step, expected once", increments);
+    return TRIREME_OK;
+}
+
+static trireme_status check_updates(struct checker *c) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    if (c->last_gradient == NONE && c->role[ROLE_UPDATE].count == 0)
+        return TRIREME_OK;
+    if (c->role[ROLE_CLIP].count != 1)
+        REFUSE("the norm of the gradients is made %zu times in a step, expected once", c->role[ROLE_CLIP].count);
+    const struct found *clip = &c->role[ROLE_CLIP].item[0];
+    if (c->role[ROLE_TOTAL].count == 0 ||
+        input(c, clip->instruction, "loss") != output(c, c->role[ROLE_TOTAL].item[0].instruction, "loss"))
+        REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text, name_of(c, input(c, clip->instruction, "loss")));
+    TRY(check_norm(c, clip));
+    TRY(check_increment(c, clip));
+    int *used_by = mem_alloc(p->buffers.count * sizeof *used_by);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        used_by[i] = NONE;
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < c->role[ROLE_UPDATE].count && status == TRIREME_OK; i++)
+        status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, used_by);
+    for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
+        int of = p->buffers.item[i].gradient_of;
+        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && used_by[program_root(p, of)] == NONE)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "parameter %s is never updated", p->buffers.item[of].name);
+    }
+    free(used_by);
+    return status;
+}
+
+trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
+    struct checker c = {.program = program, .table = table, .error = error};
+    collect(&c);
+    trireme_status status = check_loss(&c);
+    if (status == TRIREME_OK)
+        status = check_updates(&c);
+    for (size_t i = 0; i < ARRAY_LENGTH(c.role); i++)
+        VEC_RELEASE(&c.role[i]);
+    VEC_RELEASE(&c.targets);
+    return status;
+}
