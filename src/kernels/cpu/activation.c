@@ -22,7 +22,7 @@ VEC_INLINE vec_f32 vec_normal_probability(vec_f32 x, vec_f32 *bell) {
     p = p * t + 0.1075607482f;
     p = p * t + 0.107719538f;
     vec_f32 tail = p * t * *bell;
-    return vec_select(x < 0.0f, tail, 1.0f - tail);
+    return vec_select_less(x, (vec_f32){0}, tail, 1.0f - tail);
 }
 
 // 0.5 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = 1 / (1 + exp(-s(x))), with s(x) = x (a + b x^2).

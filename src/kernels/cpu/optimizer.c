@@ -43,11 +43,7 @@ VEC_INLINE vec_f32 vec_sqrt(vec_f32 x) {
 }
 
 VEC_INLINE void store_u16(uint16_t *p, int count, vec_u32 v) {
-#if defined(__AVX512F__)
-    vec_u16 narrow = (vec_u16)_mm512_cvtepi32_epi16((__m512i)v);
-#else
-    vec_u16 narrow = __builtin_convertvector(v, vec_u16);
-#endif
+    vec_u16 narrow = vec_narrow(v);
     if (count == LANES)
         memcpy(p, &narrow, sizeof narrow);
     else
@@ -90,8 +86,8 @@ VEC_INLINE void update_lanes(int64_t i, int count, const struct update *u, enum 
         p -= p * decay + m * u->step / (vec_sqrt(v) * u->root + u->eps);
     } else if (rule == LION) {
         vec_f32 direction = m * u->beta1 + g * u->rest1;
-        vec_f32 one = vec_splat(1);
-        vec_f32 sign = vec_select(direction > 0.0f, one, vec_select(direction < 0.0f, -one, (vec_f32){0}));
+        vec_f32 zero = {0};
+        vec_f32 sign = vec_select_less(zero, direction, zero + 1.0f, vec_select_less(direction, zero, zero - 1.0f, zero));
         m = m * u->beta2 + g * u->rest2;
         p -= p * decay + sign * u->lr;
     } else {
