@@ -10,7 +10,7 @@
 enum { FILE_LIMIT = 1 << 20, VERSION = 1 };
 static const char format_name[] = "trireme-tokens";
 
-void manifest_print(const struct manifest *m, struct text *out) {
+void token_manifest_print(const struct token_manifest *m, struct text *out) {
     text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", format_name, VERSION);
     text_add(out, "  \"tokenizer\": {\"kind\": \"%s\", \"vocab_size\": %" PRId64 ", \"checksum\": \"%s\"},\n",
              m->tokenizer_kind, m->vocab_size, m->tokenizer_checksum);
@@ -30,7 +30,7 @@ static trireme_status read_string(const json_t *object, const char *where, const
     return TRIREME_OK;
 }
 
-static trireme_status parse(const json_t *root, const char *where, struct manifest *m, trireme_error *error) {
+static trireme_status parse(const json_t *root, const char *where, struct token_manifest *m, trireme_error *error) {
     char format[32], excerpt[JSON_EXCERPT_BYTES];
     const json_t *tokenizer;
     int64_t version;
@@ -48,12 +48,12 @@ static trireme_status parse(const json_t *root, const char *where, struct manife
     return json_read_integer(root, where, "text_bytes", JSON_REQUIRED, 0, INT64_MAX, &m->text_bytes, error);
 }
 
-trireme_status manifest_read(const char *path, int64_t tokens, struct manifest *out, bool *found,
+trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found,
                              trireme_error *error) {
     char *prefix = token_prefix(path), *file = mem_printf("%s.json", prefix);
     free(prefix);
     json_t *root = NULL;
-    struct manifest m = {0};
+    struct token_manifest m = {0};
     trireme_status status = TRIREME_OK;
     bool exists = access(file, F_OK) == 0;
     if (!exists && errno != ENOENT && errno != ENOTDIR)
@@ -78,7 +78,7 @@ trireme_status manifest_read(const char *path, int64_t tokens, struct manifest *
     return status;
 }
 
-bool manifest_recognise(const char *path) {
+bool token_manifest_recognise(const char *path) {
     json_t *root = NULL;
     if (json_parse_file(path, FILE_LIMIT, &root, NULL) != TRIREME_OK)
         return false;
@@ -88,7 +88,7 @@ bool manifest_recognise(const char *path) {
     return ours;
 }
 
-trireme_status manifest_tokenizer(const struct manifest *m, struct tokenizer **out, trireme_error *error) {
+trireme_status token_manifest_tokenizer(const struct token_manifest *m, struct tokenizer **out, trireme_error *error) {
     struct tokenizer *t = tokenizer_create_bytes();
     char checksum[TOKENIZER_CHECKSUM_SIZE], excerpt[JSON_EXCERPT_BYTES];
     tokenizer_checksum(t, checksum);

@@ -10,7 +10,7 @@
 
 #include "data/tokenizer.h"
 
-struct manifest {
+struct token_manifest {
     char tokenizer_kind[32];
     char tokenizer_checksum[TOKENIZER_CHECKSUM_SIZE];
     int64_t vocab_size;
@@ -19,13 +19,13 @@ struct manifest {
 };
 
 // Appends the JSON.
-void manifest_print(const struct manifest *m, struct text *out);
+void token_manifest_print(const struct token_manifest *m, struct text *out);
 // Reads the manifest of the token files at `path` (PREFIX, PREFIX.bin or PREFIX.idx), which hold `tokens` tokens.
 // Without a PREFIX.json, *found is false and *out untouched. CORRUPT when it belongs to other token files.
-trireme_status manifest_read(const char *path, int64_t tokens, struct manifest *out, bool *found, trireme_error *error);
+trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found, trireme_error *error);
 // Whether the file at `path` is a manifest of any version.
-bool manifest_recognise(const char *path);
+bool token_manifest_recognise(const char *path);
 // The tokenizer that made the tokens; caller frees.
-trireme_status manifest_tokenizer(const struct manifest *m, struct tokenizer **out, trireme_error *error);
+trireme_status token_manifest_tokenizer(const struct token_manifest *m, struct tokenizer **out, trireme_error *error);
 
 #endif

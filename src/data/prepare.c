@@ -75,7 +75,7 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
         token_writer_discard(p.writer);
         goto release_tokens;
     }
-    struct manifest *m = &result.manifest;
+    struct token_manifest *m = &result.manifest;
     snprintf(m->tokenizer_kind, sizeof m->tokenizer_kind, "%s", tokenizer_kind(options->tokenizer));
     tokenizer_checksum(options->tokenizer, m->tokenizer_checksum);
     m->vocab_size = tokenizer_vocab_size(options->tokenizer);

@@ -20,7 +20,7 @@ struct prepare_options {
 };
 
 struct prepare_result {
-    struct manifest manifest;
+    struct token_manifest manifest;
     int64_t files;
     int64_t empty_documents; // found without text, and left out
 };

@@ -144,7 +144,7 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
             continue;
         }
         // A .bin tells nothing of itself: the index beside it does.
-        bool ours = outputs[i] == &w->manifest ? manifest_recognise(path) : begins_with_magic(w->index.path);
+        bool ours = outputs[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
         if (!ours || !S_ISREG(info.st_mode))
             FAIL(TRIREME_ERROR_USAGE,
                  "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
@@ -340,9 +340,9 @@ static trireme_status finish_index(struct token_writer *w, trireme_error *error)
     return output_sync(&w->index, error);
 }
 
-static trireme_status finish_manifest(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+static trireme_status finish_manifest(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
     struct text json = {0};
-    manifest_print(manifest, &json);
+    token_manifest_print(manifest, &json);
     trireme_status status = output_add(&w->manifest, json.text, json.length, error);
     text_release(&json);
     TRY(status);
@@ -364,7 +364,7 @@ static trireme_status sync_directory(const char *prefix, trireme_error *error) {
     return status;
 }
 
-static trireme_status finish(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+static trireme_status finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
     CHECK(w->document_tokens == 0);
     if (w->documents == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: there is no document to write", w->prefix);
@@ -372,7 +372,7 @@ static trireme_status finish(struct token_writer *w, const struct manifest *mani
     TRY(finish_index(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
-    // A machine that stops between these leaves files of different sizes, which token_set_open and manifest_read
+    // A machine that stops between these leaves files of different sizes, which token_set_open and token_manifest_read
     // refuse.
     TRY(output_commit(&w->bin, error));
     TRY(output_commit(&w->index, error));
@@ -384,7 +384,7 @@ static trireme_status finish(struct token_writer *w, const struct manifest *mani
     return sync_directory(w->prefix, error);
 }
 
-trireme_status token_writer_finish(struct token_writer *w, const struct manifest *manifest, trireme_error *error) {
+trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
     trireme_status status = finish(w, manifest, error);
     token_writer_discard(w);
     return status;

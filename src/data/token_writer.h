@@ -24,7 +24,7 @@ int64_t token_writer_tokens(const struct token_writer *w);
 int64_t token_writer_documents(const struct token_writer *w);
 // Puts the files in place, PREFIX.json too unless `manifest` is NULL (then an old one goes). Frees the writer whether
 // it succeeds or not. The last document must have been ended; no document at all is refused.
-trireme_status token_writer_finish(struct token_writer *w, const struct manifest *manifest, trireme_error *error);
+trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error);
 // Gives up: removes the temporary files and the directories it made, frees the writer. NULL is fine.
 void token_writer_discard(struct token_writer *w);
 

@@ -163,7 +163,7 @@ static trireme_status end_of_line(struct parser *p) {
 
 static trireme_status parse_buffer(struct parser *p) {
     struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .offset = -1};
-    int n, kind, scope;
+    int n = 0, kind = 0, scope = 0;
     TRY(buffer_number(p, &n));
     if (n != (int)p->program->buffers.count)
         BAD(p, "buffers numbered in order");
@@ -226,7 +226,7 @@ static trireme_status parse_operand(struct parser *p, struct operand *o) {
 }
 
 static trireme_status parse_tags(struct parser *p, struct instruction *in) {
-    int value;
+    int value = 0;
     if (!accept_word(p, "phase"))
         BAD(p, "a phase");
     TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &value));
@@ -287,7 +287,7 @@ static trireme_status parse_instruction(struct parser *p) {
 }
 
 static trireme_status parse_template(struct parser *p) {
-    int n, phase;
+    int n = 0, phase = 0;
     TRY(integer(p, 0, MAX_TEMPLATES, &n));
     if (n != (int)p->program->templates.count)
         BAD(p, "templates numbered in order");

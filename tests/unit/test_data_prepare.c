@@ -1,0 +1,400 @@
+// prepare: what it makes of text, and every input that it refuses, leaving nothing behind.
+#include "data/prepare.h"
+#include "data/token_set.h"
+#include "test_data.h"
+
+#include <sys/resource.h>
+
+// What was prepared: the text of every document in turn, each ended by '|'.
+struct prepared {
+    struct prepare_result result;
+    char *text;
+};
+
+static trireme_status prepare(const char *prefix, const struct prepare_options *with, trireme_error *error,
+                              struct prepare_result *result, const char *first, const char *second) {
+    const char *inputs[] = {first, second};
+    struct tokenizer *t = tokenizer_create_bytes();
+    struct prepare_options options = *with;
+    options.inputs = inputs;
+    options.input_count = second ? 2 : 1;
+    options.prefix = prefix;
+    options.tokenizer = t;
+    trireme_status status = prepare_tokens(&options, result, error);
+    tokenizer_free(t);
+    return status;
+}
+
+static struct prepared prepare_well(void **state, const struct prepare_options *with, const char *first,
+                                    const char *second) {
+    struct prepared p = {0};
+    const char *prefix = in(state, "out/t");
+    assert_ok(prepare(prefix, with, &error, &p.result, first, second));
+    assert_int_equal(count_entries(in(state, "out")), 3);
+    struct token_set *set;
+    assert_ok(token_set_open(prefix, &set, &error));
+    int64_t total = token_set_tokens(set), next;
+    assert_int_equal(p.result.manifest.tokens, total);
+    assert_int_equal(p.result.manifest.text_bytes, total);
+    int32_t *tokens = mem_alloc((size_t)total * sizeof *tokens);
+    assert_ok(token_set_read(set, 0, total, 256, tokens, &error));
+    struct text text = {0};
+    int64_t documents = 0;
+    for (int64_t from = 0; from < total; from = next, documents++) {
+        assert_ok(token_set_next_document(set, from + 1, total, &next, &error));
+        for (int64_t i = from; i < next; i++)
+            text_add_bytes(&text, &(char){(char)tokens[i]}, 1);
+        text_add(&text, "|");
+    }
+    assert_int_equal(p.result.manifest.documents, documents);
+    free(tokens);
+    token_set_close(set);
+    p.text = text.text;
+    return p;
+}
+
+static void assert_prepared(void **state, const struct prepare_options *with, const char *first, const char *second,
+                            const char *expected) {
+    struct prepared p = prepare_well(state, with, first, second);
+    assert_string_equal(p.text, expected);
+    free(p.text);
+}
+
+static const struct prepare_options plain;
+
+static void test_text_files(void **state) {
+    put_text(in(state, "a.txt"), "first\nline two\n");
+    put_text(in(state, "b.TXT"), "z\xC3\xA9");
+    struct prepared p = prepare_well(state, &plain, in(state, "b.TXT"), in(state, "a.txt"));
+    assert_string_equal(p.text, "z\xC3\xA9|first\nline two\n|");
+    assert_int_equal(p.result.files, 2);
+    assert_int_equal(p.result.manifest.documents, 2);
+    assert_int_equal(p.result.manifest.tokens, 18);
+    assert_int_equal(p.result.empty_documents, 0);
+    assert_string_equal(p.result.manifest.tokenizer_kind, "bytes");
+    assert_int_equal(p.result.manifest.vocab_size, 256);
+    free(p.text);
+}
+
+// The same whatever is read at once, characters cut anywhere.
+static void test_blocks(void **state) {
+    static const char text[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 and so on";
+    put_text(in(state, "a.txt"), text);
+    put_text(in(state, "b.jsonl"), "{\"text\": \"a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\"}\n\n  \n{\"text\": \"end\"}");
+    for (size_t block = 1; block < 60; block++) {
+        struct prepare_options with = {.documents.block_bytes = block};
+        struct prepared p = prepare_well(state, &with, in(state, "a.txt"), in(state, "b.jsonl"));
+        assert_string_equal(p.text, "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 and so on|"
+                                    "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80|end|");
+        free(p.text);
+    }
+}
+
+static void test_json_lines(void **state) {
+    const char *path = in(state, "a.jsonl");
+    put_text(path,
+             "\xEF\xBB\xBF{\"id\": 123456789012345678901234567890, \"text\": \"one\\n\\\"two\\\"\"}\r\n"
+             "\n"
+             " \t\r\n"
+             "{\"text\": \"\"}\n"
+             "{\"text\": \"\\u00e9\\ud83d\\ude00\", \"meta\": {\"text\": \"no\", \"x\": [1, null, true, 1.5e300]}}\n"
+             "{\"title\": \"b\", \"text\": \"last\"}");
+    struct prepared p = prepare_well(state, &plain, path, NULL);
+    assert_string_equal(p.text, "one\n\"two\"|\xC3\xA9\xF0\x9F\x98\x80|last|");
+    assert_int_equal(p.result.empty_documents, 1);
+    free(p.text);
+    struct prepare_options with = {.documents.field = "body"};
+    put_text(path, "{\"text\": \"no\", \"body\": \"yes\"}\n");
+    assert_prepared(state, &with, path, NULL, "yes|");
+    // A NUL is a character as any other.
+    put_text(path, "{\"text\": \"a\\u0000b\"}\n");
+    p = prepare_well(state, &plain, path, NULL);
+    assert_memory_equal(p.text, "a\0b|", 5);
+    free(p.text);
+}
+
+static void test_directories(void **state) {
+    assert_int_equal(mkdir(in(state, "d"), 0777), 0);
+    assert_int_equal(mkdir(in(state, "d/m"), 0777), 0);
+    assert_int_equal(mkdir(in(state, "d/m/deep"), 0777), 0);
+    assert_int_equal(mkdir(in(state, "d/.git"), 0777), 0);
+    put_text(in(state, "d/z.txt"), "z");
+    put_text(in(state, "d/B.txt"), "B");
+    put_text(in(state, "d/a.jsonl"), "{\"text\": \"a1\"}\n{\"text\": \"a2\"}\n");
+    put_text(in(state, "d/m/2.txt"), "m2");
+    put_text(in(state, "d/m/10.txt"), "m10");
+    put_text(in(state, "d/m/deep/x.txt"), "x");
+    put_text(in(state, "d/m/notes.md"), "notes");
+    put_text(in(state, "d/.git/x.txt"), "hidden");
+    put_text(in(state, "d/.x.txt"), "hidden");
+    put_text(in(state, "d/n.txt"), "");
+    struct prepared p = prepare_well(state, &plain, in(state, "d"), NULL);
+    assert_string_equal(p.text, "B|a1|a2|m10|m2|x|z|");
+    assert_int_equal(p.result.files, 7);
+    assert_int_equal(p.result.empty_documents, 1);
+    free(p.text);
+    assert_prepared(state, &plain, in(state, "d/m/"), in(state, "d/z.txt"), "m10|m2|x|z|");
+    // A link that leads back is refused rather than followed for ever.
+    assert_int_equal(symlink("..", in(state, "d/m/loop")), 0);
+    struct prepare_result result;
+    assert_refused(prepare(in(state, "t"), &plain, &error, &result, in(state, "d"), NULL), TRIREME_ERROR_USAGE,
+                   "more than 64 directories deep");
+}
+
+// ---- refusals
+// --------------------------------------------------------------------------------------------------------
+
+// Refused in these words; `name` holds `content` and nothing else appears.
+static void refuse(void **state, const struct prepare_options *with, const char *name, const char *content,
+                   size_t length, trireme_status status, const char *part) {
+    struct prepare_result result = {.files = 77};
+    put(in(state, name), content, length);
+    int before = count_entries(((struct folder *)*state)->path);
+    assert_refused(prepare(in(state, "new/t"), with, &error, &result, in(state, name), NULL), status, part);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), before);
+    assert_int_equal(result.files, 77);
+}
+
+static void refuse_corrupt(void **state, const char *name, const char *content, const char *part) {
+    refuse(state, &plain, name, content, strlen(content), TRIREME_ERROR_CORRUPT, part);
+}
+
+static void test_not_utf8(void **state) {
+    refuse_corrupt(state, "a.txt", "good \xC3(", "a.txt: not UTF-8 at byte 5");
+    refuse_corrupt(state, "a.txt", "good \xE2\x82", "a.txt: not UTF-8 at byte 5: the last character is cut off");
+    refuse_corrupt(state, "a.txt",
+                   "\xFF\xFE"
+                   "a",
+                   "a.txt: not UTF-8 at byte 0");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"}\n{\"text\": \"\xE9t\xE9\"}\n",
+                   "a.jsonl: not UTF-8 at byte 25 (line 2)");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"}\n\xC3\n", "a.jsonl: not UTF-8 at byte 15 (line 2): the last");
+    for (size_t block = 1; block < 8; block++) {
+        struct prepare_options with = {.documents.block_bytes = block};
+        refuse(state, &with, "b.txt", "0123\xF0\x9F\x98z", 8, TRIREME_ERROR_CORRUPT, "b.txt: not UTF-8 at byte 4:");
+    }
+    // Far into a file of several blocks.
+    char *large = mem_alloc(3 << 20);
+    memset(large, 'x', 3 << 20);
+    large[2500000] = (char)0x80;
+    refuse(state, &plain, "c.txt", large, 3 << 20, TRIREME_ERROR_CORRUPT, "c.txt: not UTF-8 at byte 2500000:");
+    free(large);
+}
+
+static void test_bad_json(void **state) {
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"}\n{\"text\": \n", "a.jsonl line 2: not JSON (byte");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"} {\"text\": \"two\"}\n", "a.jsonl line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"tab\there\"}\n", "line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"\\ud800\"}\n", "line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", "\n\nplain text\n", "line 3: not JSON");
+    refuse_corrupt(state, "a.jsonl", "[\"text\"]\n",
+                   "line 1: expected a JSON object such as {\"text\": \"...\"}, found [\"text\"]");
+    refuse_corrupt(state, "a.jsonl", "\"text\"\n", "line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", "{\"content\": \"a\", \"b\": 1}\n",
+                   "line 1: there is no field \"text\" (data.text_field names it); the first of 2 is \"content\"");
+    refuse_corrupt(state, "a.jsonl", "{}\n", "the first of 0 is none");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": 12}\n", "line 1: the field \"text\" must be a string, found 12");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": null}\n", "must be a string, found null");
+    refuse(state, &plain, "a.jsonl", "{\"text\": \"a\"}\n\0\n", 16, TRIREME_ERROR_CORRUPT, "line 2: not JSON");
+    char *deep = mem_alloc(100001);
+    memset(deep, '[', 100000);
+    refuse_corrupt(state, "a.jsonl", deep, "line 1: not JSON");
+    free(deep);
+}
+
+static void test_long_lines(void **state) {
+    static const char lines[] = "{\"text\": \"a\"}\n{\"text\": \"0123456789\"}\n";
+    for (size_t block = 1; block < 50; block += 3) {
+        struct prepare_options with = {.documents = {.block_bytes = block, .line_limit = 21}};
+        refuse(state, &with, "a.jsonl", lines, sizeof lines - 1, TRIREME_ERROR_CORRUPT,
+               "a.jsonl line 2: is longer than 21 bytes");
+        refuse(state, &with, "a.jsonl", lines, sizeof lines - 2, TRIREME_ERROR_CORRUPT,
+               "a.jsonl line 2: is longer than 21 bytes");
+        with.documents.line_limit = 22;
+        put(in(state, "a.jsonl"), lines, sizeof lines - 1);
+        assert_prepared(state, &with, in(state, "a.jsonl"), NULL, "a|0123456789|");
+        put(in(state, "a.jsonl"), lines, sizeof lines - 2);
+        assert_prepared(state, &with, in(state, "a.jsonl"), NULL, "a|0123456789|");
+    }
+}
+
+static void test_bad_inputs(void **state) {
+    struct prepare_result result;
+    const char *t = in(state, "t");
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "none.txt"), NULL), TRIREME_ERROR_IO,
+                   "none.txt: cannot open");
+    assert_refused(prepare(t, &plain, &error, &result, "", NULL), TRIREME_ERROR_IO, "the name is empty");
+    refuse(state, &plain, "a.txt", "", 0, TRIREME_ERROR_USAGE, "a.txt: is empty");
+    refuse(state, &plain, "a.jsonl", "", 0, TRIREME_ERROR_USAGE, "a.jsonl: is empty");
+    refuse(state, &plain, "a.jsonl", "\n \n", 3, TRIREME_ERROR_USAGE, "a.jsonl: the input holds no text");
+    refuse(state, &plain, "a.jsonl", "{\"text\": \"\"}\n", 13, TRIREME_ERROR_USAGE, "1 documents, all empty");
+    refuse(state, &plain, "a.csv", "a", 1, TRIREME_ERROR_USAGE, "a.csv: expected a name that ends in .txt");
+    refuse(state, &plain, "noextension", "a", 1, TRIREME_ERROR_USAGE, "noextension: expected a name");
+    assert_int_equal(mkdir(in(state, "d.txt"), 0777), 0);
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "d.txt"), NULL), TRIREME_ERROR_USAGE,
+                   "there is no .txt or .jsonl below");
+    put_text(in(state, "d.txt/empty.txt"), "");
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "d.txt"), NULL), TRIREME_ERROR_USAGE, "holds no text");
+    assert_int_equal(symlink("nowhere", in(state, "d.txt/link.txt")), 0);
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "d.txt"), NULL), TRIREME_ERROR_IO, "link.txt");
+    assert_int_equal(mkfifo(in(state, "fifo.txt"), 0666), 0);
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "fifo.txt"), NULL), TRIREME_ERROR_USAGE,
+                   "regular file");
+    struct tokenizer *bytes = tokenizer_create_bytes();
+    struct prepare_options none = {.prefix = t, .tokenizer = bytes};
+    assert_refused(prepare_tokens(&none, &result, &error), TRIREME_ERROR_USAGE, "there is no input");
+    tokenizer_free(bytes);
+    // Good text, but someone else's file is in the way.
+    put_text(in(state, "good.txt"), "good");
+    put_text(in(state, "t.json"), "{\"mine\": 1}");
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "good.txt"), NULL), TRIREME_ERROR_USAGE,
+                   "t.json: is in the way");
+}
+
+// ---- progress, cancelling, a full disk
+// -------------------------------------------------------------------------------
+
+struct watcher {
+    int64_t done, total;
+    int calls, cancel_after;
+    volatile sig_atomic_t cancel;
+};
+
+static void watch(void *user, int64_t done, int64_t total) {
+    struct watcher *w = user;
+    assert_true(done >= w->done && done <= total);
+    w->done = done;
+    w->total = total;
+    if (++w->calls == w->cancel_after)
+        w->cancel = 1;
+}
+
+static void test_progress_and_cancel(void **state) {
+    put_text(in(state, "a.txt"), "0123456789");
+    put_text(in(state, "b.jsonl"), "{\"text\": \"0123456789\"}\n");
+    struct watcher w = {0};
+    struct prepare_options with = {.documents.block_bytes = 4, .progress = watch, .user = &w, .cancel = &w.cancel};
+    assert_prepared(state, &with, in(state, "a.txt"), in(state, "b.jsonl"), "0123456789|0123456789|");
+    assert_int_equal(w.total, 33);
+    assert_int_equal(w.done, 33);
+    assert_true(w.calls >= 5);
+    // Cancelled at each call: the files of the last run stay as they are.
+    struct prepare_result result;
+    size_t length, again_length;
+    char *bin = get(in(state, "out/t.bin"), &length);
+    put_text(in(state, "a.txt"), "abcdefghij");
+    for (int after = 1; after <= w.calls; after++) {
+        struct watcher x = {.cancel_after = after};
+        with.user = &x;
+        with.cancel = &x.cancel;
+        assert_refused(prepare(in(state, "out/t"), &with, &error, &result, in(state, "a.txt"), in(state, "b.jsonl")),
+                       TRIREME_ERROR_INTERRUPTED, "interrupted");
+        assert_int_equal(count_entries(in(state, "out")), 3);
+        char *again = get(in(state, "out/t.bin"), &again_length);
+        assert_int_equal(again_length, length);
+        assert_memory_equal(again, bin, length);
+        free(again);
+        assert_refused(prepare(in(state, "new/t"), &with, &error, &result, in(state, "a.txt"), NULL),
+                       TRIREME_ERROR_INTERRUPTED, "interrupted");
+        assert_false(exists(in(state, "new")));
+    }
+    free(bin);
+}
+
+static void test_disk_full(void **state) {
+    char *text = mem_alloc(6000);
+    memset(text, 'x', 5999);
+    put_text(in(state, "a.txt"), text);
+    free(text);
+    struct rlimit before, limit;
+    struct prepare_result result;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t bytes = 0; bytes < 11998; bytes += bytes < 300 ? 25 : 1000) {
+        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        trireme_error error = {0};
+        trireme_status status = prepare(in(state, "new/t"), &plain, &error, &result, in(state, "a.txt"), NULL);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, TRIREME_ERROR_IO);
+        assert_non_null(strstr(error.message, "cannot write"));
+        assert_false(exists(in(state, "new")));
+    }
+    // A manifest that does not fit, where tokens and index do.
+    put_text(in(state, "a.txt"), "xyz");
+    limit = (struct rlimit){.rlim_cur = 100, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    trireme_error error = {0};
+    trireme_status status = prepare(in(state, "new/t"), &plain, &error, &result, in(state, "a.txt"), NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, TRIREME_ERROR_IO);
+    assert_non_null(strstr(error.message, "t.json.tmp: cannot write"));
+    assert_false(exists(in(state, "new")));
+}
+
+// ---- the manifest
+// ----------------------------------------------------------------------------------------------------
+
+static void test_manifest(void **state) {
+    put_text(in(state, "a.txt"), "abc");
+    struct prepared p = prepare_well(state, &plain, in(state, "a.txt"), NULL);
+    free(p.text);
+    struct token_manifest m;
+    bool found = false;
+    const char *names[] = {in(state, "out/t"), in(state, "out/t.bin"), in(state, "out/t.idx")};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        assert_ok(token_manifest_read(names[i], 3, &m, &found, &error));
+        assert_true(found);
+        assert_memory_equal(&m, &p.result.manifest, sizeof m);
+    }
+    assert_refused(token_manifest_read(names[0], 4, &m, &found, &error), TRIREME_ERROR_CORRUPT, "tells of 3 tokens");
+    struct tokenizer *t = NULL;
+    assert_ok(token_manifest_tokenizer(&m, &t, &error));
+    assert_int_equal(tokenizer_vocab_size(t), 256);
+    tokenizer_free(t);
+    struct token_manifest other = m;
+    snprintf(other.tokenizer_kind, sizeof other.tokenizer_kind, "bpe");
+    assert_refused(token_manifest_tokenizer(&other, &t, &error), TRIREME_ERROR_USAGE, "only \"bytes\"");
+    other = m;
+    other.tokenizer_checksum[0] ^= 1;
+    assert_refused(token_manifest_tokenizer(&other, &t, &error), TRIREME_ERROR_CORRUPT, "checksum");
+    assert_ok(token_manifest_read(in(state, "out/none"), 3, &m, &found, &error));
+    assert_false(found);
+    assert_ok(token_manifest_read(in(state, "out/none_*.bin"), 3, &m, &found, &error));
+    assert_false(found);
+
+    static const struct {
+        const char *json, *part;
+    } bad[] = {
+        {"", "t.json"},
+        {"{}", "format"},
+        {"{\"format\": \"other\"}", "expected \"trireme-tokens\""},
+        {"{\"format\": \"trireme-tokens\", \"version\": 2}", "version"},
+        {"{\"format\": \"trireme-tokens\", \"version\": 1}", "tokenizer"},
+        {"{\"format\": \"trireme-tokens\", \"version\": 1, \"tokenizer\": {\"kind\": "
+         "\"0123456789012345678901234567890123456789\"}}",
+         "\"kind\" has more than 31 bytes"},
+        {"{\"format\": \"trireme-tokens\", \"version\": 1, \"tokenizer\": {\"kind\": \"bytes\", \"checksum\": \"0\", "
+         "\"vocab_size\": 0}}",
+         "vocab_size"},
+        {"{\"format\": \"trireme-tokens\", \"version\": 1, \"tokenizer\": {\"kind\": \"bytes\", \"checksum\": \"0\", "
+         "\"vocab_size\": 256}, \"tokens\": \"3\"}",
+         "tokens"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+        put_text(in(state, "out/t.json"), bad[i].json);
+        assert_refused(token_manifest_read(names[0], 3, &m, &found, &error), TRIREME_ERROR_CORRUPT, bad[i].part);
+        assert_memory_equal(&m, &p.result.manifest, sizeof m);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_text_files),  TEST(test_blocks),     TEST(test_json_lines),
+        TEST(test_directories), TEST(test_not_utf8),   TEST(test_bad_json),
+        TEST(test_long_lines),  TEST(test_bad_inputs), TEST(test_progress_and_cancel),
+        TEST(test_disk_full),   TEST(test_manifest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
