@@ -1,0 +1,213 @@
+"""GPT-2 and the Llama family in plain PyTorch: written to be read beside the papers, not to be fast.
+
+Everything is computed in one dtype. In the mode "bf16" that dtype is float32, and whatever Trireme keeps in bf16
+(parameters, activations and the gradients of activations) is rounded to the nearest bf16 where it would be stored;
+statistics, softmax, losses and gradients of parameters are not.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.float32}
+
+
+class RoundActivation(torch.autograd.Function):
+    """To bf16 and back, the value on its way forward and its gradient on its way back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.to(torch.bfloat16).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.to(torch.bfloat16).to(gradient.dtype)
+
+
+class RoundParameter(torch.autograd.Function):
+    """To bf16 and back; gradients of parameters are kept in float32."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.to(torch.bfloat16).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Config:
+    """What config.json says, by one set of names, in either of transformers' spellings of rotary scaling."""
+
+    def __init__(self, values):
+        self.architecture = values["architectures"][0]
+        self.gpt2 = self.architecture == "GPT2LMHeadModel"
+        get = values.get
+        if self.gpt2:
+            self.layers, self.width, self.heads = values["n_layer"], values["n_embd"], values["n_head"]
+            self.kv_heads, self.head_dim = self.heads, self.width // self.heads
+            self.eps = get("layer_norm_epsilon", 1e-5)
+            self.gelu = "none" if get("activation_function", "gelu_new") == "gelu" else "tanh"
+            self.tied = get("tie_word_embeddings", True)
+            self.bias = get("bias", True)
+            self.window = 0
+            return
+        if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"):
+            raise ValueError(f"architecture {self.architecture} is not known")
+        self.layers, self.width, self.heads = values["num_hidden_layers"], values["hidden_size"], values["num_attention_heads"]
+        self.kv_heads = get("num_key_value_heads") or self.heads
+        self.head_dim = get("head_dim") or self.width // self.heads
+        self.eps = get("rms_norm_eps", 1e-6)
+        self.tied = get("tie_word_embeddings", False)
+        self.bias = True
+        mistral = self.architecture == "MistralForCausalLM"
+        windowed = get("use_sliding_window", False) or mistral
+        if windowed and not mistral and get("max_window_layers", 28) != 0:
+            raise ValueError("a sliding window in some layers alone is not known")
+        self.window = get("sliding_window", 4096 if mistral else None) or 0 if windowed else 0
+        rope = get("rope_parameters") or get("rope_scaling") or {}
+        self.rope_type = rope.get("rope_type", rope.get("type", "default"))
+        self.rope_theta = rope.get("rope_theta", get("rope_theta", 10000.0))
+        self.rope = rope
+        if self.rope_type not in ("default", "linear", "llama3"):
+            raise ValueError(f"rotary scaling {self.rope_type} is not known")
+
+
+def rope_frequencies(config):
+    """Angles per position of each pair of features, in double."""
+    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64)
+    frequencies = config.rope_theta ** (-pairs / config.head_dim)
+    if config.rope_type == "linear":
+        return frequencies / config.rope["factor"]
+    if config.rope_type == "llama3":
+        scaled = []
+        factor, old = config.rope["factor"], config.rope["original_max_position_embeddings"]
+        low, high = config.rope["low_freq_factor"], config.rope["high_freq_factor"]
+        for frequency in frequencies.tolist():
+            wavelength = 2 * math.pi / frequency
+            if wavelength < old / high:
+                scaled.append(frequency)
+            elif wavelength > old / low:
+                scaled.append(frequency / factor)
+            else:
+                smooth = (old / wavelength - low) / (high - low)
+                scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+        return torch.tensor(scaled, dtype=torch.float64)
+    return frequencies
+
+
+class Model:
+    """Parameters by Hugging Face's names, each a leaf that gathers gradients, and the loss they give on a batch."""
+
+    def __init__(self, values, tensors, mode):
+        self.config = Config(values)
+        self.mode, self.dtype = mode, DTYPES[mode]
+        if self.config.gpt2 and not any(name.startswith("transformer.") for name in tensors):
+            tensors = {f"transformer.{name}": tensor for name, tensor in tensors.items()}
+        self.parameters = {}
+        for name, tensor in sorted(tensors.items()):
+            if name.endswith((".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")):
+                continue  # buffers of old versions of transformers
+            if name.endswith("lm_head.weight") and self.config.tied:
+                continue
+            if self.config.gpt2 and name.endswith(".bias") and not self.config.bias:
+                continue  # zeros, kept for transformers alone
+            self.parameters[name] = tensor.to(self.dtype).clone().requires_grad_()
+        self.used = set()
+
+    def parameter(self, name):
+        """None where the model has no such parameter."""
+        if name not in self.parameters:
+            return None
+        self.used.add(name)
+        parameter = self.parameters[name]
+        return RoundParameter.apply(parameter) if self.mode == "bf16" else parameter
+
+    def stored(self, x):
+        return RoundActivation.apply(x) if self.mode == "bf16" else x
+
+    def linear(self, x, name, residual=None):
+        weight, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
+        if self.config.gpt2 and name != "lm_head":
+            weight = weight.t()  # Conv1D keeps its matrix [in, out]
+        y = F.linear(x, weight, bias)
+        return self.stored(y if residual is None else y + residual)
+
+    def norm(self, x, name):
+        weight, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
+        if self.config.gpt2:
+            return self.stored(F.layer_norm(x, (x.shape[-1],), weight, bias, self.config.eps))
+        return self.stored(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.config.eps) * weight)
+
+    def rotate(self, x, positions):
+        """x: (B, T, heads, D). Feature i turns together with feature i + D/2."""
+        angles = positions[..., None].double() * rope_frequencies(self.config)
+        cos, sin = (table.to(self.dtype)[:, :, None, :] for table in (angles.cos(), angles.sin()))
+        a, b = x.chunk(2, dim=-1)
+        return self.stored(torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1))
+
+    def attention(self, q, k, v, starts):
+        """q: (B, T, heads, D), k and v: (B, T, kv_heads, D), starts: (B, T), the first position each token may see."""
+        config = self.config
+        group = config.heads // config.kv_heads
+        k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(config.head_dim)
+        here = torch.arange(q.shape[2])
+        seen = (here[None, :] <= here[:, None]) & (here[None, None, :] >= starts[:, :, None])
+        if config.window:
+            seen = seen & (here[None, :] > here[:, None] - config.window)
+        scores = scores.masked_fill(~seen[:, None], -math.inf)
+        return self.stored((torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2))
+
+    def heads(self, x):
+        return x.unflatten(-1, (-1, self.config.head_dim))
+
+    def gpt2_layer(self, x, prefix, starts):
+        qkv = self.linear(self.norm(x, f"{prefix}.ln_1"), f"{prefix}.attn.c_attn")
+        q, k, v = (self.heads(part) for part in qkv.split(self.config.width, dim=-1))
+        x = self.linear(self.attention(q, k, v, starts), f"{prefix}.attn.c_proj", x)
+        up = self.linear(self.norm(x, f"{prefix}.ln_2"), f"{prefix}.mlp.c_fc")
+        return self.linear(self.stored(F.gelu(up, approximate=self.config.gelu)), f"{prefix}.mlp.c_proj", x)
+
+    def llama_layer(self, x, prefix, positions, starts):
+        normed = self.norm(x, f"{prefix}.input_layernorm")
+        q, k, v = (self.heads(self.linear(normed, f"{prefix}.self_attn.{part}_proj")) for part in "qkv")
+        if self.config.architecture == "Qwen3ForCausalLM":
+            q, k = self.norm(q, f"{prefix}.self_attn.q_norm"), self.norm(k, f"{prefix}.self_attn.k_norm")
+        q, k = self.rotate(q, positions), self.rotate(k, positions)
+        x = self.linear(self.attention(q, k, v, starts), f"{prefix}.self_attn.o_proj", x)
+        normed = self.norm(x, f"{prefix}.post_attention_layernorm")
+        gate, up = self.linear(normed, f"{prefix}.mlp.gate_proj"), self.linear(normed, f"{prefix}.mlp.up_proj")
+        return self.linear(self.stored(F.silu(gate) * up), f"{prefix}.mlp.down_proj", x)
+
+    def logits(self, tokens, positions, starts):
+        """(B, T, vocabulary) of tokens (B, T)."""
+        config = self.config
+        if config.gpt2:
+            embed = self.parameter("transformer.wte.weight")
+            x = self.stored(embed[tokens] + self.parameter("transformer.wpe.weight")[positions])
+            for layer in range(config.layers):
+                x = self.gpt2_layer(x, f"transformer.h.{layer}", starts)
+            x = self.norm(x, "transformer.ln_f")
+        else:
+            embed = self.parameter("model.embed_tokens.weight")
+            x = self.stored(embed[tokens])
+            for layer in range(config.layers):
+                x = self.llama_layer(x, f"model.layers.{layer}", positions, starts)
+            x = self.norm(x, "model.norm")
+        if config.tied:
+            return self.stored(F.linear(x, embed))
+        return self.linear(x, "lm_head")
+
+    def loss(self, batch):
+        """The mean negative log-likelihood over all targets that are not masked (negative), and the logits."""
+        tokens, targets = batch["tokens"], batch["targets"]
+        starts = batch.get("starts", torch.zeros_like(tokens))
+        positions = batch.get("positions", torch.arange(tokens.shape[-1]) - starts)
+        logits = self.logits(tokens, positions, starts)
+        nll = F.cross_entropy(logits.flatten(0, 1), targets.flatten().clamp(min=-1), ignore_index=-1, reduction="sum")
+        unused = set(self.parameters) - self.used
+        if unused:
+            raise ValueError(f"tensors that the model does not have: {sorted(unused)[:3]}")
+        return nll / max(int((targets >= 0).sum()), 1), logits
