@@ -15,6 +15,7 @@
 
 struct folder {
     char path[200];
+    VEC(char *) names; // of `in`
 };
 
 static inline int folder_setup(void **state) {
@@ -45,18 +46,20 @@ static inline void folder_remove(const char *path) {
 }
 
 static inline int folder_teardown(void **state) {
-    folder_remove(((struct folder *)*state)->path);
-    free(*state);
+    struct folder *f = *state;
+    folder_remove(f->path);
+    for (size_t i = 0; i < f->names.count; i++)
+        free(f->names.item[i]);
+    VEC_RELEASE(&f->names);
+    free(f);
     return 0;
 }
 
-// Path of `name` in the folder, in one of a few buffers that take turns.
+// Path of `name` in the folder; lives as long as the folder.
 static inline const char *in(void **state, const char *name) {
-    static char buffer[8][400];
-    static unsigned turn;
-    char *path = buffer[turn++ % ARRAY_LENGTH(buffer)];
-    snprintf(path, sizeof buffer[0], "%s/%s", ((struct folder *)*state)->path, name);
-    return path;
+    struct folder *f = *state;
+    VEC_PUSH(&f->names, mem_printf("%s/%s", f->path, name));
+    return f->names.item[f->names.count - 1];
 }
 
 static inline void put(const char *path, const void *bytes, size_t length) {

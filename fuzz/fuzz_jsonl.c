@@ -1,0 +1,75 @@
+// Reads arbitrary bytes as .txt or .jsonl (the first byte chooses) with several block sizes: all must agree, what is
+// accepted is UTF-8, and a .txt comes out as it went in.
+#include "data/documents.h"
+#include "data/utf8.h"
+
+#include "base/text.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct collected {
+    struct text text; // documents, each ended by 0xFF, which no UTF-8 holds
+    size_t read;
+    struct utf8_checker utf8;
+};
+
+static trireme_status add(void *user, const char *bytes, size_t length, trireme_error *error) {
+    (void)error;
+    struct collected *c = user;
+    CHECK(length > 0 && utf8_check(&c->utf8, bytes, length));
+    text_add_bytes(&c->text, bytes, length);
+    return TRIREME_OK;
+}
+
+static trireme_status end(void *user, trireme_error *error) {
+    (void)error;
+    struct collected *c = user;
+    CHECK(utf8_finish(&c->utf8));
+    text_add_bytes(&c->text, "\xFF", 1);
+    return TRIREME_OK;
+}
+
+static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
+    (void)error;
+    ((struct collected *)user)->read += bytes;
+    return TRIREME_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 1)
+        return 0;
+    int fd = memfd_create("input", 0);
+    CHECK(fd >= 0 && write(fd, data + 1, size - 1) == (ssize_t)size - 1);
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct document_file file = {
+        .path = path, .format = data[0] % 2 ? DOCUMENT_TEXT : DOCUMENT_LINES, .bytes = (int64_t)size - 1};
+    static const size_t blocks[] = {1 << 16, 1, 5};
+    struct collected first = {0};
+    trireme_error first_error = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(blocks); i++) {
+        struct collected c = {0};
+        struct document_sink sink = {.user = &c, .add = add, .end = end, .advance = advance};
+        struct document_options options = {.block_bytes = blocks[i], .line_limit = 5000};
+        trireme_error error = {0};
+        trireme_status status = document_file_read(&file, &options, &sink, &error);
+        CHECK(status == error.status && !strchr(error.message, '\n'));
+        CHECK(status != TRIREME_OK || c.read == size - 1);
+        if (status == TRIREME_OK && file.format == DOCUMENT_TEXT)
+            CHECK(c.text.length == size && memcmp(c.text.text, data + 1, size - 1) == 0);
+        if (i == 0) {
+            first = c;
+            first_error = error;
+            continue;
+        }
+        // Where reading fails, blocks that end elsewhere may have handed on more or less of the text before.
+        CHECK(strcmp(error.message, first_error.message) == 0);
+        if (status == TRIREME_OK && c.text.length)
+            CHECK(c.text.length == first.text.length && memcmp(c.text.text, first.text.text, c.text.length) == 0);
+        text_release(&c.text);
+    }
+    text_release(&first.text);
+    close(fd);
+    return 0;
+}
