@@ -6,7 +6,7 @@
 #include "program/verify.h"
 
 struct instance {
-    const struct instruction *instruction;
+    struct instruction *instruction; // a copy; that of a forward instance reads original values, not recomputed ones
     int template, index;
     bool forward;   // makes a value of the forward pass (not once more)
     bool useful;    // the loss depends on it
@@ -103,9 +103,12 @@ static void collect(struct checker *c) {
             continue;
         int t = p->schedule.item[k].template;
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            struct instruction *instruction = mem_alloc(sizeof *instruction);
+            *instruction = p->templates.item[t].instructions.item[i];
             struct instance instance = {.instruction = instruction, .template = t, .index = (int)i};
             instance.forward = differentiable(&c->table->op[instruction->op]) && !is_recomputation(c, instruction);
+            for (int k = 0; instance.forward && k < instruction->inputs; k++)
+                instruction->in[k].buffer = original(c, instruction->in[k].buffer);
             VEC_PUSH(&c->instances, instance);
         }
     }
@@ -414,6 +417,8 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
     trireme_status status = check_all(&c);
     for (size_t i = 0; i < n; i++)
         VEC_RELEASE(&c.tensor[i].parts);
+    for (size_t i = 0; i < c.instances.count; i++)
+        free(c.instances.item[i].instruction);
     free(c.tensor);
     VEC_RELEASE(&c.instances);
     return status;

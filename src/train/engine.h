@@ -1,0 +1,61 @@
+// train/: the loop around the programs: data in, steps run, checkpoints and metrics out. Includes all folders above it.
+//
+// engine: the programs of one model, the memory they share, and the values in it.
+#ifndef TRAIN_ENGINE_H
+#define TRAIN_ENGINE_H
+
+#include "base/region.h"
+#include "compile/compile.h"
+#include "exec/exec.h"
+
+enum engine_use { ENGINE_TRAIN, ENGINE_EVALUATE };
+
+struct engine {
+    struct op_table *ops;
+    struct model_config model;
+    struct parameter_table table;
+    struct optimizer_config optimizer;
+    enum dtype dtype;
+    enum kernel_set kernels;
+    int threads;
+    int64_t micro_batch_size, seq_len;
+    int microbatches;
+    bool trains;                     // else only `evaluate` is there
+    struct compiled train, evaluate; // share the model's part of the state arena
+    struct region state, step;
+    struct executor *train_executor, *evaluate_executor;
+};
+
+// Cores that this process may use.
+int engine_threads(const struct config *config);
+enum dtype engine_dtype(const struct config *config);
+
+// Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
+// before any is taken. Values are zero until engine_initialise or a checkpoint sets them.
+trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
+                             enum engine_use use, trireme_error *error);
+void engine_release(struct engine *engine);
+// Only the programs, for looking at: no memory is taken and nothing can run.
+trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
+                              enum engine_use use, trireme_error *error);
+// "state 1.2 GB + step 3.4 GB; largest at the peak: logits.rows0 128 MB, ..." of the training step, else the evaluation.
+void engine_describe_memory(const struct engine *engine, struct text *out);
+
+// Fresh weights: a pure function of the seed. Optimizer state zero.
+void engine_initialise(struct engine *engine, uint64_t seed);
+// What follows from the parameters and is not saved: rotary table, decayed counts. engine_initialise calls it.
+void engine_constants(struct engine *engine);
+
+// Where a buffer of the training (else evaluation) program lies.
+void *engine_address(const struct engine *engine, int buffer, int microbatch);
+
+struct engine_result {
+    double loss, count;              // nats per target, targets
+    double grad_norm, clip_factor;   // training only
+    bool finite;                     // the update was done
+};
+// Runs one step. Inputs must stand in the MICROBATCH buffers of the program (compiled.tokens, ...).
+struct engine_result engine_step(struct engine *engine, double lr, struct trace *trace);
+struct engine_result engine_evaluate(struct engine *engine);
+
+#endif
