@@ -95,8 +95,7 @@ void ref_embed_dw(const struct call *call) {
 // y[m, n] = sum over k of x[m, k] w[n, k], + b[n] + r[m, n]
 void ref_matmul(const struct call *call) {
     const struct tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
-    product(y->dim[0], y->dim[1], x->dim[1], matrix_of(x), matrix_transposed(w), y, &call->in[2], &call->in[3],
-            call->accumulate);
+    product(y->dim[0], y->dim[1], x->dim[1], matrix_of(x), matrix_transposed(w), y, &call->in[2], &call->in[3], false);
 }
 
 // dx[m, k] = sum over n of dy[m, n] w[n, k]

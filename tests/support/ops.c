@@ -1,0 +1,432 @@
+// Instances: operands in guarded memory, made from a line of text.
+#include "support/ops.h"
+
+#include "base/rng.h"
+#include "kernels/ref/tensor.h"
+#include "support/ops_internal.h"
+
+#include <math.h>
+
+enum { GUARD = 256, FILLER = 0xff, ROW_GAP = 5 };
+
+// ---- reading a case
+
+struct spec {
+    const struct op_info *info, *forward; // forward: NULL but for backward ops
+    int64_t extent[128];
+    union attribute attribute[OP_MAX_ATTRIBUTES], forward_attribute[OP_MAX_ATTRIBUTES];
+};
+
+static bool has_letter(const struct op_info *info, char letter) {
+    for (int i = 0; i < info->inputs + info->outputs; i++) {
+        const struct op_operand *operand = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+        if (memchr(operand->dim, letter, (size_t)operand->ndim))
+            return true;
+    }
+    return false;
+}
+
+static bool set_attribute(const struct op_info *info, union attribute *attribute, const char *name, double value) {
+    for (int i = 0; i < info->attributes; i++)
+        if (strcmp(info->attribute[i].name, name) == 0) {
+            if (info->attribute[i].is_float)
+                attribute[i].f = value;
+            else
+                attribute[i].i = (int64_t)value;
+            return true;
+        }
+    return false;
+}
+
+static trireme_status spec_read(struct spec *spec, const struct op_table *table, const char *text,
+                                trireme_error *error) {
+    char name[32];
+    int used = 0;
+    if (sscanf(text, "%31s%n", name, &used) != 1 || op_find(table, name) == OP_COUNT)
+        FAIL(TRIREME_ERROR_USAGE, "'%s' does not begin with the name of an op", text);
+    spec->info = &table->op[op_find(table, name)];
+    spec->forward = spec->info->role == ROLE_BACKWARD ? &table->op[spec->info->forward] : NULL;
+    for (const char *at = text + used; *at; at += used) {
+        double value;
+        if (sscanf(at, " %31[a-zA-Z_0-9]=%lf%n", name, &value, &used) != 2)
+            FAIL(TRIREME_ERROR_USAGE, "'%s': expected NAME=NUMBER at '%s'", text, at);
+        bool known = false;
+        if (!name[1] && has_letter(spec->info, name[0])) {
+            spec->extent[(int)name[0]] = (int64_t)value;
+            known = true;
+        }
+        known |= set_attribute(spec->info, spec->attribute, name, value);
+        if (spec->forward)
+            known |= set_attribute(spec->forward, spec->forward_attribute, name, value);
+        if (!known)
+            FAIL(TRIREME_ERROR_USAGE, "'%s': %s has neither dim nor attribute '%s'", text, spec->info->name, name);
+    }
+    spec->extent['1'] = 1;
+    return TRIREME_OK;
+}
+
+enum op op_case_op(const struct op_table *table, const struct op_case *c) {
+    char name[32];
+    return sscanf(c->spec, "%31s", name) == 1 ? op_find(table, name) : OP_COUNT;
+}
+
+bool op_output_accumulates(const struct op_info *info, int output) {
+    switch (info->op) {
+    case OP_EMBED:
+    case OP_ADD:
+    case OP_MATMUL_DX:
+    case OP_MATMUL_DW:
+    case OP_EMBED_DW:
+    case OP_LAYERNORM_DW:
+    case OP_RMSNORM_DW:
+    case OP_QKNORM_DW:
+    case OP_LOSS_SUM:
+    case OP_SQUARE_SUM:
+        return true;
+    case OP_LAYERNORM_BWD:
+    case OP_RMSNORM_BWD:
+        return output > 0; // the weights alone
+    default:
+        return false;
+    }
+}
+
+// The remainder of a bf16 parameter is there or not by dtype, not by choice.
+unsigned op_optional(const struct op_info *info) {
+    unsigned set = 0;
+    for (int i = 0; i < info->inputs; i++)
+        set |= info->in[i].optional && info->in[i].dtype != 'U' ? 1u << i : 0;
+    for (int i = 0; i < info->outputs; i++)
+        set |= info->out[i].optional && info->out[i].dtype != 'U' ? 1u << (16 + i) : 0;
+    return set;
+}
+
+// ---- memory
+
+static enum dtype operand_dtype(char kind, enum dtype model) {
+    switch (kind) {
+    case 'P':
+        return model;
+    case 'A':
+        return dtype_accumulate(model);
+    case 'S':
+        return DTYPE_F64;
+    case 'I':
+        return DTYPE_I32;
+    default:
+        return DTYPE_U16;
+    }
+}
+
+// Activations come in any row stride; weights, statistics and caches are contiguous.
+static bool may_be_strided(const struct op_operand *operand) {
+    static const char *const contiguous[] = {"w", "wq", "wk", "kc", "vc", "kc1", "vc1"};
+    if (operand->dtype != 'P' || operand->ndim < 2)
+        return false;
+    for (size_t i = 0; i < ARRAY_LENGTH(contiguous); i++)
+        if (strcmp(operand->name, contiguous[i]) == 0)
+            return false;
+    return true;
+}
+
+// Shape and strides; false where the case gives no extent for a letter. A row is what one token has: of the operands
+// [b,T,h,D] and [m,h,D] all heads.
+static bool describe(struct tensor *t, const struct op_operand *operand, const struct spec *spec,
+                     const struct op_options *options) {
+    *t = (struct tensor){.dtype = operand_dtype(operand->dtype, options->model), .ndim = operand->ndim};
+    int64_t step = 1;
+    for (int d = operand->ndim - 1; d >= 0; d--) {
+        t->dim[d] = spec->extent[(int)operand->dim[d]];
+        if (t->dim[d] <= 0)
+            return false;
+        int first_of_row = operand->ndim == 4 ? 2 : 1;
+        t->stride[d] = step;
+        step *= t->dim[d];
+        if (options->strided && may_be_strided(operand) && d == first_of_row)
+            step += ROW_GAP;
+    }
+    return true;
+}
+
+// Elements that a tensor's first one lies behind an aligned address: views begin anywhere.
+static int64_t shift(const struct op_operand *operand, const struct op_options *options) {
+    return options->strided && may_be_strided(operand) ? 3 : 0;
+}
+
+static void memory_create(struct op_memory *memory, size_t bytes) {
+    memory->bytes = GUARD + bytes + GUARD;
+    memory->base = aligned_alloc(64, (memory->bytes + 63) / 64 * 64);
+    memory->before = malloc(memory->bytes);
+    CHECK(memory->base && memory->before);
+    memset(memory->base, FILLER, memory->bytes);
+}
+
+static void memory_release(struct op_memory *memory) {
+    free(memory->base);
+    free(memory->before);
+}
+
+int64_t tensor_elements(const struct tensor *t) {
+    int64_t count = 1;
+    for (int d = 0; d < t->ndim; d++)
+        count *= t->dim[d];
+    return count;
+}
+
+int64_t tensor_position(const struct tensor *t, int64_t index) {
+    int64_t at = 0;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += index % t->dim[d] * t->stride[d];
+        index /= t->dim[d];
+    }
+    return at;
+}
+
+static size_t extent_bytes(const struct tensor *t) {
+    return (size_t)((tensor_position(t, tensor_elements(t) - 1) + 1) * dtype_size(t->dtype));
+}
+
+// Gives a tensor guarded memory of its own.
+static void place(struct op_memory *memory, struct tensor *t, int64_t first) {
+    size_t skipped = (size_t)(first * dtype_size(t->dtype));
+    memory_create(memory, skipped + extent_bytes(t));
+    t->data = memory->base + GUARD + skipped;
+}
+
+// ---- values
+
+static void fill_starts(const struct tensor *t, uint64_t seed) {
+    for (int64_t b = 0; b < t->dim[0]; b++) {
+        int64_t start = 0;
+        for (int64_t i = 0; i < t->dim[1]; i++) {
+            if (rng_uniform(seed, rng_stream("starts"), (uint64_t)(b * t->dim[1] + i)) < 0.15)
+                start = i;
+            tensor_set(t, at2(t, b, i), (double)start);
+        }
+    }
+}
+
+static double scalar_value(const char *name, int64_t n) {
+    static const struct {
+        const char *name;
+        double value;
+    } values[] = {{"count", 17}, {"scale", 0.37}, {"sum", 12.5},  {"loss", 2.25},
+                  {"t", 4},      {"lr", 0.01},    {"factor", 0.7}};
+    for (size_t i = 0; i < ARRAY_LENGTH(values); i++)
+        if (strcmp(values[i].name, name) == 0)
+            return values[i].value;
+    CHECK(strcmp(name, "decayed") == 0);
+    return (double)(n - n / 3);
+}
+
+// Random values of the range that the operand has by its meaning; the same for the same seed, whatever the layout.
+static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
+    const char *name = operand->name;
+    if (strcmp(name, "starts") == 0) {
+        fill_starts(t, seed);
+        return;
+    }
+    int64_t vocab = 50;
+    for (int i = 0; i < spec->info->attributes; i++)
+        if (strcmp(spec->info->attribute[i].name, "vocab") == 0)
+            vocab = spec->attribute[i].i;
+    for (int64_t i = 0; i < tensor_elements(t); i++) {
+        double u = rng_uniform(seed, rng_stream(name), (uint64_t)i), x = 2 * u - 1;
+        if (operand->dtype == 'S')
+            x = scalar_value(name, spec->extent['n']);
+        else if (operand->dtype == 'U')
+            x = floor(65536 * u);
+        else if (strcmp(name, "ids") == 0)
+            x = floor(u * (double)spec->extent['v']);
+        else if (strcmp(name, "pos") == 0)
+            x = floor(u * (double)spec->extent['S']);
+        else if (strcmp(name, "targets") == 0)
+            x = u < 0.2 ? -1 : floor((u - 0.2) / 0.8 * (double)vocab);
+        else if (strcmp(name, "at") == 0)
+            x = floor(u * (double)(spec->extent['S'] - spec->extent['m'] + 1));
+        else if (operand->dtype == 'A' && strcmp(name, "v") == 0)
+            x = 0.1 * u;
+        else if (strcmp(name, "nll") == 0 || strcmp(name, "logits") == 0)
+            x *= 4;
+        tensor_set(t, tensor_position(t, i), x);
+    }
+}
+
+void tensor_copy(const struct tensor *from, const struct tensor *to) {
+    for (int64_t i = 0; i < tensor_elements(to); i++)
+        tensor_set(to, tensor_position(to, i), tensor_get(from, tensor_position(from, i)));
+}
+
+// ---- instances
+
+static bool is_present(const struct op_operand *operand, const struct op_options *options, int bit) {
+    if (operand->optional && operand->dtype == 'U')
+        return options->model == DTYPE_BF16;
+    return !(operand->optional && options->absent >> bit & 1);
+}
+
+static trireme_status create(struct op_instance *instance, const struct spec *spec, const struct op_options *options,
+                             trireme_error *error) {
+    const struct op_info *info = spec->info;
+    *instance = (struct op_instance){.info = info};
+    struct call *call = &instance->call;
+    *call = (struct call){.op = info->op, .inputs = info->inputs, .outputs = info->outputs};
+    call->threads = options->threads;
+    for (int i = 0; i < info->outputs; i++)
+        call->accumulate |= options->accumulate && op_output_accumulates(info, i);
+    memcpy(call->attribute, spec->attribute, sizeof call->attribute);
+    for (int i = 0; i < info->inputs; i++) {
+        if (!is_present(&info->in[i], options, i))
+            continue;
+        if (!describe(&call->in[i], &info->in[i], spec, options))
+            FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->in[i].name);
+        place(&instance->in[i], &call->in[i], shift(&info->in[i], options));
+        fill(&call->in[i], &info->in[i], spec, options->seed);
+    }
+    for (int i = 0; i < info->outputs; i++) {
+        if (!is_present(&info->out[i], options, 16 + i))
+            continue;
+        if (!describe(&call->out[i], &info->out[i], spec, options))
+            FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->out[i].name);
+        bool onto = options->accumulate && op_output_accumulates(info, i);
+        int source = info->inplace[i];
+        if (options->inplace && source >= 0 && call->in[source].data && !onto) {
+            instance->out[i].shared = &instance->in[source];
+            call->out[i].data = call->in[source].data;
+            continue;
+        }
+        place(&instance->out[i], &call->out[i], shift(&info->out[i], options));
+        if (onto)
+            fill(&call->out[i], &info->out[i], spec, options->seed);
+    }
+    return TRIREME_OK;
+}
+
+struct kernel reference_of(enum op op) {
+    return kernel_find(op, DTYPE_F64, KERNELS_REFERENCE);
+}
+
+trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *text,
+                                   const struct op_options *options, trireme_error *error) {
+    struct spec spec = {0};
+    *forward = (struct op_instance){0};
+    TRY(spec_read(&spec, table, text, error));
+    CHECK(spec.forward);
+    spec.info = spec.forward;
+    memcpy(spec.attribute, spec.forward_attribute, sizeof spec.attribute);
+    TRY(create(forward, &spec, options, error));
+    reference_of(forward->info->op).run(&forward->call);
+    return TRIREME_OK;
+}
+
+trireme_status op_instance_create(struct op_instance *instance, const struct op_table *table, const char *text,
+                                  const struct op_options *options, trireme_error *error) {
+    struct spec spec = {0};
+    *instance = (struct op_instance){0};
+    TRY(spec_read(&spec, table, text, error));
+    TRY(create(instance, &spec, options, error));
+    if (!spec.forward)
+        return TRIREME_OK;
+    struct op_instance forward;
+    struct op_options plain = {.model = options->model, .threads = 1, .seed = options->seed};
+    trireme_status status = op_instance_forward(&forward, table, text, &plain, error);
+    for (int i = 0; status == TRIREME_OK && i < instance->info->inputs; i++) {
+        const struct op_reference *read = &instance->info->reads[i];
+        if (!read->gradient)
+            tensor_copy(read->output ? &forward.call.out[read->index] : &forward.call.in[read->index],
+                        &instance->call.in[i]);
+    }
+    op_instance_release(&forward);
+    return status;
+}
+
+void op_instance_release(struct op_instance *instance) {
+    for (int i = 0; i < OP_MAX_IN; i++)
+        memory_release(&instance->in[i]);
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        memory_release(&instance->out[i]);
+    memory_release(&instance->workspace);
+    *instance = (struct op_instance){0};
+}
+
+// ---- running
+
+static void remember(struct op_memory *memory) {
+    if (memory->base)
+        memcpy(memory->before, memory->base, memory->bytes);
+}
+
+// Marks the bytes of a tensor's elements in a map of its memory.
+static void allow(uint8_t *allowed, const struct op_memory *memory, const struct tensor *t) {
+    size_t size = (size_t)dtype_size(t->dtype);
+    size_t from = (size_t)((uint8_t *)t->data - memory->base);
+    for (int64_t i = 0; i < tensor_elements(t); i++)
+        memset(allowed + from + (size_t)tensor_position(t, i) * size, 1, size);
+}
+
+// Everything in `memory` but the elements of outputs that lie there must be as it was.
+static trireme_status check_untouched(const struct op_instance *instance, const struct op_memory *memory,
+                                      const char *name, trireme_error *error) {
+    if (!memory->base)
+        return TRIREME_OK;
+    uint8_t *allowed = mem_alloc(memory->bytes);
+    for (int i = 0; i < instance->info->outputs; i++)
+        if (instance->call.out[i].data && (memory == &instance->out[i] || memory == instance->out[i].shared))
+            allow(allowed, memory, &instance->call.out[i]);
+    if (memory == &instance->workspace)
+        memset(allowed + GUARD, 1, memory->bytes - 2 * GUARD);
+    size_t at = 0;
+    while (at < memory->bytes && (allowed[at] || memory->base[at] == memory->before[at]))
+        at++;
+    free(allowed);
+    if (at < memory->bytes)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s wrote where it must not: byte %lld of %s's memory (its first element lies at 0)", instance->info->name,
+             (long long)at - GUARD, name);
+    return TRIREME_OK;
+}
+
+static trireme_status check_instance(const struct op_instance *instance, trireme_error *error) {
+    for (int i = 0; i < instance->info->inputs; i++)
+        TRY(check_untouched(instance, &instance->in[i], instance->info->in[i].name, error));
+    for (int i = 0; i < instance->info->outputs; i++)
+        TRY(check_untouched(instance, &instance->out[i], instance->info->out[i].name, error));
+    return check_untouched(instance, &instance->workspace, "workspace", error);
+}
+
+// As an executor prepares: operands that are there have data that must not be followed, and a call that ever
+// accumulates is announced as accumulating.
+trireme_status op_instance_prepare(struct op_instance *instance, const struct kernel *kernel, trireme_error *error) {
+    struct call blind = instance->call;
+    static const char present;
+    for (int i = 0; i < blind.inputs; i++)
+        blind.in[i].data = blind.in[i].data ? (void *)&present : NULL;
+    for (int i = 0; i < blind.outputs; i++) {
+        blind.out[i].data = blind.out[i].data ? (void *)&present : NULL;
+        blind.accumulate |= op_output_accumulates(instance->info, i);
+    }
+    int64_t bytes = 0;
+    if (kernel->prepare)
+        TRY(kernel->prepare(&blind, &instance->call.prepared, &bytes, error));
+    CHECK(instance->workspace.base == NULL);
+    if (bytes > 0) {
+        memory_create(&instance->workspace, (size_t)bytes);
+        instance->call.workspace = instance->workspace.base + GUARD;
+        instance->call.workspace_bytes = bytes;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status op_instance_run(struct op_instance *instance, const struct kernel *kernel, trireme_error *error) {
+    TRY(op_instance_prepare(instance, kernel, error));
+    for (int i = 0; i < instance->info->inputs; i++)
+        remember(&instance->in[i]);
+    for (int i = 0; i < instance->info->outputs; i++)
+        remember(&instance->out[i]);
+    remember(&instance->workspace);
+    kernel->run(&instance->call);
+    if (kernel->release && instance->call.prepared)
+        kernel->release(instance->call.prepared);
+    instance->call.prepared = NULL;
+    return check_instance(instance, error);
+}

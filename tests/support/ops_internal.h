@@ -1,0 +1,19 @@
+// What the harness's files share.
+#ifndef SUPPORT_OPS_INTERNAL_H
+#define SUPPORT_OPS_INTERNAL_H
+
+#include "support/ops.h"
+
+int64_t tensor_elements(const struct tensor *t);
+// Position (as tensor_get takes it) of the element that comes `index`-th in row-major order.
+int64_t tensor_position(const struct tensor *t, int64_t index);
+// Element by element, whatever the layouts and dtypes.
+void tensor_copy(const struct tensor *from, const struct tensor *to);
+struct kernel reference_of(enum op op);
+// The forward op's operands, with its outputs computed, of a backward op's case.
+trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *spec,
+                                   const struct op_options *options, trireme_error *error);
+// Makes what the kernel asks for; op_instance_run does so by itself.
+trireme_status op_instance_prepare(struct op_instance *instance, const struct kernel *kernel, trireme_error *error);
+
+#endif

@@ -1,0 +1,123 @@
+// What holds for every reference kernel: it writes its outputs and nothing else, takes any stride, may write over the
+// inputs that ops.def names, adds when told to, and differs between dtypes by rounding alone. What each one computes is
+// pinned by test_ref_ops.c and tests/grad.
+#include "support/ops.h"
+
+#include "support/test.h"
+
+static struct op_table *table;
+
+static int setup(void **state) {
+    (void)state;
+    table = op_table_create();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    free(table);
+    return 0;
+}
+
+static void every_op_has_a_case(void **state) {
+    (void)state;
+    for (int op = 0; op < OP_COUNT; op++) {
+        bool found = false;
+        for (size_t i = 0; i < op_case_count; i++)
+            found |= op_case_op(table, &op_cases[i]) == (enum op)op && (op_cases[i].uses & OPS_COMPARE);
+        if (!found)
+            fail_msg("%s has no case to compare in tests/support/cases.c", table->op[op].name);
+    }
+    for (size_t i = 0; i < op_case_count; i++)
+        if (op_case_op(table, &op_cases[i]) == OP_COUNT)
+            fail_msg("'%s' names no op", op_cases[i].spec);
+}
+
+static void layouts_do_not_change_results(void **state) {
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
+    for (size_t i = 0; i < op_case_count; i++) {
+        enum op op = op_case_op(table, &op_cases[i]);
+        struct kernel reference = kernel_find(op, DTYPE_F32, KERNELS_REFERENCE);
+        for (unsigned k = 0; k < 8 && (op_cases[i].uses & OPS_COMPARE); k++) {
+            unsigned optional = op_optional(&table->op[op]), absent = 0;
+            do {
+                struct op_options options = {
+                    .model = dtypes[k % 3], .threads = 1 + (int)(k & 1), .seed = 5, .absent = absent};
+                options.accumulate = k & 1;
+                options.strided = k & 2;
+                options.inplace = k & 4;
+                trireme_error error;
+                if (op_compare(table, op_cases[i].spec, &options, &reference, true, &error) != TRIREME_OK)
+                    fail_msg("%s", error.message);
+                absent = (absent - optional) & optional;
+            } while (absent);
+        }
+    }
+}
+
+static void dtypes_differ_by_rounding(void **state) {
+    (void)state;
+    for (size_t i = 0; i < op_case_count; i++)
+        for (int k = 0; k < 2 && (op_cases[i].uses & OPS_COMPARE); k++) {
+            trireme_error error;
+            if (op_compare_dtypes(table, op_cases[i].spec, k ? DTYPE_BF16 : DTYPE_F32, &error) != TRIREME_OK)
+                fail_msg("%s", error.message);
+        }
+}
+
+// An accumulating run gives what was there plus what a plain run gives.
+static void accumulation_adds(void **state) {
+    (void)state;
+    int accumulating = 0;
+    for (size_t c = 0; c < op_case_count; c++) {
+        if (!(op_cases[c].uses & OPS_COMPARE))
+            continue;
+        struct op_options options = {.model = DTYPE_F64, .threads = 1, .seed = 5};
+        struct op_instance plain, added;
+        trireme_error error;
+        assert_int_equal(op_instance_create(&plain, table, op_cases[c].spec, &options, &error), TRIREME_OK);
+        options.accumulate = true;
+        assert_int_equal(op_instance_create(&added, table, op_cases[c].spec, &options, &error), TRIREME_OK);
+        struct kernel reference = kernel_find(plain.info->op, DTYPE_F64, KERNELS_REFERENCE);
+        struct {
+            double *value;
+            size_t count;
+        } start[OP_MAX_OUT] = {0};
+        for (int o = 0; o < plain.info->outputs; o++)
+            if (added.call.out[o].dtype == DTYPE_F64 && added.call.out[o].data) {
+                start[o].count = 1;
+                for (int d = 0; d < added.call.out[o].ndim; d++)
+                    start[o].count *= (size_t)added.call.out[o].dim[d];
+                start[o].value = mem_alloc(start[o].count * sizeof(double));
+                memcpy(start[o].value, added.call.out[o].data, start[o].count * sizeof(double));
+            }
+        reference.run(&plain.call);
+        reference.run(&added.call);
+        for (int o = 0; o < plain.info->outputs; o++) {
+            bool adds = op_output_accumulates(plain.info, o);
+            accumulating += adds;
+            for (size_t i = 0; i < start[o].count; i++) {
+                double expected = ((double *)plain.call.out[o].data)[i] + (adds ? start[o].value[i] : 0);
+                double got = ((double *)added.call.out[o].data)[i];
+                if (!(got - expected < 1e-12 && expected - got < 1e-12))
+                    fail_msg("%s: %s[%zu] is %.17g, should be %.17g", op_cases[c].spec, plain.info->out[o].name, i, got,
+                             expected);
+            }
+            free(start[o].value);
+        }
+        op_instance_release(&plain);
+        op_instance_release(&added);
+    }
+    assert_true(accumulating >= 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_has_a_case),
+        cmocka_unit_test(layouts_do_not_change_results),
+        cmocka_unit_test(dtypes_differ_by_rounding),
+        cmocka_unit_test(accumulation_adds),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
