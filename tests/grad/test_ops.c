@@ -25,7 +25,7 @@ static void check_op(const struct op_table *table, enum op op) {
     for (int i = 0; i < info->inputs; i++)
         adjoint |= info->identity[i];
     if (adjoint && total == 0)
-        fail_msg("%s has an adjoint but no case for its gradient in tests/support/cases.c", info->name);
+        fail_msg("%s has an adjoint but no case for its gradient in tests/support/ops_cases.c", info->name);
     if (!adjoint && total != 0)
         fail_msg("%s has gradients but no adjoint", info->name);
 }

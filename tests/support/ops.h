@@ -21,7 +21,7 @@ struct op_case {
     unsigned uses;
 };
 
-// The one table of cases (cases.c).
+// The one table of cases (ops_cases.c).
 extern const struct op_case op_cases[];
 extern const size_t op_case_count;
 

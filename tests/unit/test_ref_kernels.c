@@ -26,7 +26,7 @@ static void every_op_has_a_case(void **state) {
         for (size_t i = 0; i < op_case_count; i++)
             found |= op_case_op(table, &op_cases[i]) == (enum op)op && (op_cases[i].uses & OPS_COMPARE);
         if (!found)
-            fail_msg("%s has no case to compare in tests/support/cases.c", table->op[op].name);
+            fail_msg("%s has no case to compare in tests/support/ops_cases.c", table->op[op].name);
     }
     for (size_t i = 0; i < op_case_count; i++)
         if (op_case_op(table, &op_cases[i]) == OP_COUNT)

@@ -1,0 +1,463 @@
+// What the reference kernels compute, against formulas written down once more here in the plainest way (with the C
+// library's functions) or numbers that PyTorch 1.13 gave. Backward ops: tests/grad/test_ops.c.
+#include "kernels/bf16.h"
+#include "support/ops.h"
+
+#include <math.h>
+
+#include "support/test.h"
+
+static struct op_table *table;
+
+static int setup(void **state) {
+    (void)state;
+    table = op_table_create();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    free(table);
+    return 0;
+}
+
+// Operands of a case in f64, all contiguous and present.
+static struct op_instance make(const char *spec) {
+    struct op_instance instance;
+    struct op_options options = {.model = DTYPE_F64, .threads = 1, .seed = 9};
+    trireme_error error;
+    if (op_instance_create(&instance, table, spec, &options, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    return instance;
+}
+
+static void run(struct op_instance *instance) {
+    struct kernel kernel = kernel_find(instance->info->op, DTYPE_F64, KERNELS_REFERENCE);
+    trireme_error error;
+    if (op_instance_run(instance, &kernel, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+}
+
+static double *in(const struct op_instance *instance, int i) {
+    return instance->call.in[i].data;
+}
+
+static const int32_t *in_int(const struct op_instance *instance, int i) {
+    return instance->call.in[i].data;
+}
+
+static double *out(const struct op_instance *instance, int i) {
+    return instance->call.out[i].data;
+}
+
+static void check_near(double got, double expected) {
+    if (!(fabs(got - expected) <= 1e-13 * fmax(1, fabs(expected))))
+        fail_msg("%.17g should be %.17g", got, expected);
+}
+
+static void embed(void **state) {
+    (void)state;
+    struct op_instance i = make("embed v=7 m=9 C=5");
+    run(&i);
+    for (int m = 0; m < 9; m++)
+        for (int c = 0; c < 5; c++)
+            assert_true(out(&i, 0)[m * 5 + c] == in(&i, 1)[in_int(&i, 0)[m] * 5 + c]);
+    op_instance_release(&i);
+}
+
+static void matmul(void **state) {
+    (void)state;
+    struct op_instance i = make("matmul m=70 k=37 n=67"); // more than one tile each way
+    run(&i);
+    for (int m = 0; m < 70; m++)
+        for (int n = 0; n < 67; n++) {
+            double sum = 0;
+            for (int k = 0; k < 37; k++)
+                sum += in(&i, 0)[m * 37 + k] * in(&i, 1)[n * 37 + k];
+            check_near(out(&i, 0)[m * 67 + n], sum + in(&i, 2)[n] + in(&i, 3)[m * 67 + n]);
+        }
+    op_instance_release(&i);
+}
+
+static void add(void **state) {
+    (void)state;
+    struct op_instance i = make("add m=3 c=7");
+    run(&i);
+    for (int k = 0; k < 21; k++)
+        assert_true(out(&i, 0)[k] == in(&i, 0)[k] + in(&i, 1)[k]);
+    op_instance_release(&i);
+}
+
+static void norms(void **state) {
+    (void)state;
+    struct op_instance l = make("layernorm m=3 C=7 eps=0.01"), r = make("rmsnorm m=3 C=7 eps=0.01");
+    run(&l);
+    run(&r);
+    for (int m = 0; m < 3; m++) {
+        const double *x = in(&l, 0) + 7 * m, *z = in(&r, 0) + 7 * m;
+        double mean = 0, variance = 0, square = 0;
+        for (int c = 0; c < 7; c++) {
+            mean += x[c] / 7;
+            square += z[c] * z[c] / 7;
+        }
+        for (int c = 0; c < 7; c++)
+            variance += (x[c] - mean) * (x[c] - mean) / 7;
+        check_near(out(&l, 1)[m], mean);
+        check_near(out(&l, 2)[m], 1 / sqrt(variance + 0.01));
+        check_near(out(&r, 1)[m], 1 / sqrt(square + 0.01));
+        for (int c = 0; c < 7; c++) {
+            check_near(out(&l, 0)[7 * m + c], (x[c] - mean) / sqrt(variance + 0.01) * in(&l, 1)[c] + in(&l, 2)[c]);
+            check_near(out(&r, 0)[7 * m + c], z[c] / sqrt(square + 0.01) * in(&r, 1)[c]);
+        }
+    }
+    op_instance_release(&l);
+    op_instance_release(&r);
+}
+
+static void qknorm(void **state) {
+    (void)state;
+    struct op_instance i = make("qknorm m=3 D=4 h=6 c=32 heads=4 kv_heads=2 eps=0.01");
+    run(&i);
+    for (int m = 0; m < 3; m++)
+        for (int h = 0; h < 8; h++) {
+            const double *x = in(&i, 0) + 32 * m + 4 * h, *y = out(&i, 0) + 32 * m + 4 * h;
+            double square = (x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]) / 4;
+            const double *w = h < 4 ? in(&i, 1) : in(&i, 2);
+            for (int d = 0; d < 4; d++)
+                check_near(y[d], h < 6 ? x[d] / sqrt(square + 0.01) * w[d] : x[d]);
+            if (h < 6)
+                check_near(out(&i, 1)[6 * m + h], 1 / sqrt(square + 0.01));
+        }
+    op_instance_release(&i);
+}
+
+// Pairs (i, i + D/2) as complex numbers, turned by the angle of the row's position; rope_dx turns them back.
+static void rope(void **state) {
+    (void)state;
+    struct op_instance i = make("rope m=5 S=9 D=6 c=24 heads=3"), back = make("rope_dx m=5 S=9 D=6 c=24 heads=3");
+    for (int p = 0; p < 9; p++)
+        for (int k = 0; k < 3; k++) {
+            in(&i, 2)[6 * p + k] = cos(p * pow(100, -k / 3.0));
+            in(&i, 2)[6 * p + 3 + k] = sin(p * pow(100, -k / 3.0));
+        }
+    run(&i);
+    for (int m = 0; m < 5; m++) {
+        const double *x = in(&i, 0) + 24 * m, *y = out(&i, 0) + 24 * m;
+        for (int h = 0; h < 3; h++)
+            for (int k = 0; k < 3; k++) {
+                double a = x[6 * h + k], b = x[6 * h + 3 + k];
+                double angle = in_int(&i, 1)[m] * pow(100, -k / 3.0), turned = atan2(b, a) + angle;
+                check_near(y[6 * h + k], hypot(a, b) * cos(turned));
+                check_near(y[6 * h + 3 + k], hypot(a, b) * sin(turned));
+            }
+        for (int c = 18; c < 24; c++)
+            assert_true(y[c] == x[c]);
+    }
+    memcpy(in(&back, 0), out(&i, 0), 5 * 24 * sizeof(double));
+    memcpy(in(&back, 2), in(&i, 2), 9 * 6 * sizeof(double));
+    memcpy(back.call.in[1].data, i.call.in[1].data, 5 * sizeof(int32_t));
+    run(&back);
+    for (int k = 0; k < 5 * 24; k++)
+        check_near(out(&back, 0)[k], in(&i, 0)[k]);
+    op_instance_release(&i);
+    op_instance_release(&back);
+}
+
+static void check_attention(int window, const char *spec) {
+    enum { B = 2, T = 9, H = 4, G = 2, D = 6 };
+    struct op_instance i = make(spec);
+    run(&i);
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int t = 0; t < T; t++) {
+                double total = 0, sum[D] = {0};
+                for (int j = 0; j < T; j++) {
+                    if (j > t || j < in_int(&i, 3)[b * T + t] || (window && j <= t - window))
+                        continue;
+                    double score = 0;
+                    for (int d = 0; d < D; d++)
+                        score +=
+                            in(&i, 0)[((b * T + t) * H + h) * D + d] * in(&i, 1)[((b * T + j) * G + h / 2) * D + d];
+                    total += exp(0.4 * score);
+                    for (int d = 0; d < D; d++)
+                        sum[d] += exp(0.4 * score) * in(&i, 2)[((b * T + j) * G + h / 2) * D + d];
+                }
+                check_near(out(&i, 1)[(b * H + h) * T + t], log(total));
+                for (int d = 0; d < D; d++)
+                    check_near(out(&i, 0)[((b * T + t) * H + h) * D + d], sum[d] / total);
+            }
+    op_instance_release(&i);
+}
+
+static void attention(void **state) {
+    (void)state;
+    check_attention(0, "attention b=2 T=9 h=4 g=2 D=6 scale=0.4 window=0");
+    check_attention(3, "attention b=2 T=9 h=4 g=2 D=6 scale=0.4 window=3");
+}
+
+// Large scores must not overflow: softmax is taken relative to the largest.
+static void attention_of_large_scores(void **state) {
+    (void)state;
+    struct op_instance i = make("attention b=1 T=4 h=1 g=1 D=2 scale=4000 window=0");
+    run(&i);
+    for (int k = 0; k < 8; k++)
+        assert_true(isfinite(out(&i, 0)[k]));
+    op_instance_release(&i);
+}
+
+// Rows appended one by one, or several at once, and attended to through the cache: as attention over all of them.
+static void cached_attention(void **state) {
+    (void)state;
+    enum { T = 7, H = 4, G = 2, D = 6 };
+    struct op_instance whole = make("attention b=1 T=7 h=4 g=2 D=6 scale=0.4 window=3");
+    memset(whole.call.in[3].data, 0, T * sizeof(int32_t));
+    run(&whole);
+    struct op_instance append = make("cache_append m=1 g=2 D=6 S=9");
+    struct op_instance attend = make("attention_cached m=1 h=4 g=2 D=6 S=9 scale=0.4 window=3");
+    for (int32_t t = 0; t < T; t++) {
+        memcpy(in(&append, 0), in(&whole, 1) + t * G * D, G * D * sizeof(double));
+        memcpy(in(&append, 1), in(&whole, 2) + t * G * D, G * D * sizeof(double));
+        *(int32_t *)append.call.in[2].data = *(int32_t *)attend.call.in[3].data = t;
+        run(&append);
+        for (int c = 0; c < 2; c++) { // the caches that came out go in again
+            memcpy(in(&append, 3 + c), out(&append, c), 9 * G * D * sizeof(double));
+            memcpy(in(&attend, 1 + c), out(&append, c), 9 * G * D * sizeof(double));
+        }
+        memcpy(in(&attend, 0), in(&whole, 0) + t * H * D, H * D * sizeof(double));
+        run(&attend);
+        for (int k = 0; k < H * D; k++)
+            assert_true(out(&attend, 0)[k] == out(&whole, 0)[t * H * D + k]);
+    }
+    op_instance_release(&append);
+    op_instance_release(&attend);
+    struct op_instance rows = make("attention_cached m=4 h=4 g=2 D=6 S=9 scale=0.4 window=3");
+    *(int32_t *)rows.call.in[3].data = 3;
+    memcpy(in(&rows, 0), in(&whole, 0) + 3 * H * D, 4 * H * D * sizeof(double));
+    memcpy(in(&rows, 1), in(&whole, 1), T * G * D * sizeof(double));
+    memcpy(in(&rows, 2), in(&whole, 2), T * G * D * sizeof(double));
+    run(&rows);
+    for (int k = 0; k < 4 * H * D; k++)
+        assert_true(out(&rows, 0)[k] == out(&whole, 0)[3 * H * D + k]);
+    op_instance_release(&rows);
+    op_instance_release(&whole);
+}
+
+static const double points[] = {-6, -2.5, -1, -0.1, 0, 0.3, 1, 2, 5};
+
+static void check_activation(const char *spec, const double *expected) {
+    struct op_instance i = make(spec);
+    memcpy(in(&i, 0), points, sizeof points);
+    for (int k = 9; k < (i.info->op == OP_SWIGLU ? 18 : 9); k++)
+        in(&i, 0)[k] = k;
+    run(&i);
+    for (int k = 0; k < 9; k++)
+        check_near(out(&i, 0)[k], i.info->op == OP_SWIGLU ? (k + 9) * expected[k] : expected[k]);
+    op_instance_release(&i);
+}
+
+static void activations(void **state) {
+    (void)state;
+    static const double gelu_erf[] = {
+        -5.919525869479969e-09, -0.015524163314440398, -0.15865525393145702, -0.0460172162722971, 0.0,
+        0.1853734266566858,     0.841344746068543,     1.9544997361036416,   4.999998566742141};
+    static const double gelu_tanh[] = {
+        -8.43964897967453e-11, -0.015084266089998577, -0.1588080093917233, -0.04601724895456484, 0.0,
+        0.18537092354275922,   0.8411919906082768,    1.954597694087775,   4.999999770820381};
+    static const double silu[] = {
+        -0.014835738939808647, -0.18964545005310887, -0.2689414213699951, -0.047502081252106004, 0.0,
+        0.1723327550434977,    0.7310585786300049,   1.7615941559557646,  4.966535745378576};
+    check_activation("gelu m=1 f=9 tanh=0", gelu_erf);
+    check_activation("gelu m=1 f=9 tanh=1", gelu_tanh);
+    check_activation("swiglu m=1 c=18 f=9", silu);
+}
+
+static void cross_entropy(void **state) {
+    (void)state;
+    struct op_instance i = make("cross_entropy m=5 V=9 vocab=7"), g = make("cross_entropy_grad m=5 V=9 vocab=7");
+    int32_t targets[] = {0, 6, -1, 3, 3};
+    memcpy(i.call.in[1].data, targets, sizeof targets);
+    memcpy(g.call.in[1].data, targets, sizeof targets);
+    in(&i, 0)[9 * 4] = in(&g, 0)[9 * 4] = 900; // exp overflows
+    run(&i);
+    run(&g);
+    for (int m = 0; m < 5; m++) {
+        const double *x = in(&i, 0) + 9 * m;
+        double total = 0, largest = m == 4 ? 900 : 0;
+        for (int v = 0; v < 7; v++)
+            total += exp(x[v] - largest);
+        double expected = targets[m] < 0 ? 0 : log(total) + largest - x[targets[m]];
+        check_near(out(&i, 0)[m], expected);
+        check_near(out(&g, 0)[m], expected);
+        for (int v = 0; v < 9; v++) {
+            double d = targets[m] < 0 || v >= 7 ? 0 : (exp(x[v] - largest) / total - (v == targets[m])) * 0.37;
+            check_near(out(&g, 1)[9 * m + v], d);
+        }
+    }
+    op_instance_release(&i);
+    op_instance_release(&g);
+}
+
+static void run_scalars(const char *spec, double a, double b, double *first, double *second, int32_t *third) {
+    struct op_instance i = make(spec);
+    in(&i, 0)[0] = a;
+    if (i.info->inputs > 1)
+        in(&i, 1)[0] = b;
+    run(&i);
+    *first = out(&i, 0)[0];
+    if (second)
+        *second = out(&i, 1)[0];
+    if (third)
+        *third = *(int32_t *)i.call.out[2].data;
+    op_instance_release(&i);
+}
+
+static void check_clip(const char *spec, double sum, double loss, double norm, double factor, int32_t finite) {
+    double got_norm, got_factor;
+    int32_t got_finite;
+    run_scalars(spec, sum, loss, &got_norm, &got_factor, &got_finite);
+    assert_true(got_norm == norm || (isnan(norm) && isnan(got_norm)));
+    check_near(got_factor, factor);
+    assert_int_equal(got_finite, finite);
+}
+
+static void scalars(void **state) {
+    (void)state;
+    double x;
+    struct op_instance count = make("targets_count m=2 t=3"), nll = make("loss_sum m=3"), g = make("square_sum n=3");
+    memcpy(count.call.in[0].data, (int32_t[]){-1, 0, 5, -100, -1, 7}, 6 * sizeof(int32_t));
+    run(&count);
+    assert_true(out(&count, 0)[0] == 3);
+    memcpy(in(&nll, 0), (double[]){1, 2, 4}, 3 * sizeof(double));
+    in(&nll, 1)[0] = 0.5;
+    run(&nll);
+    assert_true(out(&nll, 0)[0] == 3.5);
+    memcpy(in(&g, 0), (double[]){1, -2, 4}, 3 * sizeof(double));
+    run(&g);
+    assert_true(out(&g, 0)[0] == 21);
+    op_instance_release(&count);
+    op_instance_release(&nll);
+    op_instance_release(&g);
+    run_scalars("reciprocal", 8, 0, &x, NULL, NULL);
+    assert_true(x == 0.125);
+    run_scalars("reciprocal", 0, 0, &x, NULL, NULL);
+    assert_true(x == 0);
+    run_scalars("increment", 41, 0, &x, NULL, NULL);
+    assert_true(x == 42);
+    check_clip("clip max_norm=1", 25, 2, 5, 1 / (5 + 1e-6), 1);
+    check_clip("clip max_norm=1", 0.25, 2, 0.5, 1, 1);
+    check_clip("clip max_norm=0", 25, 2, 5, 1, 1);
+    check_clip("clip max_norm=1", 25, NAN, 5, 1 / (5 + 1e-6), 0);
+    check_clip("clip max_norm=1", INFINITY, 2, INFINITY, 0, 0);
+    check_clip("clip max_norm=1", NAN, 2, NAN, 1, 0);
+}
+
+// Three steps on five elements, of which the first three decay; the gradient doubles and triples, and is halved by
+// `factor`.
+static void check_optimizer(const char *spec, const double *expected, double accuracy) {
+    struct op_instance i = make(spec);
+    int states = i.info->outputs - 2; // outputs: parameter, remainder, states
+    memcpy(in(&i, 0), (double[]){0.5, -1.25, 2, 0.75, -0.1}, 5 * sizeof(double));
+    for (int s = 0; s < states; s++)
+        memset(in(&i, 3 + s), 0, 5 * sizeof(double));
+    const struct op_info *info = i.info;
+    for (int step = 0; step < 3; step++) {
+        for (int k = 0; k < 5; k++)
+            in(&i, 2)[k] = (double[]){0.1, -0.2, 0.3, -0.4, 1e-5}[k] * (k < 3 ? step + 1 : 2 - step);
+        for (int k = 0; k < info->inputs; k++) {
+            double *x = in(&i, k);
+            if (strcmp(info->in[k].name, "lr") == 0)
+                *x = 0.01;
+            else if (strcmp(info->in[k].name, "factor") == 0)
+                *x = 0.5;
+            else if (strcmp(info->in[k].name, "t") == 0)
+                *x = step + 1;
+            else if (strcmp(info->in[k].name, "decayed") == 0)
+                *x = 3;
+        }
+        run(&i);
+        memcpy(in(&i, 0), out(&i, 0), 5 * sizeof(double));
+        for (int s = 0; s < states; s++)
+            memcpy(in(&i, 3 + s), out(&i, 2 + s), 5 * sizeof(double));
+    }
+    for (int k = 0; k < 5; k++)
+        if (!(fabs(in(&i, 0)[k] - expected[k]) <= accuracy))
+            fail_msg("%s: element %d is %.17g, should be %.17g", spec, k, in(&i, 0)[k], expected[k]);
+    op_instance_release(&i);
+}
+
+static void optimizers(void **state) {
+    (void)state;
+    static const double adamw[] = {0.46950611622024446, -1.2172583634406267, 1.9650106120140873, 0.776747573833958,
+                                   -0.12671401078530853};
+    static const double sgd[] = {0.492445299, -1.2334892977499998, 1.9745332965, 0.7646400000000001,
+                                 -0.10000036600000001};
+    double lion[5] = {0.5, -1.25, 2, 0.75, -0.1}, moment[5] = {0};
+    for (int step = 0; step < 3; step++)
+        for (int k = 0; k < 5; k++) {
+            double g = 0.5 * (double[]){0.1, -0.2, 0.3, -0.4, 1e-5}[k] * (k < 3 ? step + 1 : 2 - step);
+            double c = 0.9 * moment[k] + 0.1 * g;
+            lion[k] -= 0.01 * ((c > 0 ? 1 : c < 0 ? -1 : 0) + (k < 3 ? 0.1 * lion[k] : 0));
+            moment[k] = 0.95 * moment[k] + 0.05 * g;
+        }
+    check_optimizer("adamw n=5 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", adamw, 1e-15);
+    check_optimizer("sgd n=5 momentum=0.9 weight_decay=0.1", sgd, 1e-15);
+    check_optimizer("lion n=5 beta1=0.9 beta2=0.95 weight_decay=0.1", lion, 1e-15);
+}
+
+// A bf16 parameter with its remainder takes the very steps that an f32 parameter takes.
+static void check_master(const char *spec) {
+    struct op_instance wide, narrow;
+    struct op_options options = {.model = DTYPE_F32, .threads = 1, .seed = 9};
+    trireme_error error;
+    assert_int_equal(op_instance_create(&wide, table, spec, &options, &error), TRIREME_OK);
+    options.model = DTYPE_BF16;
+    assert_int_equal(op_instance_create(&narrow, table, spec, &options, &error), TRIREME_OK);
+    struct kernel kernel = kernel_find(wide.info->op, DTYPE_F32, KERNELS_REFERENCE);
+    enum { N = 101 };
+    float *p = wide.call.in[0].data;
+    uint16_t *upper = narrow.call.in[0].data, *rem = narrow.call.in[1].data;
+    for (int k = 0; k < N; k++)
+        master_split(p[k], &upper[k], &rem[k]);
+    for (int step = 0; step < 10; step++) {
+        kernel.run(&wide.call);
+        kernel.run(&narrow.call);
+        memcpy(p, wide.call.out[0].data, N * sizeof(float));
+        memcpy(upper, narrow.call.out[0].data, N * sizeof(uint16_t));
+        memcpy(rem, narrow.call.out[1].data, N * sizeof(uint16_t));
+        for (int k = 0; k < N; k++)
+            assert_true(master_join(upper[k], rem[k]) == p[k]);
+        for (int s = 2; s < wide.info->outputs; s++) {
+            memcpy(wide.call.in[s + 1].data, wide.call.out[s].data, N * sizeof(float));
+            memcpy(narrow.call.in[s + 1].data, narrow.call.out[s].data, N * sizeof(float));
+        }
+    }
+    op_instance_release(&wide);
+    op_instance_release(&narrow);
+}
+
+static void master_weights(void **state) {
+    (void)state;
+    check_master("adamw n=101 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1");
+    check_master("lion n=101 beta1=0.9 beta2=0.95 weight_decay=0.1");
+    check_master("sgd n=101 momentum=0.9 weight_decay=0.1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embed),
+        cmocka_unit_test(matmul),
+        cmocka_unit_test(add),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(qknorm),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(attention_of_large_scores),
+        cmocka_unit_test(cached_attention),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(cross_entropy),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(optimizers),
+        cmocka_unit_test(master_weights),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
