@@ -52,6 +52,7 @@ VEC_INLINE void qknorm_row(const struct qknorm *q, int64_t r, bool bf16) {
     const void *x = row_at(q->x, r);
     void *y = row_at(q->y, r);
     float *rstd = row_at(q->rstd, r);
+    row_prefetch(row_at(q->x, r + 1), q->columns, bf16);
     for (int64_t h = 0; h < q->heads; h++) {
         const void *head = row_part(x, h * q->width, bf16);
         vec_f32 sum[SLOTS] = {0};
@@ -102,6 +103,8 @@ VEC_INLINE void dx_row(const struct qknorm *q, int64_t r, bool bf16) {
     const void *x = row_at(q->x, r), *dy = row_at(q->dy, r);
     void *dx = row_at(q->dx, r);
     const float *rstd = row_at(q->rstd, r);
+    row_prefetch(row_at(q->x, r + 1), q->columns, bf16);
+    row_prefetch(row_at(q->dy, r + 1), q->columns, bf16);
     for (int64_t h = 0; h < q->heads; h++) {
         const void *w = h < q->queries ? q->wq : q->wk;
         const void *x_head = row_part(x, h * q->width, bf16), *dy_head = row_part(dy, h * q->width, bf16);
@@ -144,6 +147,8 @@ VEC_INLINE void dw_lanes(int64_t i, int count, float *dw, const void *dy, const 
 VEC_INLINE void dw_row(const struct qknorm *q, int64_t r, float *dw, bool bf16) {
     const void *x = row_at(q->x, r), *dy = row_at(q->dy, r);
     const float *rstd = row_at(q->rstd, r);
+    row_prefetch(row_at(q->x, r + 1), q->columns, bf16);
+    row_prefetch(row_at(q->dy, r + 1), q->columns, bf16);
     for (int64_t h = 0; h < q->heads; h++)
         ROW_EACH(q->width, dw_lanes, h < q->queries ? dw : dw + q->width, row_part(dy, h * q->width, bf16),
                  row_part(x, h * q->width, bf16), rstd[h], bf16);

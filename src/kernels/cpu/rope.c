@@ -24,6 +24,7 @@ VEC_INLINE void rope_row(const struct rope *rope, int64_t r, bool back, bool bf1
     const void *x = row_at(rope->x, r);
     void *y = row_at(rope->y, r);
     const float *turn = row_at(rope->table, rope->position[r]);
+    row_prefetch(row_at(rope->x, r + 1), rope->columns, bf16);
     int64_t half = rope->half, rotated = rope->heads * 2 * half;
     for (int64_t h = 0; h < rope->heads; h++)
         ROW_EACH(half, rotate_lanes, row_part(y, h * 2 * half, bf16), row_part(x, h * 2 * half, bf16), turn, half, back,
