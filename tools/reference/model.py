@@ -54,7 +54,8 @@ class Config:
             return
         if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"):
             raise ValueError(f"architecture {self.architecture} is not known")
-        self.layers, self.width, self.heads = values["num_hidden_layers"], values["hidden_size"], values["num_attention_heads"]
+        self.layers, self.width = values["num_hidden_layers"], values["hidden_size"]
+        self.heads = values["num_attention_heads"]
         self.kv_heads = get("num_key_value_heads") or self.heads
         self.head_dim = get("head_dim") or self.width // self.heads
         self.eps = get("rms_norm_eps", 1e-6)

@@ -1,0 +1,362 @@
+#include "ckpt/model_files.h"
+
+#include "base/json.h"
+#include "ckpt/convert.h"
+#include "ckpt/output.h"
+
+enum { BLOCK = 1 << 18 }; // numbers handled at once, unless one row has more
+
+// A tensor of the files: a piece of parameter `number` of the table.
+struct source {
+    const struct parameter *parameter;
+    const struct parameter_piece *piece;
+    size_t number;
+    bool zero; // a bias that this GPT-2 does not have and transformers expects
+};
+
+struct sources {
+    VEC(struct source) item;
+    struct parameter_table zeros; // with the biases, where the model has none
+};
+
+static void add_sources(struct sources *sources, const struct parameter_table *table, bool zero) {
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        bool bias = p->ndim == 1 && p->init == INIT_ZERO;
+        for (int j = 0; j < p->pieces && (bias || !zero); j++)
+            VEC_PUSH(&sources->item, (struct source){.parameter = p, .piece = &p->piece[j], .number = i, .zero = zero});
+    }
+}
+
+static void sources_create(struct sources *sources, const struct model_config *config,
+                           const struct parameter_table *table) {
+    *sources = (struct sources){0};
+    add_sources(sources, table, false);
+    if (config->family != FAMILY_GPT2 || config->bias)
+        return;
+    struct model_config with = *config;
+    with.bias = true;
+    parameter_table_create(&sources->zeros, &with);
+    add_sources(sources, &sources->zeros, true);
+}
+
+static void sources_release(struct sources *sources) {
+    VEC_RELEASE(&sources->item);
+    parameter_table_release(&sources->zeros);
+}
+
+static void file_shape(const struct source *source, int64_t shape[2]) {
+    int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
+    shape[0] = source->piece->transposed ? columns : rows;
+    shape[1] = source->piece->transposed ? rows : columns;
+}
+
+// ---- saving
+
+static trireme_status save_config(struct directory *directory, const struct model_config *config, enum dtype dtype,
+                                  trireme_error *error) {
+    struct text text = {0};
+    model_config_write(config, dtype == DTYPE_F64 ? "float64" : dtype == DTYPE_BF16 ? "bfloat16" : "float32", &text);
+    struct output *output;
+    struct checksum_file file = {0};
+    trireme_status status = output_create(directory_path(directory), "config.json", text.length, &output, error);
+    if (status == TRIREME_OK) {
+        status = output_add(output, text.text, text.length, error);
+        if (status == TRIREME_OK)
+            status = output_finish(output, &file, error);
+        else
+            output_abort(output);
+    }
+    if (status == TRIREME_OK) {
+        directory_record(directory, &file);
+        checksum_file_release(&file);
+    }
+    text_release(&text);
+    return status;
+}
+
+// to[i * stride] = from[i], for elements of `size` bytes.
+static void scatter(void *to, int64_t stride, const void *from, int64_t count, size_t size) {
+    for (int64_t i = 0; i < count; i++) {
+        if (size == 2)
+            ((uint16_t *)to)[i * stride] = ((const uint16_t *)from)[i];
+        else if (size == 4)
+            ((uint32_t *)to)[i * stride] = ((const uint32_t *)from)[i];
+        else
+            ((uint64_t *)to)[i * stride] = ((const uint64_t *)from)[i];
+    }
+}
+
+// Rows of the file's tensor are columns of ours: gathered a block of rows at a time.
+static trireme_status add_transposed(struct safetensors_writer *writer, size_t tensor, const struct source *source,
+                                     const char *data, size_t size, trireme_error *error) {
+    int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
+    int64_t block = MAX(1, MIN(columns, BLOCK / rows));
+    char *buffer = mem_alloc((size_t)(block * rows) * size);
+    trireme_status status = TRIREME_OK;
+    for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
+        int64_t count = MIN(block, columns - first);
+        for (int64_t row = 0; row < rows; row++)
+            scatter(buffer + (size_t)row * size, rows,
+                    data + (size_t)((source->piece->row + row) * columns + first) * size, count, size);
+        status = safetensors_writer_add(writer, tensor, buffer, (uint64_t)(count * rows) * size, error);
+    }
+    free(buffer);
+    return status;
+}
+
+static trireme_status add_source(struct safetensors_writer *writer, size_t tensor, const struct source *source,
+                                 const struct model_memory *memory, trireme_error *error) {
+    size_t size = (size_t)dtype_size(memory->dtype);
+    int64_t columns = source->parameter->dim[1];
+    uint64_t bytes = (uint64_t)(source->piece->rows * columns) * size;
+    if (source->zero) {
+        void *zeros = mem_alloc(bytes);
+        trireme_status status = safetensors_writer_add(writer, tensor, zeros, bytes, error);
+        free(zeros);
+        return status;
+    }
+    const char *data = memory->data[source->number];
+    if (source->piece->transposed)
+        return add_transposed(writer, tensor, source, data, size, error);
+    return safetensors_writer_add(writer, tensor, data + (size_t)(source->piece->row * columns) * size, bytes, error);
+}
+
+static trireme_status write_sources(struct safetensors_writer *writer, const struct sources *sources,
+                                    const struct model_memory *memory, trireme_error *error) {
+    safetensors_writer_metadata(writer, "format", "pt");
+    for (size_t i = 0; i < sources->item.count; i++) {
+        const struct source *source = &sources->item.item[i];
+        int64_t shape[2];
+        file_shape(source, shape);
+        TRY(safetensors_writer_declare(writer, source->piece->name, convert_stored(memory->dtype),
+                                       source->parameter->ndim, shape, error));
+    }
+    TRY(safetensors_writer_begin(writer, error));
+    for (size_t tensor; safetensors_writer_next(writer, &tensor);)
+        TRY(add_source(writer, tensor, &sources->item.item[tensor], memory, error));
+    return safetensors_writer_finish(writer, error);
+}
+
+trireme_status model_files_save(struct directory *directory, const struct model_config *config,
+                                const struct parameter_table *table, const struct model_memory *memory,
+                                uint64_t shard_bytes, trireme_error *error) {
+    TRY(save_config(directory, config, memory->dtype, error));
+    struct sources sources;
+    sources_create(&sources, config, table);
+    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "model", shard_bytes);
+    trireme_status status = write_sources(writer, &sources, memory, error);
+    if (status == TRIREME_OK)
+        for (size_t i = 0; i < safetensors_writer_files(writer); i++)
+            directory_record(directory, safetensors_writer_file(writer, i));
+    safetensors_writer_free(writer);
+    sources_release(&sources);
+    return status;
+}
+
+// ---- finding the tensors
+
+#define PREFIX "transformer."
+
+// A directory that is being matched with a model: which tensor each source is, and which tensors have been met.
+struct match {
+    const char *path;
+    const struct model_config *config;
+    const struct safetensors *files;
+    const struct sources *sources;
+    const struct safetensors_tensor **tensor; // [sources]
+    bool *met;                                // [tensors of the files]
+};
+
+static const struct safetensors_tensor *find_tensor(const struct match *m, const char *name) {
+    const struct safetensors_tensor *t = safetensors_find(m->files, name);
+    if (!t && strncmp(name, PREFIX, strlen(PREFIX)) == 0)
+        t = safetensors_find(m->files, name + strlen(PREFIX));
+    // Of tied tensors, files hold either.
+    bool embedding = strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "transformer.wte.weight") == 0;
+    if (!t && embedding && m->config->tie_word_embeddings)
+        t = safetensors_find(m->files, "lm_head.weight");
+    return t;
+}
+
+static trireme_status match_sources(struct match *m, trireme_error *error) {
+    size_t missing = 0, first_missing = 0;
+    for (size_t i = 0; i < m->sources->item.count; i++) {
+        const struct source *source = &m->sources->item.item[i];
+        const struct safetensors_tensor *t = m->tensor[i] = find_tensor(m, source->piece->name);
+        if (!t) {
+            if (!source->zero && missing++ == 0)
+                first_missing = i;
+            continue;
+        }
+        m->met[t - m->files->tensor.item] = true;
+    }
+    if (missing == 0)
+        return TRIREME_OK;
+    const char *name = m->sources->item.item[first_missing].piece->name;
+    if (missing == 1)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor \"%s\" is missing", m->path, name);
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor \"%s\" is missing, and %zu more", m->path, name, missing - 1);
+}
+
+static trireme_status check_shapes(const struct match *m, trireme_error *error) {
+    for (size_t i = 0; i < m->sources->item.count; i++) {
+        const struct source *source = &m->sources->item.item[i];
+        const struct safetensors_tensor *t = m->tensor[i];
+        int64_t shape[2];
+        file_shape(source, shape);
+        if (!t)
+            continue;
+        TRY(safetensors_expect(m->files, t, convert_readable(t->dtype) ? t->dtype : SAFETENSORS_F32,
+                               source->parameter->ndim, shape, error));
+        for (int64_t j = 0; source->zero && j < shape[0]; j++) {
+            double value;
+            const char *at = (const char *)t->data + (uint64_t)j * (safetensors_dtype_bits(t->dtype) / 8);
+            convert_decode(t->dtype, at, 1, &value);
+            if (value != 0)
+                FAIL(TRIREME_ERROR_CORRUPT,
+                     "%s: tensor \"%s\": expected zeros, as config.json says \"bias\": false, found %g",
+                     safetensors_path(m->files, t), t->name, value);
+        }
+    }
+    return TRIREME_OK;
+}
+
+static bool ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+static bool is_buffer(const struct model_config *config, const char *name) {
+    if (config->family == FAMILY_GPT2)
+        return ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias");
+    return ends_in(name, ".rotary_emb.inv_freq");
+}
+
+static trireme_status check_tied_head(const struct match *m, const struct safetensors_tensor *head,
+                                      trireme_error *error) {
+    const struct safetensors_tensor *embed = m->tensor[0]; // the table's first
+    if (embed->dtype == head->dtype && embed->bytes == head->bytes &&
+        memcmp(embed->data, head->data, embed->bytes) == 0)
+        return TRIREME_OK;
+    FAIL(TRIREME_ERROR_CORRUPT,
+         "%s: tensor \"lm_head.weight\" differs from the embedding, but \"tie_word_embeddings\" says that they are one",
+         safetensors_path(m->files, head));
+}
+
+static trireme_status check_unexpected(const struct match *m, trireme_error *error) {
+    for (size_t i = 0; i < m->files->tensor.count; i++) {
+        const struct safetensors_tensor *t = &m->files->tensor.item[i];
+        if (m->met[i] || is_buffer(m->config, t->name))
+            continue;
+        if (strcmp(t->name, "lm_head.weight") == 0 && m->config->tie_word_embeddings) {
+            TRY(check_tied_head(m, t, error));
+            continue;
+        }
+        char name[JSON_EXCERPT_BYTES];
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s is unexpected: the model has none of that name",
+             safetensors_path(m->files, t), json_excerpt(t->name, name));
+    }
+    return TRIREME_OK;
+}
+
+// ---- loading
+
+static void load_rows(const struct source *source, const struct safetensors_tensor *t,
+                      const struct model_memory *memory) {
+    int64_t first = source->piece->row * source->parameter->dim[1],
+            count = source->piece->rows * source->parameter->dim[1];
+    void *data = memory->data[source->number];
+    uint16_t *remainder = memory->remainder ? memory->remainder[source->number] : NULL;
+    size_t size = (size_t)dtype_size(memory->dtype);
+    if (t->dtype == convert_stored(memory->dtype)) {
+        memcpy((char *)data + (size_t)first * size, t->data, (size_t)count * size);
+        if (remainder)
+            memset(remainder + first, 0, (size_t)count * sizeof *remainder);
+        return;
+    }
+    int64_t block = MIN(count, BLOCK);
+    double *numbers = mem_alloc((size_t)block * sizeof *numbers);
+    for (int64_t done = 0; done < count; done += block) {
+        const char *from = (const char *)t->data + (uint64_t)done * (safetensors_dtype_bits(t->dtype) / 8);
+        int64_t now = MIN(block, count - done);
+        convert_decode(t->dtype, from, now, numbers);
+        convert_encode(memory->dtype, numbers, now, data, remainder, first + done);
+    }
+    free(numbers);
+}
+
+// Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
+static void load_transposed(const struct source *source, const struct safetensors_tensor *t,
+                            const struct model_memory *memory) {
+    int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
+    int64_t block = MAX(1, MIN(columns, BLOCK / rows));
+    double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
+           *part = mem_alloc((size_t)block * sizeof *part);
+    for (int64_t first = 0; first < columns; first += block) {
+        int64_t count = MIN(block, columns - first);
+        const char *from = (const char *)t->data + (uint64_t)(first * rows) * (safetensors_dtype_bits(t->dtype) / 8);
+        convert_decode(t->dtype, from, count * rows, numbers);
+        for (int64_t row = 0; row < rows; row++) {
+            for (int64_t i = 0; i < count; i++)
+                part[i] = numbers[i * rows + row];
+            convert_encode(memory->dtype, part, count, memory->data[source->number],
+                           memory->remainder ? memory->remainder[source->number] : NULL,
+                           (source->piece->row + row) * columns + first);
+        }
+    }
+    free(numbers);
+    free(part);
+}
+
+static void clear_padding(const struct parameter_table *table, const struct model_memory *memory) {
+    size_t size = (size_t)dtype_size(memory->dtype);
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        int64_t first = parameter_rows(p) * p->dim[1], count = p->dim[0] * p->dim[1] - first;
+        memset((char *)memory->data[i] + (size_t)first * size, 0, (size_t)count * size);
+        if (memory->remainder)
+            memset(memory->remainder[i] + first, 0, (size_t)count * sizeof(uint16_t));
+    }
+}
+
+static trireme_status load_matched(struct match *m, const struct parameter_table *table,
+                                   const struct model_memory *memory, trireme_error *error) {
+    TRY(match_sources(m, error));
+    TRY(check_shapes(m, error));
+    TRY(check_unexpected(m, error));
+    for (size_t i = 0; i < m->sources->item.count; i++) {
+        const struct source *source = &m->sources->item.item[i];
+        if (source->zero)
+            continue;
+        if (source->piece->transposed)
+            load_transposed(source, m->tensor[i], memory);
+        else
+            load_rows(source, m->tensor[i], memory);
+    }
+    clear_padding(table, memory);
+    return TRIREME_OK;
+}
+
+trireme_status model_files_load(const char *path, const struct model_config *config,
+                                const struct parameter_table *table, const struct model_memory *memory, bool exact,
+                                trireme_error *error) {
+    CHECK(!memory->remainder || memory->dtype == DTYPE_BF16);
+    struct model_config stored;
+    TRY(model_config_read(&stored, path, error));
+    if (model_config_compare(&stored, config, exact, error) != TRIREME_OK)
+        return error_prefix(error, "%s", path);
+    struct safetensors *files;
+    TRY(safetensors_open(path, &files, error));
+    struct sources sources;
+    sources_create(&sources, config, table);
+    struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
+    match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
+    match.met = mem_alloc(files->tensor.count * sizeof *match.met);
+    trireme_status status = load_matched(&match, table, memory, error);
+    free(match.tensor);
+    free(match.met);
+    sources_release(&sources);
+    safetensors_close(files);
+    return status;
+}

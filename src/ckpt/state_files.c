@@ -1,0 +1,210 @@
+#include "ckpt/state_files.h"
+
+#include "base/json.h"
+#include "ckpt/convert.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#define STEM "state"
+#define VERSION "1"
+
+// Numbers of struct state_progress by their keys in the metadata.
+static const struct {
+    const char *key;
+    size_t offset;
+} counters[] = {
+    {"step", offsetof(struct state_progress, step)},
+    {"tokens", offsetof(struct state_progress, tokens)},
+    {"updates", offsetof(struct state_progress, updates)},
+    {"skipped", offsetof(struct state_progress, skipped)},
+    {"skipped_in_a_row", offsetof(struct state_progress, skipped_in_a_row)},
+};
+
+static void tensor_shape(const struct parameter *p, int64_t shape[2]) {
+    shape[0] = parameter_rows(p);
+    shape[1] = p->dim[1];
+}
+
+// ---- saving
+
+static void put_progress(struct safetensors_writer *writer, const struct state_progress *progress) {
+    safetensors_writer_metadata(writer, "trireme_state", VERSION);
+    for (size_t i = 0; i < ARRAY_LENGTH(counters); i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%" PRId64, *(const int64_t *)((const char *)progress + counters[i].offset));
+        safetensors_writer_metadata(writer, counters[i].key, number);
+    }
+    safetensors_writer_metadata(writer, "config", progress->config);
+    safetensors_writer_metadata(writer, "kernels", progress->kernels);
+}
+
+static trireme_status write_groups(struct safetensors_writer *writer, const struct parameter_table *table,
+                                   const struct state_group *group, size_t groups, trireme_error *error) {
+    size_t parameters = table->parameters.count;
+    for (size_t i = 0; i < groups * parameters; i++) {
+        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct state_group *g = &group[i / parameters];
+        int64_t shape[2];
+        tensor_shape(p, shape);
+        char *name = mem_printf("%s.%s", g->name, p->name);
+        trireme_status status =
+            safetensors_writer_declare(writer, name, convert_stored(g->dtype), p->ndim, shape, error);
+        free(name);
+        TRY(status);
+    }
+    TRY(safetensors_writer_begin(writer, error));
+    for (size_t i; safetensors_writer_next(writer, &i);) {
+        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct state_group *g = &group[i / parameters];
+        uint64_t bytes = (uint64_t)(parameter_rows(p) * p->dim[1] * dtype_size(g->dtype));
+        TRY(safetensors_writer_add(writer, i, g->data[i % parameters], bytes, error));
+    }
+    return safetensors_writer_finish(writer, error);
+}
+
+trireme_status state_files_save(struct directory *directory, const struct parameter_table *table,
+                                const struct state_group *group, size_t groups, const struct state_progress *progress,
+                                trireme_error *error) {
+    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), STEM, UINT64_MAX);
+    put_progress(writer, progress);
+    trireme_status status = write_groups(writer, table, group, groups, error);
+    if (status == TRIREME_OK)
+        directory_record(directory, safetensors_writer_file(writer, 0));
+    safetensors_writer_free(writer);
+    return status;
+}
+
+// ---- loading
+
+static trireme_status check_version(const struct safetensors *files, const char *path, trireme_error *error) {
+    const char *version = safetensors_metadata(files, "trireme_state");
+    if (!version)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: holds no training state", path);
+    char excerpt[JSON_EXCERPT_BYTES];
+    if (strcmp(version, VERSION) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: training state of version %s, expected \"" VERSION "\"",
+             path, json_excerpt(version, excerpt));
+    return TRIREME_OK;
+}
+
+static trireme_status open_state(const char *path, struct safetensors **out, trireme_error *error) {
+    char *file = mem_printf("%s/" STEM ".safetensors", path);
+    struct safetensors *files;
+    trireme_status status = safetensors_open(file, &files, error);
+    free(file);
+    TRY(status);
+    status = check_version(files, path, error);
+    if (status == TRIREME_OK)
+        *out = files;
+    else
+        safetensors_close(files);
+    return status;
+}
+
+static trireme_status get_text(const struct safetensors *files, const char *path, const char *key, const char **out,
+                               trireme_error *error) {
+    *out = safetensors_metadata(files, key);
+    if (!*out)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: \"__metadata__\" has no \"%s\"", path, key);
+    return TRIREME_OK;
+}
+
+static trireme_status get_progress(const struct safetensors *files, const char *path, struct state_progress *out,
+                                   trireme_error *error) {
+    const char *text;
+    for (size_t i = 0; i < ARRAY_LENGTH(counters); i++) {
+        TRY(get_text(files, path, counters[i].key, &text, error));
+        char *end, excerpt[JSON_EXCERPT_BYTES];
+        errno = 0;
+        long long number = strtoll(text, &end, 10);
+        if (*text < '0' || *text > '9' || *end || errno)
+            FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: \"%s\": expected a count, found %s", path,
+                 counters[i].key, json_excerpt(text, excerpt));
+        *(int64_t *)((char *)out + counters[i].offset) = number;
+    }
+    const char *config;
+    TRY(get_text(files, path, "config", &config, error));
+    TRY(get_text(files, path, "kernels", &text, error));
+    out->config = mem_strdup(config);
+    out->kernels = mem_strdup(text);
+    return TRIREME_OK;
+}
+
+trireme_status state_files_progress(const char *path, struct state_progress *out, trireme_error *error) {
+    struct safetensors *files;
+    TRY(open_state(path, &files, error));
+    struct state_progress progress = {0};
+    trireme_status status = get_progress(files, path, &progress, error);
+    if (status == TRIREME_OK)
+        *out = progress;
+    safetensors_close(files);
+    return status;
+}
+
+void state_progress_release(struct state_progress *progress) {
+    free(progress->config);
+    free(progress->kernels);
+    *progress = (struct state_progress){0};
+}
+
+// Which tensor each parameter of each group is, all checked.
+static trireme_status match_groups(const struct safetensors *files, const char *path,
+                                   const struct parameter_table *table, const struct state_group *group, size_t groups,
+                                   const struct safetensors_tensor **tensor, bool *met, trireme_error *error) {
+    size_t parameters = table->parameters.count;
+    for (size_t i = 0; i < groups * parameters; i++) {
+        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct state_group *g = &group[i / parameters];
+        char *name = mem_printf("%s.%s", g->name, p->name);
+        tensor[i] = safetensors_find(files, name);
+        if (!tensor[i])
+            error_set(error, TRIREME_ERROR_CORRUPT,
+                      "%s/" STEM ".safetensors: tensor \"%s\" is missing: it was saved with another optimizer or dtype",
+                      path, name);
+        free(name);
+        if (!tensor[i])
+            return TRIREME_ERROR_CORRUPT;
+        int64_t shape[2];
+        tensor_shape(p, shape);
+        TRY(safetensors_expect(files, tensor[i], convert_stored(g->dtype), p->ndim, shape, error));
+        met[tensor[i] - files->tensor.item] = true;
+    }
+    for (size_t i = 0; i < files->tensor.count; i++) {
+        char excerpt[JSON_EXCERPT_BYTES];
+        if (!met[i])
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s/" STEM
+                 ".safetensors: tensor %s is unexpected: it was saved with another optimizer, dtype or model",
+                 path, json_excerpt(files->tensor.item[i].name, excerpt));
+    }
+    return TRIREME_OK;
+}
+
+static void load_groups(const struct parameter_table *table, const struct state_group *group, size_t groups,
+                        const struct safetensors_tensor *const *tensor) {
+    size_t parameters = table->parameters.count;
+    for (size_t i = 0; i < groups * parameters; i++) {
+        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct state_group *g = &group[i / parameters];
+        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(g->dtype));
+        char *data = g->data[i % parameters];
+        memcpy(data, tensor[i]->data, tensor[i]->bytes);
+        memset(data + tensor[i]->bytes, 0, all - tensor[i]->bytes);
+    }
+}
+
+trireme_status state_files_load(const char *path, const struct parameter_table *table, const struct state_group *group,
+                                size_t groups, trireme_error *error) {
+    struct safetensors *files;
+    TRY(open_state(path, &files, error));
+    const struct safetensors_tensor **tensor = mem_alloc(groups * table->parameters.count * sizeof *tensor);
+    bool *met = mem_alloc(files->tensor.count * sizeof *met);
+    trireme_status status = match_groups(files, path, table, group, groups, tensor, met, error);
+    if (status == TRIREME_OK)
+        load_groups(table, group, groups, tensor);
+    free(tensor);
+    free(met);
+    safetensors_close(files);
+    return status;
+}

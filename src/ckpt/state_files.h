@@ -1,0 +1,40 @@
+// Training state beside a model: state.safetensors. One tensor per parameter and group (a moment of the optimizer, the
+// low halves of master weights), under our parameter's name and in its shape without padding, so that nothing in it
+// depends on how many ranks there were or how memory was laid out. Bits are kept exactly. Where a run stands is in its
+// metadata.
+#ifndef CKPT_STATE_FILES_H
+#define CKPT_STATE_FILES_H
+
+#include "ckpt/directory.h"
+#include "model/model.h"
+
+// Tensors named "NAME.PARAMETER": "adamw.m.layers.0.attention.qkv.weight".
+struct state_group {
+    const char *name;
+    enum dtype dtype;
+    void *const *data; // [parameters of the table], contiguous with padding
+};
+
+struct state_progress {
+    int64_t step;    // steps done, skipped ones included
+    int64_t tokens;  // seen
+    int64_t updates; // of the optimizer: its t
+    int64_t skipped; // steps, for loss or gradients that were not finite
+    int64_t skipped_in_a_row;
+    char *config;  // the run's configuration as YAML
+    char *kernels; // which kernels ran: the same must run again for the same bits
+};
+
+// Writes state.safetensors into a directory that is being made; padding is left out.
+trireme_status state_files_save(struct directory *directory, const struct parameter_table *table,
+                                const struct state_group *group, size_t groups, const struct state_progress *progress,
+                                trireme_error *error);
+// Where the run stood. The caller releases *out.
+trireme_status state_files_progress(const char *path, struct state_progress *out, trireme_error *error);
+void state_progress_release(struct state_progress *progress);
+// Fills the groups from the directory `path`; padding becomes zero. A tensor that is missing, unexpected, misshapen or
+// of another dtype is named, before any memory is written.
+trireme_status state_files_load(const char *path, const struct parameter_table *table, const struct state_group *group,
+                                size_t groups, trireme_error *error);
+
+#endif

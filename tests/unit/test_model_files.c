@@ -1,0 +1,621 @@
+// Models and training state in files: what is saved loads back to the same bits, what does not fit is named.
+#include "base/rng.h"
+#include "ckpt/convert.h"
+#include "ckpt/model_files.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/state_files.h"
+#include "kernels/bf16.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GPT2                                                                                                    \
+    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9,\"n_" \
+    "inner\":24"
+#define LLAMA                                                                                        \
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":16,\"intermediate_size\":24," \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":70,\"max_position_embeddings\":32"
+#define QWEN2                                                                                        \
+    "{\"model_type\":\"qwen2\",\"num_hidden_layers\":1,\"hidden_size\":16,\"intermediate_size\":24," \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":64,\"max_position_embeddings\":32"
+
+static void assert_ok(trireme_status status, const trireme_error *error) {
+    if (status != TRIREME_OK)
+        fail_msg("status %d: %s", status, error->message);
+}
+
+static void assert_says(trireme_status status, const trireme_error *error, const char *part) {
+    if (status == TRIREME_OK)
+        fail_msg("accepted, expected a refusal with: %s", part);
+    if (!strstr(error->message, part))
+        fail_msg("\"%s\" lacks \"%s\"", error->message, part);
+}
+
+// A model in memory, in a directory of its own.
+struct fixture {
+    char root[64], path[80];
+    struct model_config config;
+    struct parameter_table table;
+    struct model_memory memory;
+    void **data;
+    uint16_t **remainder;
+};
+
+static size_t parameter_bytes(const struct parameter *p, enum dtype dtype) {
+    return (size_t)(p->dim[0] * p->dim[1] * dtype_size(dtype));
+}
+
+static void **allocate(const struct parameter_table *table, enum dtype dtype) {
+    void **data = mem_alloc(table->parameters.count * sizeof *data);
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        data[i] = mem_alloc(parameter_bytes(&table->parameters.item[i], dtype));
+        memset(data[i], 0xa5, parameter_bytes(&table->parameters.item[i], dtype));
+    }
+    return data;
+}
+
+static void release_all(const struct parameter_table *table, void **data) {
+    for (size_t i = 0; data && i < table->parameters.count; i++)
+        free(data[i]);
+    free(data);
+}
+
+static void setup(struct fixture *f, const char *json, enum dtype dtype, bool remainder) {
+    *f = (struct fixture){0};
+    const char *parent = getenv("TMPDIR");
+    snprintf(f->root, sizeof f->root, "%s/trireme-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
+    assert_non_null(mkdtemp(f->root));
+    snprintf(f->path, sizeof f->path, "%s/model", f->root);
+    trireme_error error = {0};
+    assert_ok(model_config_parse(&f->config, json, strlen(json), "config.json", &error), &error);
+    parameter_table_create(&f->table, &f->config);
+    f->data = allocate(&f->table, dtype);
+    f->remainder = remainder ? (uint16_t **)allocate(&f->table, DTYPE_U16) : NULL;
+    f->memory = (struct model_memory){.dtype = dtype, .data = f->data, .remainder = f->remainder};
+}
+
+static void teardown(struct fixture *f) {
+    release_all(&f->table, f->data);
+    release_all(&f->table, (void **)f->remainder);
+    parameter_table_release(&f->table);
+    char *command = mem_printf("rm -rf '%s'", f->root);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
+// Arbitrary numbers that need all bits of an f32, zeros in the padding.
+static double value_of(const struct parameter *p, int64_t index) {
+    if (index >= parameter_rows(p) * p->dim[1])
+        return 0;
+    return (double)(float)(rng_uniform(11, rng_stream(p->name), (uint64_t)index) - 0.5);
+}
+
+static void fill(struct fixture *f) {
+    for (size_t i = 0; i < f->table.parameters.count; i++) {
+        const struct parameter *p = &f->table.parameters.item[i];
+        for (int64_t j = 0; j < p->dim[0] * p->dim[1]; j++) {
+            double value = value_of(p, j);
+            convert_encode(f->memory.dtype, &value, 1, f->data[i], f->remainder ? f->remainder[i] : NULL, j);
+        }
+    }
+}
+
+static void scribble(struct fixture *f) {
+    for (size_t i = 0; i < f->table.parameters.count; i++) {
+        memset(f->data[i], 0xa5, parameter_bytes(&f->table.parameters.item[i], f->memory.dtype));
+        if (f->remainder)
+            memset(f->remainder[i], 0xa5, parameter_bytes(&f->table.parameters.item[i], DTYPE_U16));
+    }
+}
+
+static void assert_filled(struct fixture *f) {
+    for (size_t i = 0; i < f->table.parameters.count; i++) {
+        const struct parameter *p = &f->table.parameters.item[i];
+        for (int64_t j = 0; j < p->dim[0] * p->dim[1]; j++) {
+            double expected = value_of(p, j), found;
+            if (f->memory.dtype == DTYPE_F64)
+                found = ((double *)f->data[i])[j];
+            else if (f->memory.dtype == DTYPE_F32)
+                found = ((float *)f->data[i])[j];
+            else if (f->remainder)
+                found = master_join(((uint16_t *)f->data[i])[j], f->remainder[i][j]);
+            else {
+                found = bf16_to_float(((uint16_t *)f->data[i])[j]);
+                expected = bf16_to_float(bf16_from_float((float)expected));
+            }
+            if (found != expected)
+                fail_msg("%s[%lld]: expected %.9g, found %.9g", p->name, (long long)j, expected, found);
+        }
+    }
+}
+
+static void save(struct fixture *f, uint64_t shard_bytes) {
+    trireme_error error = {0};
+    struct directory *d;
+    assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(model_files_save(d, &f->config, &f->table, &f->memory, shard_bytes, &error), &error);
+    assert_ok(directory_commit(d, &error), &error);
+    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, &error), &error);
+}
+
+static trireme_status load(struct fixture *f, trireme_error *error) {
+    scribble(f);
+    return model_files_load(f->path, &f->config, &f->table, &f->memory, true, error);
+}
+
+static void assert_loads(struct fixture *f) {
+    trireme_error error = {0};
+    assert_ok(load(f, &error), &error);
+    assert_filled(f);
+}
+
+// ---- other people's files: the saved one, changed
+
+struct change {
+    const char *tensor, *name;    // the tensor, and what it is to be called; NULL: left out
+    bool prefixless;              // all lose "transformer."
+    enum safetensors_dtype dtype; // of all; SAFETENSORS_DTYPES: as they are
+    bool flattened;               // the tensor gets one dim
+};
+
+// The largest binary16 of at most this magnitude.
+static uint16_t half_of(double number) {
+    uint16_t low = 0, high = 0x7c00; // bits of positive ones grow with them
+    while (high - low > 1) {
+        uint16_t middle = (uint16_t)((low + high) / 2);
+        double value;
+        convert_decode(SAFETENSORS_F16, &middle, 1, &value);
+        *(value <= fabs(number) ? &low : &high) = middle;
+    }
+    return (uint16_t)(low | (number < 0 ? 0x8000 : 0));
+}
+
+static void put_numbers(struct text *out, enum safetensors_dtype dtype, const double *numbers, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float single = (float)numbers[i];
+        uint16_t half = bf16_from_float(single);
+        if (dtype == SAFETENSORS_F16)
+            half = half_of(numbers[i]);
+        if (dtype == SAFETENSORS_F64)
+            text_add_bytes(out, (const char *)&numbers[i], 8);
+        else if (dtype == SAFETENSORS_F32)
+            text_add_bytes(out, (const char *)&single, 4);
+        else
+            text_add_bytes(out, (const char *)&half, 2);
+    }
+}
+
+// Writes the model's tensors again, changed, and `extra` (name, count) of zeros, or of ones if `ones`.
+static void rewrite(struct fixture *f, const struct change *c, const char *extra, int64_t extra_count,
+                    double extra_value) {
+    trireme_error error = {0};
+    struct safetensors *s;
+    assert_ok(safetensors_open(f->path, &s, &error), &error);
+    struct safetensors_writer *w = safetensors_writer_create(f->root, "model", 0);
+    size_t *from = mem_alloc(s->tensor.count * sizeof *from), kept = 0;
+    for (size_t i = 0; i < s->tensor.count; i++) {
+        const struct safetensors_tensor *t = &s->tensor.item[i];
+        bool it = c->tensor && strcmp(t->name, c->tensor) == 0;
+        if (it && !c->name)
+            continue;
+        const char *name = it ? c->name : t->name;
+        if (c->prefixless && strncmp(name, "transformer.", 12) == 0)
+            name += 12;
+        int64_t count = t->ndim == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
+        from[kept++] = i;
+        assert_ok(safetensors_writer_declare(w, name, c->dtype == SAFETENSORS_DTYPES ? t->dtype : c->dtype,
+                                             it && c->flattened ? 1 : t->ndim, it && c->flattened ? &count : t->shape,
+                                             &error),
+                  &error);
+    }
+    enum safetensors_dtype extra_dtype = c->dtype == SAFETENSORS_DTYPES ? SAFETENSORS_F32 : c->dtype;
+    if (extra)
+        assert_ok(safetensors_writer_declare(w, extra, extra_dtype, 1, &extra_count, &error), &error);
+    assert_ok(safetensors_writer_begin(w, &error), &error);
+    for (size_t i; safetensors_writer_next(w, &i);) {
+        struct text bytes = {0};
+        double *numbers;
+        if (i == kept) {
+            numbers = mem_alloc((size_t)extra_count * sizeof *numbers);
+            for (int64_t j = 0; j < extra_count; j++)
+                numbers[j] = extra_value;
+            put_numbers(&bytes, extra_dtype, numbers, extra_count);
+        } else {
+            const struct safetensors_tensor *t = &s->tensor.item[from[i]];
+            int64_t count = t->ndim == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
+            numbers = mem_alloc((size_t)count * sizeof *numbers);
+            convert_decode(t->dtype, t->data, count, numbers);
+            put_numbers(&bytes, c->dtype == SAFETENSORS_DTYPES ? t->dtype : c->dtype, numbers, count);
+        }
+        assert_ok(safetensors_writer_add(w, i, bytes.text, bytes.length, &error), &error);
+        free(numbers);
+        text_release(&bytes);
+    }
+    assert_ok(safetensors_writer_finish(w, &error), &error);
+    safetensors_writer_free(w);
+    safetensors_close(s);
+    free(from);
+    char *command = mem_printf("mv '%s/model.safetensors' '%s/model.safetensors'", f->root, f->path);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
+static const struct change unchanged = {.dtype = SAFETENSORS_DTYPES};
+
+// ---- models
+
+static void a_model_survives_saving(void **state) {
+    (void)state;
+    static const char *const jsons[] = {
+        GPT2 "}", GPT2 ",\"tie_word_embeddings\":false,\"bias\":false}", LLAMA "}",
+        LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true}", QWEN2 "}"};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+    for (size_t i = 0; i < ARRAY_LENGTH(jsons) * ARRAY_LENGTH(dtypes); i++) {
+        struct fixture f;
+        setup(&f, jsons[i / 3], dtypes[i % 3], false);
+        fill(&f);
+        save(&f, i % 2 ? 700 : 0);
+        assert_loads(&f);
+        teardown(&f);
+    }
+}
+
+// The files hold what transformers expects: its names, its shapes, [in, out] in GPT-2, no padding.
+static void files_have_the_shapes_of_transformers(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    setup(&f, GPT2 "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    struct safetensors *s;
+    assert_ok(safetensors_open(f.path, &s, &error), &error);
+    assert_string_equal(safetensors_metadata(s, "format"), "pt");
+    assert_int_equal(s->tensor.count, 2 + 2 * 12 + 2);
+    const struct safetensors_tensor *t = safetensors_find(s, "transformer.h.1.attn.c_attn.weight");
+    assert_ok(safetensors_expect(s, t, SAFETENSORS_F32, 2, (int64_t[]){16, 48}, &error), &error);
+    const struct parameter *p = NULL;
+    for (size_t i = 0; i < f.table.parameters.count; i++)
+        if (strcmp(f.table.parameters.item[i].name, "layers.1.attention.qkv.weight") == 0)
+            p = &f.table.parameters.item[i];
+    assert_non_null(p);
+    for (int64_t in = 0; in < 16; in++)
+        for (int64_t out = 0; out < 48; out++)
+            assert_true((double)((const float *)t->data)[in * 48 + out] == value_of(p, out * 16 + in));
+    t = safetensors_find(s, "transformer.wte.weight");
+    assert_ok(safetensors_expect(s, t, SAFETENSORS_F32, 2, (int64_t[]){9, 16}, &error), &error);
+    safetensors_close(s);
+    teardown(&f);
+
+    setup(&f, LLAMA "}", DTYPE_BF16, false);
+    fill(&f);
+    save(&f, 0);
+    assert_ok(safetensors_open(f.path, &s, &error), &error);
+    t = safetensors_find(s, "model.layers.0.self_attn.v_proj.weight");
+    assert_ok(safetensors_expect(s, t, SAFETENSORS_BF16, 2, (int64_t[]){8, 16}, &error), &error);
+    p = &f.table.parameters.item[1];
+    assert_string_equal(p->name, "layers.0.attention.qkv.weight");
+    assert_int_equal(((const uint16_t *)t->data)[5], bf16_from_float((float)value_of(p, 24 * 16 + 5)));
+    t = safetensors_find(s, "lm_head.weight");
+    assert_ok(safetensors_expect(s, t, SAFETENSORS_BF16, 2, (int64_t[]){70, 16}, &error), &error);
+    safetensors_close(s);
+    teardown(&f);
+}
+
+static void biases_of_zero_stand_in_for_none(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    setup(&f, GPT2 ",\"bias\":false}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    struct safetensors *s;
+    assert_ok(safetensors_open(f.path, &s, &error), &error);
+    const struct safetensors_tensor *t = safetensors_find(s, "transformer.h.0.attn.c_attn.bias");
+    assert_ok(safetensors_expect(s, t, SAFETENSORS_F32, 1, (int64_t[]){48}, &error), &error);
+    for (int i = 0; i < 48; i++)
+        assert_true(((const float *)t->data)[i] == 0);
+    safetensors_close(s);
+    assert_loads(&f);
+    struct change c = unchanged;
+    c.tensor = "transformer.ln_f.bias"; // absent is as good
+    rewrite(&f, &c, NULL, 0, 0);
+    assert_loads(&f);
+    rewrite(&f, &unchanged, "transformer.ln_f.bias", 16, 0.5);
+    assert_says(load(&f, &error), &error, "\"transformer.ln_f.bias\": expected zeros");
+    teardown(&f);
+}
+
+static void other_dtypes_are_converted(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    struct change c = unchanged;
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    c.dtype = SAFETENSORS_F64;
+    rewrite(&f, &c, NULL, 0, 0);
+    assert_loads(&f);
+    c.dtype = SAFETENSORS_F16;
+    rewrite(&f, &c, NULL, 0, 0);
+    assert_ok(load(&f, &error), &error);
+    for (int64_t i = 0; i < 70 * 16; i++) {
+        double found = ((float *)f.data[0])[i], expected = value_of(&f.table.parameters.item[0], i);
+        assert_true(fabs(found) <= fabs(expected) && fabs(found - expected) <= fabs(expected) / 1024 + 0x1p-24);
+    }
+    teardown(&f);
+    // An f32 file enters a bf16 model with its master weights exactly, plain bf16 to nearest.
+    for (int remainder = 0; remainder < 2; remainder++) {
+        setup(&f, GPT2 "}", DTYPE_BF16, remainder);
+        struct fixture single;
+        setup(&single, GPT2 "}", DTYPE_F32, false);
+        fill(&single);
+        save(&single, 0);
+        memcpy(f.path, single.path, sizeof f.path);
+        assert_loads(&f);
+        teardown(&single);
+        teardown(&f);
+    }
+}
+
+static void every_f16_is_decoded(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 65536; i++) {
+        uint16_t bits = (uint16_t)i;
+        // The same number's bits as a double: the exponent's bias is 1023 instead of 15.
+        uint64_t sign = (uint64_t)(i >> 15) << 63, exponent = i >> 10 & 31, fraction = i & 1023, wide;
+        if (exponent == 31)
+            wide = sign | (uint64_t)2047 << 52 | fraction << 42;
+        else
+            wide = sign | (exponent + 1008) << 52 | fraction << 42;
+        double expected, found;
+        memcpy(&expected, &wide, 8);
+        if (exponent == 0)
+            expected = (sign ? -1 : 1) * (double)fraction / 16777216;
+        convert_decode(SAFETENSORS_F16, &bits, 1, &found);
+        if (isnan(expected))
+            assert_true(isnan(found));
+        else
+            assert_true(found == expected && !signbit(found) == !signbit(expected));
+    }
+}
+
+static void known_variants_are_let_pass(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    struct change c = unchanged;
+    setup(&f, GPT2 "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    c.prefixless = true;
+    rewrite(&f, &c, "h.0.attn.bias", 64, 1);
+    assert_loads(&f);
+    rewrite(&f, &unchanged, "lm_head.weight", 9 * 16, 1);
+    assert_says(load(&f, &error), &error, "\"lm_head.weight\" differs from the embedding");
+    teardown(&f);
+
+    setup(&f, LLAMA ",\"tie_word_embeddings\":true}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    rewrite(&f, &unchanged, "model.layers.0.self_attn.rotary_emb.inv_freq", 2, 1);
+    assert_loads(&f);
+    c = (struct change){.dtype = SAFETENSORS_DTYPES, .tensor = "model.embed_tokens.weight", .name = "lm_head.weight"};
+    rewrite(&f, &c, NULL, 0, 0);
+    assert_loads(&f);
+    teardown(&f);
+}
+
+static void what_does_not_fit_is_named(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    static const struct {
+        struct change change;
+        const char *extra, *says;
+    } cases[] = {
+        {{.dtype = SAFETENSORS_DTYPES, .tensor = "model.norm.weight"}, NULL, "tensor \"model.norm.weight\" is missing"},
+        {{.dtype = SAFETENSORS_DTYPES,
+          .tensor = "model.layers.1.mlp.up_proj.weight",
+          .name = "model.layers.1.mlp.up.weight"},
+         NULL,
+         "tensor \"model.layers.1.mlp.up_proj.weight\" is missing"},
+        {{.dtype = SAFETENSORS_DTYPES, .tensor = "model.norm.weight"},
+         "model.norm.weight",
+         "expected F32 [16], found F32 [5]"},
+        {{.dtype = SAFETENSORS_DTYPES, .tensor = "lm_head.weight", .name = "lm_head.weight", .flattened = true},
+         NULL,
+         "expected F32 [70, 16], found F32 [1120]"},
+        {{.dtype = SAFETENSORS_DTYPES},
+         "model.layers.2.input_layernorm.weight",
+         "\"model.layers.2.input_layernorm.weight\" is unexpected"},
+        {{.dtype = SAFETENSORS_DTYPES}, "model.layers.0.self_attn.q_proj.bias", "q_proj.bias\" is unexpected"},
+    };
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        fill(&f);
+        save(&f, 0);
+        rewrite(&f, &cases[i].change, cases[i].extra, 5, 1);
+        assert_says(load(&f, &error), &error, cases[i].says);
+        assert_int_equal(error.status, TRIREME_ERROR_CORRUPT);
+        assert_non_null(strstr(error.message, f.path));
+        for (size_t p = 0; p < f.table.parameters.count; p++) // nothing was written
+            assert_int_equal(*(unsigned char *)f.data[p], 0xa5);
+    }
+    teardown(&f);
+}
+
+static void several_missing_tensors_are_counted(void **state) {
+    (void)state;
+    struct fixture f, small;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    setup(&small, QWEN2 "}", DTYPE_F32, false);
+    fill(&small);
+    save(&small, 0);
+    fill(&f);
+    save(&f, 0);
+    char *command = mem_printf("mv '%s/model.safetensors' '%s/'", small.path, f.path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    assert_says(load(&f, &error), &error, "tensor \"model.layers.1.self_attn.q_proj.weight\" is missing, and 8 more");
+    teardown(&small);
+    teardown(&f);
+}
+
+static void another_architecture_is_refused(void **state) {
+    (void)state;
+    struct fixture f, other;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    setup(&other, GPT2 "}", DTYPE_F32, false);
+    memcpy(other.path, f.path, sizeof f.path);
+    assert_says(load(&other, &error), &error, "theirs is LlamaForCausalLM, the model's GPT2LMHeadModel");
+    assert_non_null(strstr(error.message, f.path));
+    f.config.rope_theta = 20000;
+    assert_says(load(&f, &error), &error, "their rope_theta is 10000, the model's 20000");
+    assert_ok(model_files_load(f.path, &f.config, &f.table, &f.memory, false, &error), &error);
+    teardown(&other);
+    teardown(&f);
+}
+
+// ---- training state
+
+static struct state_progress progress_of(int64_t step) {
+    return (struct state_progress){.step = step,
+                                   .tokens = step * 1000,
+                                   .updates = step - 2,
+                                   .skipped = 2,
+                                   .skipped_in_a_row = 1,
+                                   .config = "a: 1\n# \"b\"\n",
+                                   .kernels = "fast avx512"};
+}
+
+struct moments {
+    void **m, **v;
+    struct state_group group[2];
+};
+
+static void moments_create(struct moments *x, const struct parameter_table *table, enum dtype m, enum dtype v) {
+    x->m = allocate(table, m);
+    x->v = allocate(table, v);
+    x->group[0] = (struct state_group){.name = "adamw.m", .dtype = m, .data = x->m};
+    x->group[1] = (struct state_group){.name = "adamw.v", .dtype = v, .data = x->v};
+}
+
+static void moments_release(struct moments *x, const struct parameter_table *table) {
+    release_all(table, x->m);
+    release_all(table, x->v);
+}
+
+static void save_state(struct fixture *f, const struct moments *x, size_t groups, int64_t step) {
+    trireme_error error = {0};
+    struct directory *d;
+    struct state_progress progress = progress_of(step);
+    assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(state_files_save(d, &f->table, x->group, groups, &progress, &error), &error);
+    assert_ok(directory_commit(d, &error), &error);
+    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, &error), &error);
+}
+
+static void state_survives_to_the_bit(void **state) {
+    (void)state;
+    struct fixture f;
+    struct moments before, after;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    moments_create(&before, &f.table, DTYPE_F64, DTYPE_U16);
+    moments_create(&after, &f.table, DTYPE_F64, DTYPE_U16);
+    for (size_t i = 0; i < f.table.parameters.count; i++) {
+        const struct parameter *p = &f.table.parameters.item[i];
+        int64_t logical = parameter_rows(p) * p->dim[1];
+        for (int64_t j = 0; j < logical; j++) { // any bits: NaNs, subnormals
+            struct rng_block bits = rng_philox(1, i, (uint64_t)j);
+            memcpy((double *)before.m[i] + j, &bits, 8);
+            memcpy((uint16_t *)before.v[i] + j, &bits, 2);
+        }
+        memset((double *)before.m[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 8);
+        memset((uint16_t *)before.v[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 2);
+    }
+    save_state(&f, &before, 2, 12345);
+    assert_ok(state_files_load(f.path, &f.table, after.group, 2, &error), &error);
+    for (size_t i = 0; i < f.table.parameters.count; i++) {
+        assert_memory_equal(before.m[i], after.m[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_F64));
+        assert_memory_equal(before.v[i], after.v[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_U16));
+    }
+    struct state_progress progress, expected = progress_of(12345);
+    assert_ok(state_files_progress(f.path, &progress, &error), &error);
+    assert_true(progress.step == 12345 && progress.tokens == 12345000 && progress.updates == 12343);
+    assert_true(progress.skipped == 2 && progress.skipped_in_a_row == 1);
+    assert_string_equal(progress.config, expected.config);
+    assert_string_equal(progress.kernels, expected.kernels);
+    state_progress_release(&progress);
+    moments_release(&before, &f.table);
+    moments_release(&after, &f.table);
+    teardown(&f);
+}
+
+static void state_that_does_not_fit_is_named(void **state) {
+    (void)state;
+    struct fixture f, other;
+    struct moments x, y;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    moments_create(&x, &f.table, DTYPE_F32, DTYPE_F32);
+    save_state(&f, &x, 1, 3);
+    assert_says(state_files_load(f.path, &f.table, x.group, 2, &error), &error, "\"adamw.v.embed.weight\" is missing");
+    assert_says(state_files_load(f.path, &f.table, x.group, 0, &error), &error,
+                "\"adamw.m.embed.weight\" is unexpected");
+    moments_create(&y, &f.table, DTYPE_F64, DTYPE_F32);
+    assert_says(state_files_load(f.path, &f.table, y.group, 1, &error), &error,
+                "expected F64 [70, 16], found F32 [70, 16]");
+    moments_release(&y, &f.table);
+    setup(&other, QWEN2 "}", DTYPE_F32, false);
+    moments_create(&y, &other.table, DTYPE_F32, DTYPE_F32);
+    assert_says(state_files_load(f.path, &other.table, y.group, 1, &error), &error,
+                "expected F32 [64, 16], found F32 [70, 16]");
+    moments_release(&y, &other.table);
+    teardown(&other);
+
+    char *command = mem_printf("truncate -s -1 '%s/state.safetensors'", f.path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    struct state_progress progress;
+    assert_says(state_files_progress(f.path, &progress, &error), &error, "state.safetensors");
+    moments_release(&x, &f.table);
+    teardown(&f);
+
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    command = mem_printf("cp '%s/model.safetensors' '%s/state.safetensors'", f.path, f.path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    assert_says(state_files_progress(f.path, &progress, &error), &error, "holds no training state");
+    teardown(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_survives_saving),
+        cmocka_unit_test(files_have_the_shapes_of_transformers),
+        cmocka_unit_test(biases_of_zero_stand_in_for_none),
+        cmocka_unit_test(other_dtypes_are_converted),
+        cmocka_unit_test(every_f16_is_decoded),
+        cmocka_unit_test(known_variants_are_let_pass),
+        cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(several_missing_tensors_are_counted),
+        cmocka_unit_test(another_architecture_is_refused),
+        cmocka_unit_test(state_survives_to_the_bit),
+        cmocka_unit_test(state_that_does_not_fit_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
