@@ -49,7 +49,7 @@ static trireme_status parse(const json_t *root, const char *where, struct token_
 }
 
 trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found,
-                             trireme_error *error) {
+                                   trireme_error *error) {
     char *prefix = token_prefix(path), *file = mem_printf("%s.json", prefix);
     free(prefix);
     json_t *root = NULL;

@@ -22,7 +22,8 @@ struct token_manifest {
 void token_manifest_print(const struct token_manifest *m, struct text *out);
 // Reads the manifest of the token files at `path` (PREFIX, PREFIX.bin or PREFIX.idx), which hold `tokens` tokens.
 // Without a PREFIX.json, *found is false and *out untouched. CORRUPT when it belongs to other token files.
-trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found, trireme_error *error);
+trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found,
+                                   trireme_error *error);
 // Whether the file at `path` is a manifest of any version.
 bool token_manifest_recognise(const char *path);
 // The tokenizer that made the tokens; caller frees.

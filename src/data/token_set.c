@@ -45,7 +45,8 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
     else if (rc != 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot list the files of this pattern", pattern);
     // The order must not depend on the locale, as glob's own does.
-    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    if (found.gl_pathc)
+        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
     for (size_t i = 0; i < found.gl_pathc && status == TRIREME_OK; i++) {
         if (has_suffix(found.gl_pathv[i], ".bin"))
             status = add_shard(set, found.gl_pathv[i], error);

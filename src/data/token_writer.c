@@ -340,7 +340,8 @@ static trireme_status finish_index(struct token_writer *w, trireme_error *error)
     return output_sync(&w->index, error);
 }
 
-static trireme_status finish_manifest(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
+static trireme_status finish_manifest(struct token_writer *w, const struct token_manifest *manifest,
+                                      trireme_error *error) {
     struct text json = {0};
     token_manifest_print(manifest, &json);
     trireme_status status = output_add(&w->manifest, json.text, json.length, error);
@@ -384,7 +385,8 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
     return sync_directory(w->prefix, error);
 }
 
-trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
+trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest,
+                                   trireme_error *error) {
     trireme_status status = finish(w, manifest, error);
     token_writer_discard(w);
     return status;

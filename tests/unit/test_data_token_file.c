@@ -313,6 +313,7 @@ static void test_malformed_at_access(void **state) {
     refuse_access(state, DOCUMENTS + 8, 4, 8, "x.idx byte 78: document 1 begins with sequence 4, expected 0 to 3");
     refuse_access(state, DOCUMENTS + 8, -1, 8, "document 1 begins with sequence -1");
     refuse_access(state, POINTERS + 8, 6, 8, "x.idx byte 54: the pointer to a sequence is 6, expected 8");
+    refuse_access(state, POINTERS + 8, 10, 8, "x.idx byte 54: the pointer to a sequence is 10, expected 8");
     refuse_access(state, LENGTHS, 5, 4, "x.idx byte 54: the pointer to a sequence is 8, expected 10");
     refuse_access(state, LENGTHS, -5, 4, "x.idx byte 34: the length of sequence 0 is negative (-5)");
 }
@@ -465,6 +466,9 @@ static void test_overwriting(void **state) {
     // What a killed writer left is taken over.
     put_text(in(state, "t.bin.tmp"), "half of something longer than the new file");
     assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){7}, 1, &error));
+    assert_ok(token_set_open(in(state, "t"), &set, &error));
+    assert_int_equal(token_set_tokens(set), 7);
+    token_set_close(set);
     assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
     // Anything else stays.
     static const struct {
