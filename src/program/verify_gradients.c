@@ -107,8 +107,8 @@ static void collect(struct checker *c) {
             *instruction = p->templates.item[t].instructions.item[i];
             struct instance instance = {.instruction = instruction, .template = t, .index = (int)i};
             instance.forward = differentiable(&c->table->op[instruction->op]) && !is_recomputation(c, instruction);
-            for (int k = 0; instance.forward && k < instruction->inputs; k++)
-                instruction->in[k].buffer = original(c, instruction->in[k].buffer);
+            for (int n = 0; instance.forward && n < instruction->inputs; n++)
+                instruction->in[n].buffer = original(c, instruction->in[n].buffer);
             VEC_PUSH(&c->instances, instance);
         }
     }
