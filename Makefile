@@ -21,7 +21,9 @@ deps:
 test:
 	@tools/install_dependencies build test
 	@$(call build,default)
-	@tools/run_tests build
+	@$(call build,asan)
+	@if tools/run_fuzz --possible; then $(call build,fuzz) && tools/run_tests build build-asan build-fuzz; \
+	else echo "clang and its fuzzer are missing: the fuzz targets are left out"; tools/run_tests build build-asan; fi
 
 demo:
 	@tools/install_dependencies build demo
@@ -58,7 +60,8 @@ clean:
 
 help:
 	@echo "make            build build/trireme and the library"
-	@echo "make test       install what is missing, build, run every test and check"
+	@echo "make test       install what is missing, build, run every test and check, also with sanitizers;"
+	@echo "                and where clang is installed, each fuzz target for a few seconds"
 	@echo "make demo       install what is missing, build, train a small model on real text"
 	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
 	@echo "make clang      the same tests, compiled by clang"
