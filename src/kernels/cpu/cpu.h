@@ -1,12 +1,15 @@
-// cpu/: the fast kernels, f32 and bf16. Matrix products run on oneDNN (onednn.h), the rest is ours.
+// cpu/: the fast kernels, f32 and bf16. All are ours: matrix products on the register tile of tile.h (gemm.h), flash
+// attention on the same tile, everything else in one pass over memory.
 //
-// How to add a kernel. Write `void ISA(cpu_OP_f32)(const struct call *call)` and its bf16 twin in a file of this folder,
-// declare them here and put them into the rows of table.c. The file is compiled once per instruction set (isa.h says
-// how); write plain loops that the compiler vectorises, or vectors of the copy's width (vec.h). Kernels that need workspace
-// or something prepared also have a prepare function; those without a row run on ref/.
+// How to add a kernel. Write `void ISA(cpu_OP)(const struct call *call)`, which looks at the operands' dtypes, in a
+// file of this folder, declare it in a header and put it into a row of table.c. The file is compiled once per
+// instruction set (isa.h says how); write plain loops that the compiler vectorises, or vectors of the copy's width
+// (vec.h). Kernels that need workspace or something prepared also have a prepare function; ops without a row run on
+// ref/.
 //
-// Threads: a kernel starts `#pragma omp parallel for num_threads(call->threads)` and splits work by index alone, so that
-// results depend at most on the thread count. Kernels on oneDNN set the calling thread's OpenMP thread count.
+// Threads: a kernel starts `#pragma omp parallel for num_threads(call->threads)` and splits work by index alone, so
+// that results depend at most on the thread count (those of matrix products and attention do not). The OpenMP runtime
+// makes its threads at the first use and keeps them; apart from that no kernel allocates.
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
@@ -14,5 +17,16 @@
 
 // This copy's table (table.c).
 const struct kernel *ISA(cpu_table)(enum dtype model);
+
+// matmul.c
+void ISA(cpu_matmul)(const struct call *call);
+void ISA(cpu_matmul_dx)(const struct call *call);
+void ISA(cpu_matmul_dw)(const struct call *call);
+trireme_status ISA(cpu_matmul_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                       trireme_error *error);
+trireme_status ISA(cpu_matmul_dx_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                          trireme_error *error);
+trireme_status ISA(cpu_matmul_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                          trireme_error *error);
 
 #endif

@@ -1,0 +1,229 @@
+#include "kernels/cpu/gemm.h"
+
+#include "kernels/cpu/pack.h"
+
+#include <omp.h>
+
+// Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
+// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all.
+enum { GEMM_UNITS = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
+// Columns of b that are packed at a time bound the workspace.
+enum { GEMM_PACKED = 64 * TILE_COLUMNS };
+
+struct blocking {
+    int64_t k_block, k_blocks; // elements
+    int64_t units;             // of the largest block
+    int64_t columns, panels;   // packed at a time; panels of TILE_COLUMNS
+    int64_t row_tiles, row_blocks, splits;
+    int64_t block_tiles; // of the largest row block
+    int64_t a_bytes, b_bytes, sum_bytes;
+};
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static struct blocking blocking_of(const struct gemm *g) {
+    struct blocking s;
+    int64_t units = pack_units(g->bf16, g->k);
+    s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
+    s.units = divide_up(units, s.k_blocks);
+    s.k_block = s.units * pack_unit(g->bf16);
+    s.columns = MIN(divide_up(g->n, TILE_COLUMNS) * TILE_COLUMNS, GEMM_PACKED);
+    s.panels = s.columns / TILE_COLUMNS;
+    s.row_tiles = divide_up(g->m, TILE_ROWS);
+    int64_t rows = MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
+    // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
+    s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
+    s.splits = MIN(divide_up(g->threads, s.row_blocks), s.panels);
+    s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
+    s.a_bytes = divide_up(4 * s.block_tiles * pack_a_units(s.units), 64) * 64;
+    s.b_bytes = divide_up(4 * s.columns * s.units, 64) * 64;
+    s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
+    return s;
+}
+
+int64_t ISA(gemm_workspace)(const struct gemm *g) {
+    if (g->m == 0 || g->n == 0)
+        return 0;
+    struct blocking s = blocking_of(g);
+    return s.b_bytes + g->threads * s.a_bytes + s.sum_bytes;
+}
+
+// What becomes of a finished tile.
+struct finish {
+    const struct gemm *g;
+    float *sum; // partial sums so far: c itself, or the workspace for bf16; rows sum_row apart
+    int64_t sum_row;
+    bool add, last; // there are partial sums; this was the last block of k
+};
+
+VEC_INLINE vec_f32 load(bool bf16, const void *p, int64_t i) {
+    return bf16 ? vec_load_bf16((const uint16_t *)p + i) : vec_load((const float *)p + i);
+}
+
+static float load_one(bool bf16, const void *p, int64_t i) {
+    return bf16 ? bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+// LANES columns from j on of row i: `x` is their sum over the last block of k.
+VEC_INLINE void finish_vector(const struct finish *f, bool bf16, bool bf16_out, int64_t i, int64_t j, vec_f32 x) {
+    const struct gemm *g = f->g;
+    if (f->add)
+        x += vec_load(f->sum + i * f->sum_row + j);
+    if (!f->last) {
+        vec_store(f->sum + i * f->sum_row + j, x);
+        return;
+    }
+    if (g->bias)
+        x += load(bf16, g->bias, j);
+    if (g->residual)
+        x += load(bf16, g->residual, i * g->residual_row + j);
+    if (!bf16_out)
+        vec_store((float *)g->c + i * g->c_row + j, x);
+    else if (!g->accumulate)
+        vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x);
+    else
+        vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x + load(true, g->c, i * g->c_row + j));
+}
+
+void ISA(gemm_element)(const struct gemm *g, int64_t i, int64_t j, float x, bool add) {
+    if (g->bias)
+        x += load_one(g->bf16, g->bias, j);
+    if (g->residual)
+        x += load_one(g->bf16, g->residual, i * g->residual_row + j);
+    int64_t at = i * g->c_row + j;
+    if (add)
+        x += load_one(g->bf16_out, g->c, at);
+    if (g->bf16_out)
+        ((uint16_t *)g->c)[at] = bf16_from_float(x);
+    else
+        ((float *)g->c)[at] = x;
+}
+
+static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
+    if (f->add)
+        x += f->sum[i * f->sum_row + j];
+    if (f->last)
+        ISA(gemm_element)(f->g, i, j, x, f->g->accumulate && f->g->bf16_out);
+    else
+        f->sum[i * f->sum_row + j] = x;
+}
+
+static void finish_tile(const struct finish *f, const float *tile, int64_t i0, int64_t rows, int64_t j0,
+                        int64_t columns) {
+    int64_t whole = columns / LANES * LANES;
+    for (int64_t i = 0; i < rows; i++, tile += TILE_COLUMNS) {
+        for (int64_t j = 0; j < whole; j += LANES) {
+            vec_f32 x = vec_load(tile + j);
+            if (f->g->bf16_out)
+                finish_vector(f, true, true, i0 + i, j0 + j, x);
+            else
+                finish_vector(f, f->g->bf16, false, i0 + i, j0 + j, x);
+        }
+        for (int64_t j = whole; j < columns; j++)
+            finish_one(f, i0 + i, j0 + j, tile[j]);
+    }
+}
+
+#define TILE_CASE(v, p)                                                                       \
+    case 2 * (v) + (p):                                                                       \
+        tile_multiply(v, p, units, a, a_row, a_step, b, (v)*LANES, out, TILE_COLUMNS, false); \
+        break
+
+static void tile_of_panel(int vecs, bool pairs, int64_t units, const float *a, int64_t a_row, int64_t a_step,
+                          const float *b, float *out) {
+    switch (2 * vecs + pairs) {
+        TILE_CASE(1, false);
+        TILE_CASE(2, false);
+        TILE_CASE(3, false);
+#ifdef __AVX512BF16__
+        TILE_CASE(1, true);
+        TILE_CASE(2, true);
+        TILE_CASE(3, true);
+#endif
+    }
+}
+
+// Vectors of columns that a panel starting at column j0 has.
+static int panel_vecs(int64_t n, int64_t j0) {
+    return (int)MIN(divide_up(n - j0, LANES), TILE_VECS);
+}
+
+// One row block against some panels of b.
+static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t first_tile,
+                      int64_t tiles, int64_t units, const float *a, const float *b, int64_t j0, int64_t first_panel,
+                      int64_t panels) {
+    int64_t a_row, a_step;
+    pack_a_strides(&g->a, units, &a_row, &a_step);
+    for (int64_t p = first_panel; p < first_panel + panels; p++) {
+        int64_t j = j0 + p * TILE_COLUMNS;
+        if (j >= g->n)
+            break;
+        for (int64_t t = 0; t < tiles; t++) {
+            float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+            tile_of_panel(panel_vecs(g->n, j), g->bf16 && TILE_PAIRS, units, a + t * pack_a_units(units), a_row, a_step,
+                          b + p * TILE_COLUMNS * s->units, tile);
+            int64_t i = (first_tile + t) * TILE_ROWS;
+            finish_tile(f, tile, i, MIN(TILE_ROWS, g->m - i), j, MIN(TILE_COLUMNS, g->n - j));
+        }
+    }
+}
+
+// Sums of the rows of a block, over the block `first` or a later one of k.
+static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first, const float *sums) {
+    for (int64_t i = 0; i < rows; i++)
+        g->row_sums[i0 + i] = first && !g->accumulate ? sums[i] : g->row_sums[i0 + i] + sums[i];
+}
+
+static void run_item(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t item, int64_t k0,
+                     int64_t k, const float *b, int64_t j0, float *a) {
+    int64_t block = item / s->splits, split = item % s->splits;
+    int64_t first_tile = block * s->row_tiles / s->row_blocks;
+    int64_t tiles = (block + 1) * s->row_tiles / s->row_blocks - first_tile;
+    int64_t i0 = first_tile * TILE_ROWS, rows = MIN(tiles * TILE_ROWS, g->m - i0);
+    float sums[2 * GEMM_ROWS_MAX] = {0};
+    bool sum = g->row_sums && j0 == 0 && split == 0;
+    ISA(pack_a)(g->bf16, &g->a, i0, rows, k0, k, a, sum ? sums : NULL);
+    if (sum)
+        sums_add(g, i0, rows, k0 == 0, sums);
+    int64_t first_panel = split * s->panels / s->splits;
+    block_run(g, s, f, first_tile, tiles, pack_units(g->bf16, k), a, b, j0, first_panel,
+              (split + 1) * s->panels / s->splits - first_panel);
+}
+
+void ISA(gemm_run)(const struct gemm *g) {
+    if (g->m == 0 || g->n == 0)
+        return;
+    const struct blocking s = blocking_of(g);
+    char *workspace = g->workspace;
+    float *b = (float *)workspace;
+    char *all_a = workspace + s.b_bytes;
+    struct finish whole = {.g = g, .sum = g->c, .sum_row = g->c_row};
+    if (s.sum_bytes) {
+        whole.sum = (float *)(all_a + g->threads * s.a_bytes);
+        whole.sum_row = g->n;
+    }
+#pragma omp parallel num_threads(g->threads)
+    {
+        float *a = (float *)(all_a + omp_get_thread_num() * s.a_bytes);
+        for (int64_t j0 = 0; j0 < g->n; j0 += s.columns)
+            for (int64_t kb = 0; kb < s.k_blocks; kb++) {
+                int64_t k0 = kb * s.k_block, k = MIN(s.k_block, g->k - k0);
+                struct finish f = whole;
+                f.add = kb > 0 || (g->accumulate && !g->bf16_out);
+                f.last = kb == s.k_blocks - 1;
+                int64_t panels = divide_up(MIN(s.columns, g->n - j0), TILE_COLUMNS);
+#pragma omp for schedule(static)
+                for (int64_t p = 0; p < panels; p++) {
+                    int64_t j = j0 + p * TILE_COLUMNS;
+                    ISA(pack_b)
+                    (g->bf16, &g->b, k0, k, j, MIN(TILE_COLUMNS, g->n - j), panel_vecs(g->n, j),
+                     b + p * TILE_COLUMNS * s.units);
+                }
+#pragma omp for schedule(static)
+                for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
+                    run_item(g, &s, &f, item, k0, k, b, j0, a);
+            }
+    }
+}

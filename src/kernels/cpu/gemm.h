@@ -1,0 +1,43 @@
+// c = a b: matrix products with operands in any order, on the register tile of tile.h. After Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008): b is packed by all threads together, a by each
+// thread for its block of rows. The summed dimension is split only beyond GEMM_UNITS, so that most products write c
+// once. Each element of c is summed in an order that depends on k alone: the same bits for any number of threads.
+#ifndef KERNELS_CPU_GEMM_H
+#define KERNELS_CPU_GEMM_H
+
+#include "kernels/cpu/isa.h"
+
+// Element (i, j) at data[i * row + j * column]; row or column is 1.
+struct matrix {
+    const void *data;
+    int64_t row, column;
+};
+
+struct gemm {
+    int64_t m, n, k;
+    struct matrix a, b; // [m, k], [k, n]
+    void *c;            // [m, n], rows c_row apart
+    int64_t c_row;
+    const void *bias;     // NULL or [n], added to every row
+    const void *residual; // NULL or [m, n], rows residual_row apart, added; must not overlap c
+    int64_t residual_row;
+    float *row_sums; // NULL or [m]: what the rows of a sum to
+    bool bf16;       // a, b, bias and residual are bf16, else f32
+    bool bf16_out;   // c is
+    bool accumulate; // c and row_sums are added to
+    int threads;
+    void *workspace; // 64-byte aligned, as large as gemm_workspace says for the same sizes, types and threads
+};
+
+int64_t ISA(gemm_workspace)(const struct gemm *gemm);
+void ISA(gemm_run)(const struct gemm *gemm);
+
+// The same for the few rows of a generated token (gemm_few.c): no workspace, no row sums; a's rows and b's columns must
+// lie along the summed dimension.
+enum { GEMM_FEW = 24 }; // up to so many rows it is the faster one
+void ISA(gemm_few)(const struct gemm *gemm);
+
+// c(i, j) = x + bias + residual, plus what c holds if `add`: what becomes of a finished sum.
+void ISA(gemm_element)(const struct gemm *gemm, int64_t i, int64_t j, float x, bool add);
+
+#endif

@@ -1,0 +1,87 @@
+// Puts blocks of a and b into the order in which the tile reads them (tile.h has its units).
+#ifndef KERNELS_CPU_PACK_H
+#define KERNELS_CPU_PACK_H
+
+#include "kernels/bf16.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tile.h"
+
+// Elements of the summed dimension in one unit, for operands that are bf16 or f32.
+static inline int64_t pack_unit(bool bf16) {
+    return bf16 && TILE_PAIRS ? 2 : 1;
+}
+
+static inline int64_t pack_units(bool bf16, int64_t k) {
+    return (k + pack_unit(bf16) - 1) / pack_unit(bf16);
+}
+
+// LANES units from p on; the elements behind one another are along the summed dimension.
+VEC_INLINE vec_f32 pack_load_along(bool bf16, const char *p) {
+    if (bf16 && !TILE_PAIRS)
+        return vec_load_bf16((const uint16_t *)p);
+    return vec_load((const float *)p);
+}
+
+// One unit, of which `elements` elements exist.
+VEC_INLINE uint32_t pack_unit_along(bool bf16, const char *p, int64_t elements) {
+    uint32_t unit = 0;
+    if (!bf16)
+        memcpy(&unit, p, 4);
+    else if (TILE_PAIRS)
+        memcpy(&unit, p, 2 * (size_t)(elements < 2 ? elements : 2));
+    else {
+        uint16_t x;
+        memcpy(&x, p, 2);
+        unit = (uint32_t)x << 16;
+    }
+    return unit;
+}
+
+// A unit vector for LANES neighbours across the summed dimension: row p, and for pairs the row after it (NULL: zeros).
+VEC_INLINE vec_f32 pack_load_across(bool bf16, const char *p, const char *next) {
+    if (!bf16)
+        return vec_load((const float *)p);
+    vec_u16 low, high = {0};
+    memcpy(&low, p, sizeof low);
+    if (!TILE_PAIRS)
+        return vec_from_bf16(low);
+    if (next)
+        memcpy(&high, next, sizeof high);
+    return (vec_f32)(__builtin_convertvector(low, vec_u32) | __builtin_convertvector(high, vec_u32) << 16);
+}
+
+VEC_INLINE uint32_t pack_unit_across(bool bf16, const char *p, const char *next) {
+    uint16_t low, high = 0;
+    uint32_t unit;
+    if (!bf16) {
+        memcpy(&unit, p, 4);
+        return unit;
+    }
+    memcpy(&low, p, 2);
+    if (next)
+        memcpy(&high, next, 2);
+    return TILE_PAIRS ? (uint32_t)high << 16 | low : (uint32_t)low << 16;
+}
+
+// b(k, j), `columns` of them from `p` on, into rows of `vecs` vectors, the missing columns zero.
+void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
+                 float *out);
+// a(i, k), `rows` of them, as tiles of TILE_ROWS rows, the missing rows zero; sets how the tile is to walk each. The
+// tiles lie pack_a_units apart. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
+void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
+                 float *sums);
+
+// How the tile walks what pack_a made: rows that lie along the summed dimension are copied as they are, others
+// interleaved.
+static inline void pack_a_strides(const struct matrix *a, int64_t units, int64_t *row, int64_t *step) {
+    bool along = a->column == 1;
+    *row = along ? units + LANES : 1; // + LANES: rows a power of two apart would fight for the same cache sets
+    *step = along ? 1 : TILE_ROWS;
+}
+
+// Units of one tile's share of a.
+static inline int64_t pack_a_units(int64_t units) {
+    return TILE_ROWS * (units + LANES);
+}
+
+#endif

@@ -1,0 +1,111 @@
+// The innermost loop of every matrix product here: a tile of TILE_ROWS rows and up to TILE_VECS vectors of columns,
+// held in registers while it runs along the summed dimension. And the transposition that puts operands into its order.
+//
+// A *unit* is 32 bits of the summed dimension: one f32, or, where the instruction set multiplies pairs of bf16, two
+// consecutive bf16 of it (the first in the lower half). b(k, j) lies as rows of vectors, one row per unit; a(i, k)
+// anywhere, since it is read one unit at a time: 8 rows by 3 vectors reads 11 times for 24 multiply-adds, with
+// AVX-512's 32 registers.
+#ifndef KERNELS_CPU_TILE_H
+#define KERNELS_CPU_TILE_H
+
+#include "kernels/cpu/vec.h"
+
+#include <stdbool.h>
+
+#if defined(__AVX512F__)
+enum { TILE_ROWS = 8, TILE_VECS = 3 };
+#else
+enum { TILE_ROWS = 4, TILE_VECS = 3 };
+#endif
+enum { TILE_COLUMNS = TILE_VECS * LANES };
+
+#ifdef __AVX512BF16__
+enum { TILE_PAIRS = 1 }; // bf16 operands are multiplied in pairs
+#else
+enum { TILE_PAIRS = 0 }; // bf16 operands are widened to f32 first
+#endif
+
+// acc += a * b for one unit.
+VEC_INLINE vec_f32 tile_multiply_add(bool pairs, uint32_t a, vec_f32 b, vec_f32 acc) {
+#ifdef __AVX512BF16__
+    if (pairs)
+        return (vec_f32)_mm512_dpbf16_ps((__m512)acc, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)b);
+#else
+    (void)pairs;
+#endif
+    float x;
+    memcpy(&x, &a, sizeof x);
+    return acc + x * b;
+}
+
+VEC_INLINE uint32_t tile_unit(const char *p) {
+    uint32_t unit;
+    memcpy(&unit, p, sizeof unit);
+    return unit;
+}
+
+// out[i * out_row + j] = or += sum over `units` k of a(i, k) b(k, j), for TILE_ROWS i and vecs * LANES j.
+// Strides are in units for a and b: a(i, k) at a[i * a_row + k * a_step], b(k, j) at b[k * b_step + j]; out in floats.
+VEC_INLINE void tile_multiply(int vecs, bool pairs, int64_t units, const void *a, int64_t a_row, int64_t a_step,
+                              const void *b, int64_t b_step, float *out, int64_t out_row, bool add) {
+    vec_f32 acc[TILE_ROWS][TILE_VECS];
+    for (int i = 0; i < TILE_ROWS; i++)
+        for (int j = 0; j < TILE_VECS; j++)
+            acc[i][j] = (vec_f32){0};
+    const char *pa = a;
+    const float *pb = b;
+    // Multiples of the row stride that the addressing modes cannot form.
+    int64_t s = 4 * a_row, s3 = 3 * s, s5 = 5 * s, s7 = 7 * s;
+    for (int64_t k = 0; k < units; k++) {
+        vec_f32 column[TILE_VECS];
+        for (int j = 0; j < vecs; j++)
+            column[j] = vec_load(pb + j * LANES);
+#define TILE_ROW(i, offset)        \
+    for (int j = 0; j < vecs; j++) \
+    acc[i][j] = tile_multiply_add(pairs, tile_unit(pa + (offset)), column[j], acc[i][j])
+        TILE_ROW(0, 0);
+        TILE_ROW(1, s);
+        TILE_ROW(2, 2 * s);
+        TILE_ROW(3, s3);
+        if (TILE_ROWS == 8) {
+            TILE_ROW(TILE_ROWS - 4, 4 * s);
+            TILE_ROW(TILE_ROWS - 3, s5);
+            TILE_ROW(TILE_ROWS - 2, 2 * s3);
+            TILE_ROW(TILE_ROWS - 1, s7);
+        }
+#undef TILE_ROW
+        pa += 4 * a_step;
+        pb += b_step;
+    }
+    for (int i = 0; i < TILE_ROWS; i++)
+        for (int j = 0; j < vecs; j++) {
+            float *p = out + i * out_row + j * LANES;
+            vec_store(p, add ? acc[i][j] + vec_load(p) : acc[i][j]);
+        }
+}
+
+#if defined(__AVX512F__)
+#define TILE_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define TILE_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined(__AVX2__)
+#define TILE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define TILE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define TILE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define TILE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+// Transposes a square of LANES x LANES: log2(LANES) rounds, each of which interleaves the upper half of the rows with
+// the lower.
+VEC_INLINE void tile_transpose(vec_f32 row[LANES]) {
+    for (int round = 1; round < LANES; round *= 2) {
+        vec_f32 next[LANES];
+        for (int i = 0; i < LANES / 2; i++) {
+            next[2 * i] = TILE_LOW(row[i], row[i + LANES / 2]);
+            next[2 * i + 1] = TILE_HIGH(row[i], row[i + LANES / 2]);
+        }
+        memcpy(row, next, sizeof next);
+    }
+}
+
+#endif
