@@ -391,17 +391,34 @@ static void optimizers(void **state) {
                                    -0.12671401078530853};
     static const double sgd[] = {0.492445299, -1.2334892977499998, 1.9745332965, 0.7646400000000001,
                                  -0.10000036600000001};
-    double lion[5] = {0.5, -1.25, 2, 0.75, -0.1}, moment[5] = {0};
-    for (int step = 0; step < 3; step++)
-        for (int k = 0; k < 5; k++) {
-            double g = 0.5 * (double[]){0.1, -0.2, 0.3, -0.4, 1e-5}[k] * (k < 3 ? step + 1 : 2 - step);
-            double c = 0.9 * moment[k] + 0.1 * g;
-            lion[k] -= 0.01 * ((c > 0 ? 1 : c < 0 ? -1 : 0) + (k < 3 ? 0.1 * lion[k] : 0));
-            moment[k] = 0.95 * moment[k] + 0.05 * g;
-        }
     check_optimizer("adamw n=5 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", adamw, 1e-15);
     check_optimizer("sgd n=5 momentum=0.9 weight_decay=0.1", sgd, 1e-15);
-    check_optimizer("lion n=5 beta1=0.9 beta2=0.95 weight_decay=0.1", lion, 1e-15);
+}
+
+// Signs that turn as gradients do, a factor that changes, and a direction of exactly zero.
+static void lion(void **state) {
+    (void)state;
+    struct op_instance i = make("lion n=3 beta1=0.7 beta2=0.9 weight_decay=0.1");
+    double *p = in(&i, 0), *m = in(&i, 3), expected[3], moment[3] = {0};
+    memset(m, 0, sizeof moment);
+    memcpy(expected, p, sizeof expected);
+    in(&i, 4)[0] = 0.01;
+    in(&i, 6)[0] = 2;
+    for (int step = 0; step < 12; step++) {
+        double factor = in(&i, 5)[0] = step % 3 ? 1 : 0.25;
+        for (int k = 0; k < 3; k++) {
+            double g = in(&i, 2)[k] = k == 1 && step < 2 ? 0 : sin(2.3 * step + k);
+            double c = 0.7 * moment[k] + 0.3 * factor * g;
+            expected[k] -= 0.01 * ((c > 0) - (c < 0) + (k < 2 ? 0.1 * expected[k] : 0));
+            moment[k] = 0.9 * moment[k] + 0.1 * factor * g;
+        }
+        run(&i);
+        for (int k = 0; k < 3; k++) {
+            check_near(p[k] = out(&i, 0)[k], expected[k]);
+            check_near(m[k] = out(&i, 2)[k], moment[k]);
+        }
+    }
+    op_instance_release(&i);
 }
 
 // A bf16 parameter with its remainder takes the very steps that an f32 parameter takes.
@@ -457,6 +474,7 @@ int main(void) {
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(scalars),
         cmocka_unit_test(optimizers),
+        cmocka_unit_test(lion),
         cmocka_unit_test(master_weights),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
