@@ -300,6 +300,9 @@ static trireme_status derive(struct model_config *c, const struct config *config
     if (c->intermediate_size == 0) // a gated feed-forward of 8/3 has as many weights as a plain one of 4
         c->intermediate_size =
             c->family == FAMILY_GPT2 ? 4 * c->hidden_size : round_up(8 * c->hidden_size / 3, INNER_MULTIPLE);
+    if (c->vocab_size == 0 && tokenizer_vocab_size == 0)
+        return config_refuse(config, "model.vocab_size", error,
+                             "and neither the model nor any tokens say how many there are");
     if (c->vocab_size == 0)
         c->vocab_size = tokenizer_vocab_size;
     if (c->max_position_embeddings == 0)

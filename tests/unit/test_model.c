@@ -350,6 +350,16 @@ static void impossible_keys_are_refused(void **state) {
     }
 }
 
+static void a_vocabulary_must_come_from_somewhere(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    assert_says(resolve(&c, "model.preset=llama-5m", 0, &error), &error, "model.vocab_size");
+    assert_ok(resolve(&c, "model.preset=llama-5m model.vocab_size=300", 0, &error), &error);
+    assert_ok(resolve(&c, "model.preset=gpt2-124m", 0, &error), &error);
+    assert_int_equal(c.vocab_size, 50257);
+}
+
 static void the_first_difference_is_named(void **state) {
     (void)state;
     struct model_config a = parsed(LLAMA "}"), b = a;
@@ -582,6 +592,7 @@ int main(void) {
         cmocka_unit_test(keys_override_a_preset),
         cmocka_unit_test(a_family_and_sizes_make_a_model),
         cmocka_unit_test(impossible_keys_are_refused),
+        cmocka_unit_test(a_vocabulary_must_come_from_somewhere),
         cmocka_unit_test(the_first_difference_is_named),
         cmocka_unit_test(tables_name_both_sides),
         cmocka_unit_test(units_hold_their_decayed_parameters_first),

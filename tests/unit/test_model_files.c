@@ -1,92 +1,8 @@
-// Models and training state in files: what is saved loads back to the same bits, what does not fit is named.
-#include "base/rng.h"
+// Models in Hugging Face's directories: what is saved loads back to the same bits, what does not fit is named.
+#include "test_model_files.h"
+
 #include "ckpt/convert.h"
-#include "ckpt/model_files.h"
-#include "ckpt/safetensors.h"
-#include "ckpt/state_files.h"
 #include "kernels/bf16.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define GPT2                                                                                                    \
-    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9,\"n_" \
-    "inner\":24"
-#define LLAMA                                                                                        \
-    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":16,\"intermediate_size\":24," \
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":70,\"max_position_embeddings\":32"
-#define QWEN2                                                                                        \
-    "{\"model_type\":\"qwen2\",\"num_hidden_layers\":1,\"hidden_size\":16,\"intermediate_size\":24," \
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":64,\"max_position_embeddings\":32"
-
-static void assert_ok(trireme_status status, const trireme_error *error) {
-    if (status != TRIREME_OK)
-        fail_msg("status %d: %s", status, error->message);
-}
-
-static void assert_says(trireme_status status, const trireme_error *error, const char *part) {
-    if (status == TRIREME_OK)
-        fail_msg("accepted, expected a refusal with: %s", part);
-    if (!strstr(error->message, part))
-        fail_msg("\"%s\" lacks \"%s\"", error->message, part);
-}
-
-// A model in memory, in a directory of its own.
-struct fixture {
-    char root[64], path[80];
-    struct model_config config;
-    struct parameter_table table;
-    struct model_memory memory;
-    void **data;
-    uint16_t **remainder;
-};
-
-static size_t parameter_bytes(const struct parameter *p, enum dtype dtype) {
-    return (size_t)(p->dim[0] * p->dim[1] * dtype_size(dtype));
-}
-
-static void **allocate(const struct parameter_table *table, enum dtype dtype) {
-    void **data = mem_alloc(table->parameters.count * sizeof *data);
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        data[i] = mem_alloc(parameter_bytes(&table->parameters.item[i], dtype));
-        memset(data[i], 0xa5, parameter_bytes(&table->parameters.item[i], dtype));
-    }
-    return data;
-}
-
-static void release_all(const struct parameter_table *table, void **data) {
-    for (size_t i = 0; data && i < table->parameters.count; i++)
-        free(data[i]);
-    free(data);
-}
-
-static void setup(struct fixture *f, const char *json, enum dtype dtype, bool remainder) {
-    *f = (struct fixture){0};
-    const char *parent = getenv("TMPDIR");
-    snprintf(f->root, sizeof f->root, "%s/trireme-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
-    assert_non_null(mkdtemp(f->root));
-    snprintf(f->path, sizeof f->path, "%s/model", f->root);
-    trireme_error error = {0};
-    assert_ok(model_config_parse(&f->config, json, strlen(json), "config.json", &error), &error);
-    parameter_table_create(&f->table, &f->config);
-    f->data = allocate(&f->table, dtype);
-    f->remainder = remainder ? (uint16_t **)allocate(&f->table, DTYPE_U16) : NULL;
-    f->memory = (struct model_memory){.dtype = dtype, .data = f->data, .remainder = f->remainder};
-}
-
-static void teardown(struct fixture *f) {
-    release_all(&f->table, f->data);
-    release_all(&f->table, (void **)f->remainder);
-    parameter_table_release(&f->table);
-    char *command = mem_printf("rm -rf '%s'", f->root);
-    assert_int_equal(system(command), 0);
-    free(command);
-}
 
 // Arbitrary numbers that need all bits of an f32, zeros in the padding.
 static double value_of(const struct parameter *p, int64_t index) {
@@ -364,6 +280,38 @@ static void other_dtypes_are_converted(void **state) {
     }
 }
 
+// A bf16 file has no low halves: they are zero.
+static void a_bf16_file_gives_zero_remainders(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    setup(&f, GPT2 "}", DTYPE_BF16, true);
+    fill(&f);
+    save(&f, 0);
+    assert_ok(load(&f, &error), &error);
+    for (size_t i = 0; i < f.table.parameters.count; i++)
+        for (int64_t j = 0; j < f.table.parameters.item[i].dim[0] * f.table.parameters.item[i].dim[1]; j++)
+            assert_int_equal(f.remainder[i][j], 0);
+    teardown(&f);
+}
+
+// Larger than what is converted or turned at once.
+static void large_tensors_go_in_blocks(void **state) {
+    (void)state;
+    struct fixture f;
+    setup(&f,
+          "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":2,\"n_embd\":320,\"n_positions\":8,\"vocab_size\":1000}",
+          DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    assert_loads(&f);
+    struct change c = unchanged;
+    c.dtype = SAFETENSORS_F64;
+    rewrite(&f, &c, NULL, 0, 0);
+    assert_loads(&f);
+    teardown(&f);
+}
+
 static void every_f16_is_decoded(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
@@ -487,135 +435,19 @@ static void another_architecture_is_refused(void **state) {
     teardown(&f);
 }
 
-// ---- training state
-
-static struct state_progress progress_of(int64_t step) {
-    return (struct state_progress){.step = step,
-                                   .tokens = step * 1000,
-                                   .updates = step - 2,
-                                   .skipped = 2,
-                                   .skipped_in_a_row = 1,
-                                   .config = "a: 1\n# \"b\"\n",
-                                   .kernels = "fast avx512"};
-}
-
-struct moments {
-    void **m, **v;
-    struct state_group group[2];
-};
-
-static void moments_create(struct moments *x, const struct parameter_table *table, enum dtype m, enum dtype v) {
-    x->m = allocate(table, m);
-    x->v = allocate(table, v);
-    x->group[0] = (struct state_group){.name = "adamw.m", .dtype = m, .data = x->m};
-    x->group[1] = (struct state_group){.name = "adamw.v", .dtype = v, .data = x->v};
-}
-
-static void moments_release(struct moments *x, const struct parameter_table *table) {
-    release_all(table, x->m);
-    release_all(table, x->v);
-}
-
-static void save_state(struct fixture *f, const struct moments *x, size_t groups, int64_t step) {
-    trireme_error error = {0};
-    struct directory *d;
-    struct state_progress progress = progress_of(step);
-    assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
-    assert_ok(state_files_save(d, &f->table, x->group, groups, &progress, &error), &error);
-    assert_ok(directory_commit(d, &error), &error);
-    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, &error), &error);
-}
-
-static void state_survives_to_the_bit(void **state) {
-    (void)state;
-    struct fixture f;
-    struct moments before, after;
-    trireme_error error = {0};
-    setup(&f, LLAMA "}", DTYPE_F32, false);
-    moments_create(&before, &f.table, DTYPE_F64, DTYPE_U16);
-    moments_create(&after, &f.table, DTYPE_F64, DTYPE_U16);
-    for (size_t i = 0; i < f.table.parameters.count; i++) {
-        const struct parameter *p = &f.table.parameters.item[i];
-        int64_t logical = parameter_rows(p) * p->dim[1];
-        for (int64_t j = 0; j < logical; j++) { // any bits: NaNs, subnormals
-            struct rng_block bits = rng_philox(1, i, (uint64_t)j);
-            memcpy((double *)before.m[i] + j, &bits, 8);
-            memcpy((uint16_t *)before.v[i] + j, &bits, 2);
-        }
-        memset((double *)before.m[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 8);
-        memset((uint16_t *)before.v[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 2);
-    }
-    save_state(&f, &before, 2, 12345);
-    assert_ok(state_files_load(f.path, &f.table, after.group, 2, &error), &error);
-    for (size_t i = 0; i < f.table.parameters.count; i++) {
-        assert_memory_equal(before.m[i], after.m[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_F64));
-        assert_memory_equal(before.v[i], after.v[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_U16));
-    }
-    struct state_progress progress, expected = progress_of(12345);
-    assert_ok(state_files_progress(f.path, &progress, &error), &error);
-    assert_true(progress.step == 12345 && progress.tokens == 12345000 && progress.updates == 12343);
-    assert_true(progress.skipped == 2 && progress.skipped_in_a_row == 1);
-    assert_string_equal(progress.config, expected.config);
-    assert_string_equal(progress.kernels, expected.kernels);
-    state_progress_release(&progress);
-    moments_release(&before, &f.table);
-    moments_release(&after, &f.table);
-    teardown(&f);
-}
-
-static void state_that_does_not_fit_is_named(void **state) {
-    (void)state;
-    struct fixture f, other;
-    struct moments x, y;
-    trireme_error error = {0};
-    setup(&f, LLAMA "}", DTYPE_F32, false);
-    moments_create(&x, &f.table, DTYPE_F32, DTYPE_F32);
-    save_state(&f, &x, 1, 3);
-    assert_says(state_files_load(f.path, &f.table, x.group, 2, &error), &error, "\"adamw.v.embed.weight\" is missing");
-    assert_says(state_files_load(f.path, &f.table, x.group, 0, &error), &error,
-                "\"adamw.m.embed.weight\" is unexpected");
-    moments_create(&y, &f.table, DTYPE_F64, DTYPE_F32);
-    assert_says(state_files_load(f.path, &f.table, y.group, 1, &error), &error,
-                "expected F64 [70, 16], found F32 [70, 16]");
-    moments_release(&y, &f.table);
-    setup(&other, QWEN2 "}", DTYPE_F32, false);
-    moments_create(&y, &other.table, DTYPE_F32, DTYPE_F32);
-    assert_says(state_files_load(f.path, &other.table, y.group, 1, &error), &error,
-                "expected F32 [64, 16], found F32 [70, 16]");
-    moments_release(&y, &other.table);
-    teardown(&other);
-
-    char *command = mem_printf("truncate -s -1 '%s/state.safetensors'", f.path);
-    assert_int_equal(system(command), 0);
-    free(command);
-    struct state_progress progress;
-    assert_says(state_files_progress(f.path, &progress, &error), &error, "state.safetensors");
-    moments_release(&x, &f.table);
-    teardown(&f);
-
-    setup(&f, LLAMA "}", DTYPE_F32, false);
-    fill(&f);
-    save(&f, 0);
-    command = mem_printf("cp '%s/model.safetensors' '%s/state.safetensors'", f.path, f.path);
-    assert_int_equal(system(command), 0);
-    free(command);
-    assert_says(state_files_progress(f.path, &progress, &error), &error, "holds no training state");
-    teardown(&f);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_survives_saving),
         cmocka_unit_test(files_have_the_shapes_of_transformers),
         cmocka_unit_test(biases_of_zero_stand_in_for_none),
         cmocka_unit_test(other_dtypes_are_converted),
+        cmocka_unit_test(a_bf16_file_gives_zero_remainders),
+        cmocka_unit_test(large_tensors_go_in_blocks),
         cmocka_unit_test(every_f16_is_decoded),
         cmocka_unit_test(known_variants_are_let_pass),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(several_missing_tensors_are_counted),
         cmocka_unit_test(another_architecture_is_refused),
-        cmocka_unit_test(state_survives_to_the_bit),
-        cmocka_unit_test(state_that_does_not_fit_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,125 @@
+// Training state in files: every bit survives, what does not fit is named.
+#include "test_model_files.h"
+
+#include "ckpt/state_files.h"
+
+static struct state_progress progress_of(int64_t step) {
+    return (struct state_progress){.step = step,
+                                   .tokens = step * 1000,
+                                   .updates = step - 2,
+                                   .skipped = 2,
+                                   .skipped_in_a_row = 1,
+                                   .config = "a: 1\n# \"b\"\n",
+                                   .kernels = "fast avx512"};
+}
+
+struct moments {
+    void **m, **v;
+    struct state_group group[2];
+};
+
+static void moments_create(struct moments *x, const struct parameter_table *table, enum dtype m, enum dtype v) {
+    x->m = allocate(table, m);
+    x->v = allocate(table, v);
+    x->group[0] = (struct state_group){.name = "adamw.m", .dtype = m, .data = x->m};
+    x->group[1] = (struct state_group){.name = "adamw.v", .dtype = v, .data = x->v};
+}
+
+static void moments_release(struct moments *x, const struct parameter_table *table) {
+    release_all(table, x->m);
+    release_all(table, x->v);
+}
+
+static void save_state(struct fixture *f, const struct moments *x, size_t groups, int64_t step) {
+    trireme_error error = {0};
+    struct directory *d;
+    struct state_progress progress = progress_of(step);
+    assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(state_files_save(d, &f->table, x->group, groups, &progress, &error), &error);
+    assert_ok(directory_commit(d, &error), &error);
+    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, &error), &error);
+}
+
+static void state_survives_to_the_bit(void **state) {
+    (void)state;
+    struct fixture f;
+    struct moments before, after;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    moments_create(&before, &f.table, DTYPE_F64, DTYPE_U16);
+    moments_create(&after, &f.table, DTYPE_F64, DTYPE_U16);
+    for (size_t i = 0; i < f.table.parameters.count; i++) {
+        const struct parameter *p = &f.table.parameters.item[i];
+        int64_t logical = parameter_rows(p) * p->dim[1];
+        for (int64_t j = 0; j < logical; j++) { // any bits: NaNs, subnormals
+            struct rng_block bits = rng_philox(1, i, (uint64_t)j);
+            memcpy((double *)before.m[i] + j, &bits, 8);
+            memcpy((uint16_t *)before.v[i] + j, &bits, 2);
+        }
+        memset((double *)before.m[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 8);
+        memset((uint16_t *)before.v[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 2);
+    }
+    save_state(&f, &before, 2, 12345);
+    assert_ok(state_files_load(f.path, &f.table, after.group, 2, &error), &error);
+    for (size_t i = 0; i < f.table.parameters.count; i++) {
+        assert_memory_equal(before.m[i], after.m[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_F64));
+        assert_memory_equal(before.v[i], after.v[i], parameter_bytes(&f.table.parameters.item[i], DTYPE_U16));
+    }
+    struct state_progress progress, expected = progress_of(12345);
+    assert_ok(state_files_progress(f.path, &progress, &error), &error);
+    assert_true(progress.step == 12345 && progress.tokens == 12345000 && progress.updates == 12343);
+    assert_true(progress.skipped == 2 && progress.skipped_in_a_row == 1);
+    assert_string_equal(progress.config, expected.config);
+    assert_string_equal(progress.kernels, expected.kernels);
+    state_progress_release(&progress);
+    moments_release(&before, &f.table);
+    moments_release(&after, &f.table);
+    teardown(&f);
+}
+
+static void state_that_does_not_fit_is_named(void **state) {
+    (void)state;
+    struct fixture f, other;
+    struct moments x, y;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    moments_create(&x, &f.table, DTYPE_F32, DTYPE_F32);
+    save_state(&f, &x, 1, 3);
+    assert_says(state_files_load(f.path, &f.table, x.group, 2, &error), &error, "\"adamw.v.embed.weight\" is missing");
+    assert_says(state_files_load(f.path, &f.table, x.group, 0, &error), &error,
+                "\"adamw.m.embed.weight\" is unexpected");
+    moments_create(&y, &f.table, DTYPE_F64, DTYPE_F32);
+    assert_says(state_files_load(f.path, &f.table, y.group, 1, &error), &error,
+                "expected F64 [70, 16], found F32 [70, 16]");
+    moments_release(&y, &f.table);
+    setup(&other, QWEN2 "}", DTYPE_F32, false);
+    moments_create(&y, &other.table, DTYPE_F32, DTYPE_F32);
+    assert_says(state_files_load(f.path, &other.table, y.group, 1, &error), &error,
+                "expected F32 [64, 16], found F32 [70, 16]");
+    moments_release(&y, &other.table);
+    teardown(&other);
+
+    char *command = mem_printf("truncate -s -1 '%s/state.safetensors'", f.path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    struct state_progress progress;
+    assert_says(state_files_progress(f.path, &progress, &error), &error, "state.safetensors");
+    moments_release(&x, &f.table);
+    teardown(&f);
+
+    setup(&f, LLAMA "}", DTYPE_F32, false); // a file of the right name with something else in it
+    struct safetensors_writer *w = safetensors_writer_create(f.root, "state", 0);
+    assert_ok(safetensors_writer_begin(w, &error), &error);
+    assert_ok(safetensors_writer_finish(w, &error), &error);
+    safetensors_writer_free(w);
+    assert_says(state_files_progress(f.root, &progress, &error), &error, "holds no training state");
+    teardown(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_survives_to_the_bit),
+        cmocka_unit_test(state_that_does_not_fit_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
