@@ -1,13 +1,13 @@
-// GELU (Hendrycks and Gimpel, 2016) in its exact and its tanh form, SwiGLU (Shazeer, "GLU Variants Improve Transformer",
-// 2020), their gradients, and addition.
+// GELU (Hendrycks and Gimpel, 2016) in its exact and its tanh form, SwiGLU (Shazeer, "GLU Variants Improve
+// Transformer", 2020), their gradients, and addition.
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
 // ---- functions of one vector
 
 // exp(-x*x/2) and Phi(x), the normal distribution's probability of less than x, each to a few units in the last place,
-// relative, in the left tail too: for z = |x|, Phi(-z) = exp(-z*z/2) * t * P(t), t = 1 / (1 + 0.27 z). P is the polynomial
-// of degree 8 whose greatest relative error (2.3e-8) over 0 <= z <= 13.5 is least, found by Remez exchange.
+// relative, in the left tail too: for z = |x|, Phi(-z) = exp(-z*z/2) * t * P(t), t = 1 / (1 + 0.27 z). P is the
+// polynomial of degree 8 whose greatest relative error (2.3e-8) over 0 <= z <= 13.5 is least, found by Remez exchange.
 VEC_INLINE vec_f32 vec_normal_probability(vec_f32 x, vec_f32 *bell) {
     vec_f32 z = (vec_f32)((vec_i32)x & 0x7fffffff);
     *bell = vec_exp(x * x * -0.5f);

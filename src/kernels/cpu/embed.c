@@ -8,7 +8,7 @@ struct embed {
     bool bf16, accumulate;
     int64_t count, columns;
     const int32_t *ids;
-    struct rows w, y;   // y: also dy
+    struct rows w, y; // y: also dy
     struct rows dw;
 };
 

@@ -1,5 +1,5 @@
 // Layer norm (Ba et al., "Layer Normalization", 2016) and RMS norm (Zhang and Sennrich, "Root Mean Square Layer
-// Normalization", 2019), forward and backward. RMS norm is layer norm with the mean taken as zero, so that one body serves
+// Normalization", 2019), forward and backward. RMS norm is layer norm with the mean taken as zero, so one body serves
 // both: `centered` tells them apart. With xhat = (x - mean) * rstd and u = dy * w:
 //   dx = rstd * (u - average(u) - xhat * average(u * xhat)) + res;  RMS norm has no average(u)
 //   dw = sum over rows of dy * xhat;  db = sum over rows of dy
@@ -9,7 +9,7 @@
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
-// dw and db are first added up within blocks of rows, which shape alone fixes, then over the blocks in order.
+// Blocks of rows for dw and db, and columns that one thread adds up over the blocks at a time.
 enum { BLOCK_ROWS = 32, MAX_BLOCKS = 256, COLUMN_GROUP = 64 };
 
 struct norm {
@@ -199,11 +199,6 @@ static void add_blocks(const void *args, int64_t from, int64_t to) {
     }
 }
 
-static int64_t blocks_of(int64_t rows, int64_t *block_rows) {
-    *block_rows = MAX(BLOCK_ROWS, (rows + MAX_BLOCKS - 1) / MAX_BLOCKS);
-    return (rows + *block_rows - 1) / *block_rows;
-}
-
 static int64_t padded_of(int64_t columns) {
     return (columns + COLUMN_GROUP - 1) / COLUMN_GROUP * COLUMN_GROUP;
 }
@@ -219,7 +214,7 @@ static void backward(const struct call *call, bool centered, bool dx, bool dw) {
         .padded = padded_of(x->dim[1]),
         .accumulate = call->accumulate,
     };
-    n.blocks = blocks_of(n.count, &n.block_rows);
+    n.blocks = blocks_of(n.count, BLOCK_ROWS, MAX_BLOCKS, &n.block_rows);
     if (dx)
         n.w = in++->data;
     if (centered)
@@ -243,7 +238,7 @@ static void backward(const struct call *call, bool centered, bool dx, bool dw) {
 trireme_status ISA(cpu_norm_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                      trireme_error *error) {
     (void)error;
-    int64_t block_rows, blocks = blocks_of(call->in[0].dim[0], &block_rows);
+    int64_t block_rows, blocks = blocks_of(call->in[0].dim[0], BLOCK_ROWS, MAX_BLOCKS, &block_rows);
     *prepared = NULL;
     *workspace_bytes = blocks * 2 * padded_of(call->in[0].dim[1]) * (int64_t)sizeof(float);
     return TRIREME_OK;

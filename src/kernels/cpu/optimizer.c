@@ -1,5 +1,6 @@
-// Optimizers, each in one pass over memory: clip, moments, update and, for bf16 parameters, the f32 master weight that is
-// joined from parameter and remainder and split again (bf16.h). Also the sum of squares that the clip factor comes from.
+// Optimizers, each in one pass over memory: clip, moments, update and, for bf16 parameters, the f32 master weight,
+// joined from parameter and remainder and split again (bf16.h). Also the sum of squares that the factor of clipping
+// comes from.
 #include <math.h>
 
 #include "kernels/cpu/pointwise.h"
@@ -19,7 +20,7 @@ struct update {
     int64_t count, decayed; // weight decay holds for elements below `decayed`
     bool bf16;
     float factor, lr, decay, beta1, beta2, rest1, rest2, eps; // rest: 1 - beta
-    float step, root; // adamw: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
+    float step, root;                                         // adamw: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
     const void *p;
     const uint16_t *rem;
     const float *g, *m, *v;
@@ -60,7 +61,8 @@ VEC_INLINE vec_f32 load_master(const struct update *u, int64_t i, int count, boo
         memcpy(&rem, u->rem + i, sizeof rem);
     else
         memcpy(&rem, u->rem + i, (size_t)count * sizeof *u->rem);
-    return (vec_f32)((vec_u32)p + (vec_u32)__builtin_convertvector(rem, vec_i32));
+    vec_i32 difference = __builtin_convertvector(rem, vec_i32);
+    return (vec_f32)((vec_u32)p + (vec_u32)difference);
 }
 
 VEC_INLINE void store_master(const struct update *u, int64_t i, int count, vec_f32 master, bool bf16) {
@@ -87,7 +89,8 @@ VEC_INLINE void update_lanes(int64_t i, int count, const struct update *u, enum 
     } else if (rule == LION) {
         vec_f32 direction = m * u->beta1 + g * u->rest1;
         vec_f32 zero = {0};
-        vec_f32 sign = vec_select_less(zero, direction, zero + 1.0f, vec_select_less(direction, zero, zero - 1.0f, zero));
+        vec_f32 sign = vec_select_less(direction, zero, zero - 1.0f, zero);
+        sign = vec_select_less(zero, direction, zero + 1.0f, sign);
         m = m * u->beta2 + g * u->rest2;
         p -= p * decay + sign * u->lr;
     } else {
@@ -201,7 +204,7 @@ void ISA(cpu_sgd)(const struct call *call) {
     update_run(call, &u);
 }
 
-// ---- sum of squares, in double: blocks that the length alone fixes, then over the blocks in order
+// ---- sum of squares, in double
 
 enum { BLOCK_ELEMENTS = 16384, MAX_BLOCKS = 4096, CHAINS = 4 * LANES };
 
@@ -230,14 +233,9 @@ static void square_blocks(const void *args, int64_t from, int64_t to) {
     }
 }
 
-static int64_t square_blocks_of(int64_t count, int64_t *block_elements) {
-    *block_elements = MAX(BLOCK_ELEMENTS, (count + MAX_BLOCKS - 1) / MAX_BLOCKS);
-    return (count + *block_elements - 1) / *block_elements;
-}
-
 void ISA(cpu_square_sum)(const struct call *call) {
     struct squares s = {.g = call->in[0].data, .count = call->in[0].dim[0], .partial = call->workspace};
-    int64_t blocks = square_blocks_of(s.count, &s.block_elements);
+    int64_t blocks = blocks_of(s.count, BLOCK_ELEMENTS, MAX_BLOCKS, &s.block_elements);
     run_split(call, blocks, s.count, square_blocks, &s);
     double *out = call->out[0].data, sum = call->accumulate ? *out : 0;
     for (int64_t block = 0; block < blocks; block++)
@@ -250,6 +248,6 @@ trireme_status ISA(cpu_square_sum_prepare)(const struct call *call, void **prepa
     (void)error;
     int64_t block_elements;
     *prepared = NULL;
-    *workspace_bytes = square_blocks_of(call->in[0].dim[0], &block_elements) * (int64_t)sizeof(double);
+    *workspace_bytes = blocks_of(call->in[0].dim[0], BLOCK_ELEMENTS, MAX_BLOCKS, &block_elements) * 8;
     return TRIREME_OK;
 }

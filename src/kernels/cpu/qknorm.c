@@ -1,5 +1,5 @@
 // RMS norm of each query and key head of a packed [q heads | k heads | v heads] row, forward and backward; values pass.
-// The formulas are those of RMS norm (norm.c), over the D elements of a head; wq and wk are shared by all q and k heads.
+// The formulas are those of RMS norm (norm.c), over the D elements of a head; all q heads share wq, all k heads wk.
 #include <math.h>
 
 #include "kernels/cpu/pointwise.h"
@@ -9,13 +9,13 @@ enum { BLOCK_ROWS = 32, MAX_BLOCKS = 256 };
 
 struct qknorm {
     bool bf16;
-    int64_t count, columns, width;   // rows, elements of a row, D
-    int64_t queries, heads;          // q heads; q and k heads
+    int64_t count, columns, width; // rows, elements of a row, D
+    int64_t queries, heads;        // q heads; q and k heads
     float eps;
-    struct rows x, y, dy, dx, rstd;  // rstd: f32 [count, heads]
+    struct rows x, y, dy, dx, rstd; // rstd: f32 [count, heads]
     const void *wq, *wk;
     int64_t block_rows, blocks;
-    float *partial;                  // [blocks, 2, width]: dwq and dwk of each block
+    float *partial; // [blocks, 2, width]: dwq and dwk of each block
 };
 
 static struct qknorm qknorm_of(const struct call *call) {
@@ -58,8 +58,8 @@ VEC_INLINE void qknorm_row(const struct qknorm *q, int64_t r, bool bf16) {
         vec_f32 sum[SLOTS] = {0};
         ROW_SUM(q->width, square_lanes, sum, head, bf16);
         rstd[h] = 1 / sqrtf(slots_sum(sum) / (float)q->width + q->eps);
-        ROW_EACH(q->width, scale_lanes, row_part(y, h * q->width, bf16), head, rstd[h],
-                 h < q->queries ? q->wq : q->wk, bf16);
+        ROW_EACH(q->width, scale_lanes, row_part(y, h * q->width, bf16), head, rstd[h], h < q->queries ? q->wq : q->wk,
+                 bf16);
     }
     copy_values(q, y, x, bf16);
 }
@@ -169,17 +169,12 @@ static void dw_blocks(const void *args, int64_t from, int64_t to) {
     }
 }
 
-static int64_t blocks_of(int64_t rows, int64_t *block_rows) {
-    *block_rows = MAX(BLOCK_ROWS, (rows + MAX_BLOCKS - 1) / MAX_BLOCKS);
-    return (rows + *block_rows - 1) / *block_rows;
-}
-
 void ISA(cpu_qknorm_dw)(const struct call *call) {
     struct qknorm q = qknorm_of(call);
     q.width = call->out[0].dim[0];
     q.rstd = rows_of(&call->in[1]);
     q.dy = rows_of(&call->in[2]);
-    q.blocks = blocks_of(q.count, &q.block_rows);
+    q.blocks = blocks_of(q.count, BLOCK_ROWS, MAX_BLOCKS, &q.block_rows);
     q.partial = call->workspace;
     run_split(call, q.blocks, q.count * q.columns, dw_blocks, &q);
     for (int k = 0; k < 2; k++) {
@@ -195,7 +190,7 @@ void ISA(cpu_qknorm_dw)(const struct call *call) {
 trireme_status ISA(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                           trireme_error *error) {
     (void)error;
-    int64_t block_rows, blocks = blocks_of(call->in[0].dim[0], &block_rows);
+    int64_t block_rows, blocks = blocks_of(call->in[0].dim[0], BLOCK_ROWS, MAX_BLOCKS, &block_rows);
     *prepared = NULL;
     *workspace_bytes = blocks * 2 * call->out[0].dim[0] * (int64_t)sizeof(float);
     return TRIREME_OK;

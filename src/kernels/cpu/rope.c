@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al., "RoFormer", 2021): element i and element i + D/2 of each leading head are a pair
-// that is turned by the angle of position and i. The gradient is turned back by the same angle.
+// Rotary position embedding (Su et al., "RoFormer", 2021): element i and element i + D/2 of each leading head are a
+// pair that is turned by the angle of position and i. The gradient is turned back by the same angle.
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 

@@ -1,7 +1,8 @@
-// What the pointwise kernels share: rows that hold f32 or bf16, loops over their lanes, and the split of work over threads.
+// What the pointwise kernels share: rows of f32 or bf16, loops over their lanes, and the split of work over threads.
 //
-// A loop body is an inline function `body(i, count, ...)` that does elements i .. i+count-1, where count is LANES but at a
-// row's end. `bf16` says what rows hold; it is a constant wherever these are inlined, so each body exists once per dtype.
+// A loop body is an inline function `body(i, count, ...)` that does elements i .. i+count-1, where count is LANES but
+// at a row's end. `bf16` says what rows hold; it is a constant wherever these are inlined, so that each body exists
+// once per dtype.
 #ifndef KERNELS_CPU_ROWS_H
 #define KERNELS_CPU_ROWS_H
 
@@ -97,31 +98,31 @@ VEC_INLINE vec_f32 vec_first(vec_f32 v, int count) {
 }
 
 // body(i, count, ...) over a row of n elements.
-#define ROW_EACH(n, body, ...)                                 \
-    do {                                                       \
-        int64_t row_i = 0, row_n = (n);                        \
-        for (; row_i + LANES <= row_n; row_i += LANES)         \
-            body(row_i, LANES, __VA_ARGS__);                   \
-        if (row_i < row_n)                                     \
-            body(row_i, (int)(row_n - row_i), __VA_ARGS__);    \
+#define ROW_EACH(n, body, ...)                              \
+    do {                                                    \
+        int64_t row_i = 0, row_n = (n);                     \
+        for (; row_i + LANES <= row_n; row_i += LANES)      \
+            body(row_i, LANES, __VA_ARGS__);                \
+        if (row_i < row_n)                                  \
+            body(row_i, (int)(row_n - row_i), __VA_ARGS__); \
     } while (0)
 
 // body(i, count, slot, ...) over a row of n elements, where the body adds to the sum of its slot (0 to 3): four
 // chains of additions run side by side, in an order that n alone fixes.
 enum { SLOTS = 4 };
-#define ROW_SUM(n, body, ...)                                  \
-    do {                                                       \
-        int64_t row_i = 0, row_n = (n);                        \
+#define ROW_SUM(n, body, ...)                                    \
+    do {                                                         \
+        int64_t row_i = 0, row_n = (n);                          \
         for (; row_i + 4 * LANES <= row_n; row_i += 4 * LANES) { \
-            body(row_i, LANES, 0, __VA_ARGS__);                \
-            body(row_i + LANES, LANES, 1, __VA_ARGS__);        \
-            body(row_i + 2 * LANES, LANES, 2, __VA_ARGS__);    \
-            body(row_i + 3 * LANES, LANES, 3, __VA_ARGS__);    \
-        }                                                      \
-        for (; row_i + LANES <= row_n; row_i += LANES)         \
-            body(row_i, LANES, 0, __VA_ARGS__);                \
-        if (row_i < row_n)                                     \
-            body(row_i, (int)(row_n - row_i), 1, __VA_ARGS__); \
+            body(row_i, LANES, 0, __VA_ARGS__);                  \
+            body(row_i + LANES, LANES, 1, __VA_ARGS__);          \
+            body(row_i + 2 * LANES, LANES, 2, __VA_ARGS__);      \
+            body(row_i + 3 * LANES, LANES, 3, __VA_ARGS__);      \
+        }                                                        \
+        for (; row_i + LANES <= row_n; row_i += LANES)           \
+            body(row_i, LANES, 0, __VA_ARGS__);                  \
+        if (row_i < row_n)                                       \
+            body(row_i, (int)(row_n - row_i), 1, __VA_ARGS__);   \
     } while (0)
 
 VEC_INLINE float slots_sum(const vec_f32 *slot) {
@@ -146,6 +147,13 @@ VEC_INLINE void run_split(const struct call *call, int64_t items, int64_t elemen
         int64_t t = omp_get_thread_num(), n = omp_get_num_threads();
         body(args, items * t / n, items * (t + 1) / n);
     }
+}
+
+// Sums over many rows or elements are first taken within blocks, then over the blocks in order, so that threads do not
+// matter: blocks of *block_length >= `least` (the last may be shorter), at most `most` of them. Returns how many.
+VEC_INLINE int64_t blocks_of(int64_t count, int64_t least, int64_t most, int64_t *block_length) {
+    *block_length = MAX(least, (count + most - 1) / most);
+    return (count + *block_length - 1) / *block_length;
 }
 
 // ---- elementwise work

@@ -170,9 +170,9 @@ VEC_INLINE void vec_store_bf16(uint16_t *p, vec_f32 v) {
     memcpy(p, &r, sizeof r);
 }
 
-// e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and 1 + r + r^2 P(r), P of degree 4 with the least
-// greatest relative error (3.1e-9). Results below the smallest normal number are 0, above the largest finite one
-// infinity; NaN stays NaN.
+// e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and 1 + r + r^2 P(r), P of degree 4 with
+// the least greatest relative error (3.1e-9). Results below the smallest normal number are 0, above the largest finite
+// one infinity; NaN stays NaN.
 VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
     const vec_f32 magic = vec_splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
     const vec_f32 one = vec_splat(1);
