@@ -36,8 +36,8 @@ static inline float master_join(uint16_t p, uint16_t rem) {
     return float_from_bits(((uint32_t)p << 16) + (uint32_t)(int32_t)(int16_t)rem);
 }
 
-// Splits an f32 so that master_join gives back the same bits, for everything but a NaN (which becomes a quiet NaN in *p,
-// remainder 0). *p is the bf16 nearest to `master`, as bf16_from_float has it save for one point: a tie goes to the
+// Splits an f32 so that master_join gives back the same bits, for everything but a NaN (which becomes a quiet NaN in
+// *p, remainder 0). *p is the bf16 nearest to `master`, as bf16_from_float has it save for one point: a tie goes to the
 // greater magnitude, not to even, because a remainder of +32768 does not fit.
 static inline void master_split(float master, uint16_t *p, uint16_t *rem) {
     uint32_t bits = float_bits(master);
