@@ -168,21 +168,22 @@ trireme_status json_parse_file(const char *path, size_t limit, json_t **out, tri
 // *member is NULL when the caller's default stands.
 static trireme_status find_member(const json_t *object, const char *where, const char *key, enum json_need need,
                                   const char *wanted, const json_t **member, trireme_error *error) {
-    char found[JSON_EXCERPT_BYTES];
+    char name[JSON_EXCERPT_BYTES], found[JSON_EXCERPT_BYTES];
     if (!json_is_object(object))
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: must be an object with \"%s\", found %s", where, key,
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: must be an object with %s, found %s", where, json_excerpt(key, name),
              json_excerpt_value(object, found));
     const json_t *value = json_object_get(object, key);
     *member = json_is_null(value) ? NULL : value;
     if (*member || need == JSON_OPTIONAL)
         return TRIREME_OK;
-    FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" %s: it must be %s", where, key, value ? "is null" : "is missing", wanted);
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: %s %s: it must be %s", where, json_excerpt(key, name),
+         value ? "is null" : "is missing", wanted);
 }
 
 static trireme_status refuse(const char *where, const char *key, const char *wanted, const json_t *member,
                              trireme_error *error) {
-    char found[JSON_EXCERPT_BYTES];
-    FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" must be %s, found %s", where, key, wanted,
+    char name[JSON_EXCERPT_BYTES], found[JSON_EXCERPT_BYTES];
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: %s must be %s, found %s", where, json_excerpt(key, name), wanted,
          json_excerpt_value(member, found));
 }
 

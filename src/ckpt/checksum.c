@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 20 };
+enum { PIECE = 1 << 18 };
 
 static crypto_generichash_state *state_of(struct checksum *c) {
     return (crypto_generichash_state *)(((uintptr_t)c->memory + 63) & ~(uintptr_t)63);

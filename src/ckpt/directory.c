@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1 // renameat2
-
 #include "ckpt/directory.h"
 #include "base/text.h"
 #include "ckpt/temporary.h"

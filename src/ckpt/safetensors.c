@@ -163,8 +163,8 @@ static int compare_positions(const void *a, const void *b) {
 static trireme_status check_layout(const struct safetensors *s, size_t file, size_t first, uint64_t data,
                                    trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
-    struct safetensors_tensor *t = s->tensor.item + first;
     size_t count = s->tensor.count - first;
+    struct safetensors_tensor *t = count ? s->tensor.item + first : NULL;
     uint64_t end = 0, available = f->bytes - data;
     char name[JSON_EXCERPT_BYTES], before[JSON_EXCERPT_BYTES];
     if (count)

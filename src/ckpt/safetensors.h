@@ -102,7 +102,7 @@ trireme_status safetensors_verify(const struct safetensors *s, const struct safe
 // One file STEM.safetensors, or, when the tensors take more than `shard_bytes` (0: SAFETENSORS_SHARD_BYTES),
 // STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json. Wide elements come before narrow ones, so that every
 // tensor is aligned to its element, otherwise the order of declaration is kept; a tensor is never split. Write into the
-// directory of a directory_begin, so that nothing of a failed attempt is seen. Memory: 1 MiB and the header.
+// directory of a directory_begin, so that nothing of a failed attempt is seen. Memory: 64 KiB and the header.
 struct safetensors_writer;
 
 struct safetensors_writer *safetensors_writer_create(const char *directory, const char *stem, uint64_t shard_bytes);

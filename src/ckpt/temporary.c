@@ -22,8 +22,8 @@ static int open_directory(const char *path) {
 
 int temporary_lock(const char *path) {
     int fd = open_directory(path);
-    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
-        continue;
+    if (fd >= 0)
+        flock(fd, LOCK_EX | LOCK_NB);
     return fd;
 }
 
@@ -35,7 +35,10 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
             FAIL(busy ? TRIREME_ERROR_BUSY : TRIREME_ERROR_IO, "%s: cannot create: %s%s", path, strerror(errno),
                  busy ? ": the same directory is being saved already" : "");
         }
-        int fd = temporary_lock(path);
+        int fd = open_directory(path);
+        // Waits for such a thread; a file system without locks goes on without.
+        while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
+            continue;
         if (fd < 0 && errno != ENOENT) {
             error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
             rmdir(path);

@@ -11,7 +11,8 @@ enum temporary_kind { TEMPORARY_TMP, TEMPORARY_OLD };
 
 // Caller frees.
 char *temporary_path(const char *parent, enum temporary_kind kind, const char *name);
-// Opens and locks an existing directory (-1 with errno when it cannot be opened; no lock where the system has none).
+// Opens and, if nobody else holds the lock and the file system has locks, locks an existing directory. -1 with errno
+// when it cannot be opened.
 int temporary_lock(const char *path);
 // Creates and locks the directory `path`. TRIREME_ERROR_BUSY when it exists.
 trireme_status temporary_create(const char *path, int *lock, trireme_error *error);

@@ -1,13 +1,9 @@
 // base/json.h: bounds and messages of the reader, exactness of the writer.
 #include "base/json.h"
+#include "support/test.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static json_t *parse(const char *text) {
     trireme_error error = {0};

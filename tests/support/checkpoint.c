@@ -1,0 +1,153 @@
+#include "support/checkpoint.h"
+#include "base/text.h"
+#include "ckpt/output.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/tree.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int folder_create(void **state) {
+    const char *where = getenv("TMPDIR");
+    char *folder = mem_printf("%s/trireme-directory-XXXXXX", where ? where : "/tmp");
+    *state = folder;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+void assert_ok(trireme_status status, const trireme_error *error) {
+    if (status != TRIREME_OK)
+        fail_msg("%s", error->message);
+}
+
+void assert_says(const char *message, const char *part) {
+    if (!strstr(message, part))
+        fail_msg("\"%s\" is not in \"%s\"", part, message);
+    assert_null(strchr(message, '\n'));
+}
+
+void assert_refused(trireme_status status, trireme_status expected, const trireme_error *error, const char *part) {
+    assert_says(error->message, part);
+    assert_int_equal(status, expected);
+}
+
+static VEC(char *) paths;
+
+const char *path_in(const char *folder, const char *name) {
+    VEC_PUSH(&paths, mem_printf("%s/%s", folder, name));
+    return paths.item[paths.count - 1];
+}
+
+int folder_remove(void **state) {
+    int failed = tree_remove(*state, NULL) != TRIREME_OK;
+    free(*state);
+    for (size_t i = 0; i < paths.count; i++)
+        free(paths.item[i]);
+    VEC_RELEASE(&paths);
+    return failed;
+}
+
+void path_write(const char *path, const char *content) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(content, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+bool path_exists(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+size_t folder_count(const char *folder) {
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        count += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    closedir(dir);
+    return count;
+}
+
+static trireme_status write_model(struct directory *d, int version, trireme_error *error) {
+    int64_t shape[] = {3};
+    struct safetensors_writer *w = safetensors_writer_create(directory_path(d), "model", 12);
+    trireme_status status = safetensors_writer_declare(w, "one", SAFETENSORS_I32, 1, shape, error);
+    if (status == TRIREME_OK)
+        status = safetensors_writer_declare(w, "two", SAFETENSORS_I32, 1, shape, error);
+    if (status == TRIREME_OK)
+        status = safetensors_writer_begin(w, error);
+    size_t i;
+    int32_t data[] = {version, version, version};
+    while (status == TRIREME_OK && safetensors_writer_next(w, &i))
+        status = safetensors_writer_add(w, i, data, sizeof data, error);
+    if (status == TRIREME_OK)
+        status = safetensors_writer_finish(w, error);
+    for (size_t j = 0; j < safetensors_writer_files(w); j++)
+        directory_record(d, safetensors_writer_file(w, j));
+    safetensors_writer_free(w);
+    return status;
+}
+
+trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
+                            trireme_error *error) {
+    struct output *o = NULL;
+    struct checksum_file file;
+    TRY(output_create(folder, name, 0, &o, error));
+    trireme_status status = output_add(o, content, strlen(content), error);
+    if (status != TRIREME_OK) {
+        output_abort(o);
+        return status;
+    }
+    TRY(output_finish(o, &file, error));
+    if (record)
+        directory_record(d, &file);
+    checksum_file_release(&file);
+    return TRIREME_OK;
+}
+
+trireme_status sample_save(const char *path, int version, enum directory_taken taken, trireme_error *error) {
+    struct directory *d = NULL;
+    TRY(directory_begin(path, taken, &d, error));
+    char content[20], below[500];
+    snprintf(content, sizeof content, "%d", version);
+    snprintf(below, sizeof below, "%s/below", directory_path(d));
+    trireme_status status = sample_write(d, directory_path(d), "a.txt", content, true, error);
+    if (status == TRIREME_OK && mkdir(below, 0777) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "mkdir failed");
+    if (status == TRIREME_OK)
+        status = sample_write(d, below, "b.txt", content, false, error);
+    if (status == TRIREME_OK)
+        status = write_model(d, version, error);
+    if (status != TRIREME_OK) {
+        directory_abort(d);
+        return status;
+    }
+    return directory_commit(d, error);
+}
+
+void assert_sample_saved(const char *path, int version) {
+    trireme_error error = {0};
+    assert_ok(sample_save(path, version, DIRECTORY_SET_ASIDE, &error), &error);
+}
+
+int sample_version(const char *path) {
+    static const char *const NAME[] = {"a.txt", "below/b.txt"};
+    int version = 0;
+    trireme_error error = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAME); i++) {
+        char *content = NULL;
+        size_t length;
+        assert_ok(file_read(path_in(path, NAME[i]), 100, &content, &length, &error), &error);
+        assert_true(!version || version == atoi(content));
+        version = atoi(content);
+        free(content);
+    }
+    struct safetensors *s = NULL;
+    assert_ok(safetensors_open(path, &s, &error), &error);
+    assert_int_equal(s->tensor.count, 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(((const int32_t *)s->tensor.item[i].data)[2], version);
+    safetensors_close(s);
+    return version;
+}

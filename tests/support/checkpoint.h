@@ -1,0 +1,33 @@
+// Directories of ckpt/directory.h with files of every kind in them, and what may be found there again.
+#ifndef SUPPORT_CHECKPOINT_H
+#define SUPPORT_CHECKPOINT_H
+
+#include "support/test.h"
+
+#include "ckpt/directory.h"
+
+// Setup and teardown: *state is the path of an empty folder, removed at the end.
+int folder_create(void **state);
+int folder_remove(void **state);
+
+void assert_ok(trireme_status status, const trireme_error *error);
+// `part` is in the message, which is one line.
+void assert_says(const char *message, const char *part);
+void assert_refused(trireme_status status, trireme_status expected, const trireme_error *error, const char *part);
+
+// folder/name; the path lasts until folder_remove. Not for several threads.
+const char *path_in(const char *folder, const char *name);
+void path_write(const char *path, const char *content);
+bool path_exists(const char *path);
+size_t folder_count(const char *folder);
+
+// A file of the directory being written, recorded or not; `folder` is the directory's path or below it.
+trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
+                            trireme_error *error);
+// Saves a.txt, below/b.txt and a model in two shards with the tensors "one" and "two"; `version` is in all of them.
+trireme_status sample_save(const char *path, int version, enum directory_taken taken, trireme_error *error);
+void assert_sample_saved(const char *path, int version);
+// The version that all files of a saved directory have.
+int sample_version(const char *path);
+
+#endif

@@ -1,0 +1,448 @@
+// ckpt/directory.h: saving, replacing, finding, pruning. test_ckpt_faults.c has crashes and failures.
+#include "base/text.h"
+#include "ckpt/tree.h"
+#include "support/checkpoint.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void flip_byte(const char *path, off_t at) {
+    int fd = open(path, O_RDWR);
+    char c;
+    assert_int_equal(pread(fd, &c, 1, at), 1);
+    c ^= 1;
+    assert_int_equal(pwrite(fd, &c, 1, at), 1);
+    close(fd);
+}
+
+static void test_saves(void **state) {
+    const char *folder = *state, *path = path_in(folder, "new/checkpoint/step-100");
+    trireme_error error = {0};
+    assert_refused(directory_verify(path, DIRECTORY_CONTENT, &error), TRIREME_ERROR_IO, &error,
+                   "step-100: cannot open");
+    assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
+    assert_ok(directory_verify(path, DIRECTORY_CONTENT, &error), &error);
+    assert_int_equal(sample_version(path), 7);
+    assert_int_equal(folder_count(path_in(folder, "new/checkpoint")), 1);
+    assert_true(directory_is_ours(path, &error));
+
+    struct manifest m = {0};
+    assert_ok(manifest_read(path, &m, &error), &error);
+    assert_int_equal(m.file.count, 5);
+    assert_string_equal(m.file.item[0].name, "a.txt");
+    assert_string_equal(manifest_find(&m, "below/b.txt")->hex, manifest_find(&m, "a.txt")->hex);
+    assert_int_equal(manifest_find(&m, "below/b.txt")->bytes, 1);
+    const struct checksum_part *part = manifest_find_part(&m, "model-00002-of-00002.safetensors", "two");
+    assert_non_null(part);
+    char hex[CHECKSUM_HEX];
+    checksum_of((int32_t[]){7, 7, 7}, 12, hex);
+    assert_string_equal(part->hex, hex);
+    assert_null(manifest_find_part(&m, "model-00001-of-00002.safetensors", "two"));
+    assert_null(manifest_find_part(&m, "nothing", "two"));
+    manifest_release(&m);
+}
+
+static void test_path_forms(void **state) {
+    trireme_error error = {0};
+    struct directory *d = NULL;
+    static const char *const BAD[] = {"", "/", "a/..", ".", "..", "a/./"};
+    for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
+        assert_refused(directory_begin(BAD[i], DIRECTORY_REFUSE, &d, &error), TRIREME_ERROR_USAGE, &error,
+                       "needs a name of its own");
+    assert_int_equal(chdir(*state), 0);
+    assert_ok(sample_save("plain", 1, DIRECTORY_REFUSE, &error), &error);
+    assert_ok(sample_save("below//slashes//", 2, DIRECTORY_REFUSE, &error), &error);
+    assert_int_equal(sample_version("plain"), 1);
+    assert_int_equal(sample_version("below/slashes"), 2);
+    assert_int_equal(chdir("/"), 0);
+}
+
+static void test_abort_leaves_nothing(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct directory *d = NULL;
+    assert_sample_saved(path_in(folder, "step-1"), 1);
+    assert_ok(directory_begin(path_in(folder, "step-1"), DIRECTORY_REFUSE, &d, &error), &error);
+    assert_int_equal(mkdir(path_in(directory_path(d), "deep"), 0700), 0);
+    path_write(path_in(directory_path(d), "deep/file"), "x");
+    assert_int_equal(symlink("/", path_in(directory_path(d), "link")), 0);
+    assert_int_equal(folder_count(folder), 2);
+    directory_abort(d);
+    directory_abort(NULL);
+    assert_int_equal(folder_count(folder), 1);
+    assert_int_equal(sample_version(path_in(folder, "step-1")), 1);
+}
+
+static void test_replaces_only_ours(void **state) {
+    const char *folder = *state, *path = path_in(folder, "out");
+    trireme_error error = {0};
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_ok(sample_save(path, 1, DIRECTORY_REFUSE, &error), &error);
+    assert_ok(sample_save(path, 2, DIRECTORY_REFUSE, &error), &error);
+    assert_int_equal(sample_version(path), 2);
+    assert_ok(sample_save(path, 1, DIRECTORY_SET_ASIDE, &error), &error);
+    assert_int_equal(sample_version(path), 1);
+    assert_int_equal(folder_count(folder), 1);
+
+    // A file of the user's inside.
+    path_write(path_in(path, "below/notes"), "mine");
+    assert_false(directory_is_ours(path, &error));
+    assert_says(error.message, "/out: holds below/notes, which Trireme did not write");
+    assert_refused(sample_save(path, 3, DIRECTORY_REFUSE, &error), TRIREME_ERROR_USAGE, &error,
+                   "/out: will not be replaced (");
+    assert_int_equal(sample_version(path), 1);
+    assert_int_equal(folder_count(folder), 1);
+    assert_ok(sample_save(path, 3, DIRECTORY_SET_ASIDE, &error), &error);
+    assert_int_equal(sample_version(path), 3);
+    assert_int_equal(sample_version(path_in(folder, "out.aside-1")), 1);
+    assert_true(path_exists(path_in(folder, "out.aside-1/below/notes")));
+
+    // Anything else under the name.
+    assert_int_equal(unlink(path_in(path, "manifest.json")), 0);
+    assert_refused(sample_save(path, 4, DIRECTORY_REFUSE, &error), TRIREME_ERROR_USAGE, &error, "no manifest.json");
+    assert_ok(sample_save(path, 4, DIRECTORY_SET_ASIDE, &error), &error);
+    assert_int_equal(sample_version(path_in(folder, "out.aside-2")), 3);
+    path_write(path_in(folder, "file"), "mine");
+    assert_refused(sample_save(path_in(folder, "file"), 4, DIRECTORY_REFUSE, &error), TRIREME_ERROR_USAGE, &error,
+                   "not a directory");
+    assert_ok(sample_save(path_in(folder, "file"), 4, DIRECTORY_SET_ASIDE, &error), &error);
+    assert_true(path_exists(path_in(folder, "file.aside-1")));
+    assert_int_equal(symlink("out", path_in(folder, "link")), 0);
+    assert_refused(sample_save(path_in(folder, "link"), 4, DIRECTORY_REFUSE, &error), TRIREME_ERROR_USAGE, &error,
+                   "not a directory");
+    assert_int_equal(sample_version(path), 4);
+
+    // A name that is taken between begin and commit.
+    struct directory *d = NULL;
+    assert_ok(directory_begin(path_in(folder, "late"), DIRECTORY_REFUSE, &d, &error), &error);
+    assert_int_equal(mkdir(path_in(folder, "late"), 0700), 0);
+    path_write(path_in(folder, "late/notes"), "mine");
+    size_t entries = folder_count(folder);
+    assert_refused(directory_commit(d, &error), TRIREME_ERROR_USAGE, &error, "/late: will not be replaced");
+    assert_true(path_exists(path_in(folder, "late/notes")));
+    assert_int_equal(folder_count(folder), entries - 1);
+}
+
+static void commit_refused(const char *path, struct directory *d, trireme_status status, const char *part) {
+    trireme_error error = {0};
+    assert_refused(directory_commit(d, &error), status, &error, part);
+    assert_false(path_exists(path));
+}
+
+static void test_commit_refuses(void **state) {
+    const char *folder = *state, *path = path_in(folder, "step-1");
+    trireme_error error = {0};
+    struct directory *d = NULL;
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    path_write(path_in(directory_path(d), "manifest.json"), "{}");
+    commit_refused(path, d, TRIREME_ERROR_USAGE, "manifest.json: the name is taken");
+
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_int_equal(symlink("/etc/passwd", path_in(directory_path(d), "link")), 0);
+    commit_refused(path, d, TRIREME_ERROR_USAGE, "link: neither a file nor a directory");
+
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
+    path_write(path_in(directory_path(d), "a"), "ab");
+    commit_refused(path, d, TRIREME_ERROR_IO, "/a: changed while it was saved: 2 bytes, 3 were written");
+
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
+    assert_int_equal(unlink(path_in(directory_path(d), "a")), 0);
+    commit_refused(path, d, TRIREME_ERROR_IO, "1 files were written, 0 are there");
+    assert_int_equal(folder_count(folder), 0);
+
+    // Recorded twice: the last counts.
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
+    assert_ok(sample_write(d, directory_path(d), "a", "abcd", true, &error), &error);
+    assert_ok(directory_commit(d, &error), &error);
+    assert_ok(directory_verify(path, DIRECTORY_CONTENT, &error), &error);
+}
+
+// Damages the copy step-N of step-1 in one way each.
+static void damage(const char *folder, int kind) {
+    const char *path = path_in(folder, "step-9");
+    assert_sample_saved(path, 1);
+    switch (kind) {
+    case 0:
+        assert_int_equal(unlink(path_in(path, "manifest.json")), 0);
+        break;
+    case 1:
+        assert_int_equal(truncate(path_in(path, "manifest.json"), 100), 0);
+        break;
+    case 2:
+        assert_int_equal(unlink(path_in(path, "below/b.txt")), 0);
+        break;
+    case 3:
+        path_write(path_in(path, "a.txt"), "12");
+        break;
+    case 4:
+        assert_int_equal(truncate(path_in(path, "model-00002-of-00002.safetensors"), 70), 0);
+        break;
+    case 5:
+        flip_byte(path_in(path, "a.txt"), 0);
+        break;
+    case 6:
+        flip_byte(path_in(path, "model-00001-of-00002.safetensors"), 8);
+        break;
+    case 7: {
+        struct stat st;
+        assert_int_equal(stat(path_in(path, "model-00001-of-00002.safetensors"), &st), 0);
+        flip_byte(path_in(path, "model-00001-of-00002.safetensors"), st.st_size - 1);
+        break;
+    }
+    case 8:
+        assert_int_equal(unlink(path_in(path, "a.txt")), 0);
+        assert_int_equal(mkdir(path_in(path, "a.txt"), 0700), 0);
+        break;
+    default:
+        assert_ok(tree_remove(path, NULL), NULL);
+        path_write(path, "a file");
+        break;
+    }
+}
+
+static void test_newest_skips_damaged(void **state) {
+    const char *folder = *state;
+    static const char *const REASON[] = {
+        "/step-9: no manifest.json",
+        "/step-9/manifest.json: line ",
+        "/step-9/below/b.txt: missing, expected 1 bytes",
+        "/step-9/a.txt: longer than it was written: 2 bytes, expected 1",
+        "-00002.safetensors: truncated: 70 bytes, expected 84; first tensor cut off: \"__header__\"",
+        "/step-9/a.txt: content is damaged: BLAKE2b expected ",
+        "/step-9/model-00001-of-00002.safetensors: tensor \"__header__\" (bytes 0 to 72) is damaged: BLAKE2b expected ",
+        "/step-9/model-00001-of-00002.safetensors: tensor \"one\" (bytes 72 to 84) is damaged: BLAKE2b expected ",
+        "/step-9/a.txt: not a regular file",
+        "/step-9: not a directory",
+    };
+    trireme_error error = {0};
+    struct directory_search found = {0};
+    assert_ok(directory_newest(path_in(folder, "missing"), "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_null(found.path);
+    assert_sample_saved(path_in(folder, "step-1"), 1);
+    for (int kind = 0; kind < (int)ARRAY_LENGTH(REASON); kind++) {
+        damage(folder, kind);
+        bool content = kind >= 5 && kind <= 7;
+        for (int i = 0; i < 2; i++) {
+            enum directory_check check = i ? DIRECTORY_CONTENT : DIRECTORY_SIZES;
+            assert_ok(directory_newest(folder, "step-", check, &found, &error), &error);
+            bool seen = !content || check == DIRECTORY_CONTENT;
+            assert_int_equal(found.number, seen ? 1 : 9);
+            assert_int_equal(found.skipped.count, seen);
+            assert_string_equal(found.path, path_in(folder, seen ? "step-1" : "step-9"));
+            if (seen) {
+                assert_string_equal(found.skipped.item[0].path, path_in(folder, "step-9"));
+                assert_says(found.skipped.item[0].reason, REASON[kind]);
+            }
+            directory_search_release(&found);
+        }
+        // What was damaged does not stand in the way of a new one.
+        assert_sample_saved(path_in(folder, "step-9"), 2);
+        assert_ok(tree_remove(path_in(folder, "step-9"), NULL), NULL);
+    }
+}
+
+static void test_newest_reads_numbers(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct directory_search found = {0};
+    assert_sample_saved(path_in(folder, "step-9"), 9);
+    assert_sample_saved(path_in(folder, "step-10"), 10);
+    assert_sample_saved(path_in(folder, "step-0000000000011"), 11);
+    assert_sample_saved(path_in(folder, "step-"), 1);
+    assert_sample_saved(path_in(folder, "step-99x"), 1);
+    assert_sample_saved(path_in(folder, "step--99"), 1);
+    assert_sample_saved(path_in(folder, "steps-99"), 1);
+    assert_sample_saved(path_in(folder, "step-9999999999999999999"), 1);
+    assert_sample_saved(path_in(folder, ".tmp-step-99-999999999"), 1);
+    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_int_equal(found.number, 11);
+    assert_string_equal(found.path, path_in(folder, "step-0000000000011"));
+    assert_int_equal(found.skipped.count, 0);
+    directory_search_release(&found);
+    path_write(path_in(folder, "file"), "");
+    assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, &found, &error),
+                   TRIREME_ERROR_IO, &error, "cannot list");
+}
+
+static void test_prune(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    size_t removed = 99;
+    char name[32];
+    for (int i = 1; i <= 12; i++) {
+        snprintf(name, sizeof name, "step-%d", i);
+        assert_sample_saved(path_in(folder, name), i);
+    }
+    assert_sample_saved(path_in(folder, "best"), 1);
+    assert_int_equal(truncate(path_in(folder, "step-12/below/b.txt"), 0), 0); // damaged, newest: stays
+    assert_int_equal(truncate(path_in(folder, "step-10/below/b.txt"), 0), 0); // damaged, among those kept: stays
+    assert_int_equal(truncate(path_in(folder, "step-2/below/b.txt"), 0), 0);  // damaged, old: goes
+    path_write(path_in(folder, "step-3/notes"), "mine");                      // stays
+    assert_ok(directory_prune(folder, "step-", 0, &removed, &error), &error);
+    assert_int_equal(removed, 0);
+    assert_ok(directory_prune(folder, "step-", 3, &removed, &error), &error);
+    assert_int_equal(removed, 6);
+    static const int KEPT[] = {3, 8, 9, 10, 11, 12};
+    assert_int_equal(folder_count(folder), ARRAY_LENGTH(KEPT) + 1);
+    for (size_t i = 0; i < ARRAY_LENGTH(KEPT); i++) {
+        snprintf(name, sizeof name, "step-%d", KEPT[i]);
+        assert_true(path_exists(path_in(folder, name)));
+    }
+    assert_ok(directory_prune(folder, "step-", 1, NULL, &error), &error);
+    assert_true(path_exists(path_in(folder, "step-11")));
+    assert_false(path_exists(path_in(folder, "step-9")));
+    assert_ok(directory_prune(folder, "step-", 1, &removed, &error), &error);
+    assert_int_equal(removed, 0);
+    assert_ok(directory_prune(path_in(folder, "missing"), "step-", 1, &removed, &error), &error);
+}
+
+static void test_sweeps_the_dead_only(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct directory *mine = NULL, *other = NULL;
+    char name[64];
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) { // lives in the middle of a save
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        struct directory *d = NULL;
+        char ok = directory_begin(path_in(folder, "step-5"), DIRECTORY_REFUSE, &d, NULL) == TRIREME_OK;
+        if (write(ready[1], &ok, 1) == 1)
+            pause();
+        _exit(0);
+    }
+    char ok = 0;
+    assert_int_equal(read(ready[0], &ok, 1), 1);
+    assert_true(ok);
+    pid_t dead = fork();
+    if (!dead)
+        _exit(0);
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+
+    assert_sample_saved(path_in(folder, "step-4"), 1); // so that nothing takes its name back
+
+    static const char *const GONE[] = {".tmp-step-3-%d", ".tmp-step--%d", ".old-step-4-%d"};
+    static const char *const STAYS[] = {".tmp-other-3-%d", ".tmp-step-x-%d", ".tmp-step-3-%dx", ".tmp-step-3",
+                                        "tmp-step-3-%d"};
+    for (size_t i = 0; i < ARRAY_LENGTH(GONE); i++) {
+        snprintf(name, sizeof name, GONE[i], (int)dead);
+        assert_int_equal(mkdir(path_in(folder, name), 0700), 0);
+        path_write(path_in(path_in(folder, name), "half"), "x");
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(STAYS); i++) {
+        snprintf(name, sizeof name, STAYS[i], (int)dead);
+        assert_int_equal(mkdir(path_in(folder, name), 0700), 0);
+    }
+    // The number of this process, as a dead one in another container may have had it.
+    snprintf(name, sizeof name, ".tmp-step-6-%d", (int)getpid());
+    assert_int_equal(mkdir(path_in(folder, name), 0700), 0);
+
+    assert_ok(directory_begin(path_in(folder, "step-7"), DIRECTORY_REFUSE, &mine, &error), &error);
+    assert_ok(directory_begin(path_in(folder, "step-8"), DIRECTORY_REFUSE, &other, &error), &error);
+    struct directory *again = NULL;
+    assert_refused(directory_begin(path_in(folder, "step-8"), DIRECTORY_REFUSE, &again, &error), TRIREME_ERROR_BUSY,
+                   &error, "already");
+    assert_true(path_exists(directory_path(mine)) && path_exists(directory_path(other)));
+    snprintf(name, sizeof name, ".tmp-step-5-%d", (int)child);
+    assert_true(path_exists(path_in(folder, name)));
+    assert_int_equal(folder_count(folder), 1 + 1 + 2 + ARRAY_LENGTH(STAYS));
+    assert_ok(directory_commit(mine, &error), &error);
+    directory_abort(other);
+
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_sample_saved(path_in(folder, "step-9"), 1);
+    assert_false(path_exists(path_in(folder, name)));
+    close(ready[0]);
+    close(ready[1]);
+}
+
+// What a crash in the middle of a replacement without swap leaves behind.
+static void test_newest_finishes_a_replacement(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct directory_search found = {0};
+    pid_t dead = fork();
+    if (!dead)
+        _exit(0);
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+    char old[64];
+    snprintf(old, sizeof old, ".old-step-5-%d", (int)dead);
+    assert_sample_saved(path_in(folder, "step-5"), 5);
+    assert_int_equal(rename(path_in(folder, "step-5"), path_in(folder, old)), 0);
+    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_int_equal(found.number, 5);
+    assert_false(path_exists(path_in(folder, old)));
+    directory_search_release(&found);
+}
+
+static void test_malformed_manifests(void **state) {
+    const char *folder = *state;
+#define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define FILES(list) "{\"format\":\"trireme-directory\",\"version\":1,\"files\":[" list "]}"
+    static const char *const CASE[][2] = {
+        {"", "not valid JSON"},
+        {"[]", "must be an object"},
+        {"{}", "\"format\" is missing"},
+        {"{\"format\":\"other\"}", "\"format\" must be \"trireme-directory\", found \"other\""},
+        {"{\"format\":\"trireme-directory\",\"version\":2}", "\"version\" must be an integer from 1 to 1, found 2"},
+        {"{\"format\":\"trireme-directory\",\"version\":1}", "\"files\" is missing"},
+        {FILES("1"), "must be an object"},
+        {FILES("{}"), "\"name\" is missing"},
+        {FILES("{\"name\":\"../a\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "\"../a\" leaves the directory"},
+        {FILES("{\"name\":\"/a\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "leaves the directory"},
+        {FILES("{\"name\":\"a/../b\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "leaves the directory"},
+        {FILES("{\"name\":\"a/\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "leaves the directory"},
+        {FILES("{\"name\":\"\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "leaves the directory"},
+        {FILES("{\"name\":\"a\",\"bytes\":-1,\"blake2b\":\"" HEX "\"}"),
+         "\"bytes\" must be an integer, not negative, found -1"},
+        {FILES("{\"name\":\"a\",\"bytes\":1}"), "\"blake2b\" is missing"},
+        {FILES("{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"AB\"}"), "must be 64 hexadecimal digits, found \"AB\""},
+        {FILES("{\"name\":\"a\",\"bytes\":1,\"tensors\":1}"), "\"tensors\" must be an array"},
+        {FILES("{\"name\":\"a\",\"bytes\":1,\"tensors\":[]}"), "do not add up to the file's 1 bytes"},
+        {FILES("{\"name\":\"a\",\"bytes\":1,\"tensors\":[{\"name\":\"t\",\"bytes\":2,\"blake2b\":\"" HEX "\"}]}"),
+         "do not add up"},
+        {FILES("{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX "\"},{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX
+               "\"}"),
+         "lists \"a\" twice"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASE); i++) {
+        trireme_error error = {0};
+        path_write(path_in(folder, "manifest.json"), CASE[i][0]);
+        assert_refused(directory_verify(folder, DIRECTORY_SIZES, &error), TRIREME_ERROR_CORRUPT, &error, CASE[i][1]);
+        assert_says(error.message, "/manifest.json: ");
+    }
+    path_write(path_in(folder, "manifest.json"),
+               FILES("{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX "\",\"more\":1}"));
+    path_write(path_in(folder, "a"), "x");
+    assert_int_equal(directory_verify(folder, DIRECTORY_SIZES, NULL), TRIREME_OK);
+#undef FILES
+#undef HEX
+}
+
+int main(void) {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_saves),
+        IN_FOLDER(test_path_forms),
+        IN_FOLDER(test_abort_leaves_nothing),
+        IN_FOLDER(test_replaces_only_ours),
+        IN_FOLDER(test_commit_refuses),
+        IN_FOLDER(test_newest_skips_damaged),
+        IN_FOLDER(test_newest_reads_numbers),
+        IN_FOLDER(test_prune),
+        IN_FOLDER(test_sweeps_the_dead_only),
+        IN_FOLDER(test_newest_finishes_a_replacement),
+        IN_FOLDER(test_malformed_manifests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

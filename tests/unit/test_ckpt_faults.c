@@ -1,0 +1,385 @@
+// ckpt/directory.h when things go wrong. The system calls that change files go through this program, which counts them
+// and can make the Nth of them fail, or end the process there, for every N.
+#include "base/text.h"
+#include "ckpt/output.h"
+#include "ckpt/tree.h"
+#include "support/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CRASHED = 99 };
+
+static struct {
+    int countdown;    // 0: nothing happens
+    int code;         // errno of the fault; 0: the process ends
+    bool no_exchange; // a file system that cannot swap names
+    struct text *trace;
+} fault;
+
+static bool fault_now(void) {
+    if (!fault.countdown || --fault.countdown)
+        return false;
+    if (!fault.code)
+        _exit(CRASHED);
+    errno = fault.code;
+    return true;
+}
+
+static void trace(const char *what, int fd, const char *path) {
+    char link[64], target[500] = "";
+    if (!fault.trace)
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (!path && readlink(link, target, sizeof target - 1) < 0)
+        target[0] = 0;
+    text_add(fault.trace, "%s %s\n", what, path ? path : target);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length) {
+    trace("write", fd, NULL);
+    if (fault.countdown == 1 && !fault.code)
+        syscall(SYS_write, fd, bytes, length / 2);
+    return fault_now() ? -1 : syscall(SYS_write, fd, bytes, length);
+}
+
+int fsync(int fd) {
+    trace("fsync", fd, NULL);
+    return fault_now() ? -1 : 0;
+}
+
+int close(int fd) {
+    bool failed = fault_now();
+    int code = errno, result = (int)syscall(SYS_close, fd);
+    errno = failed ? code : errno;
+    return failed ? -1 : result;
+}
+
+int open(const char *path, int flags, ...) {
+    va_list args;
+    va_start(args, flags);
+    unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    return fault_now() ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    return fault_now() ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int rename(const char *from, const char *to) {
+    trace("rename", -1, from);
+    return fault_now() ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags) {
+    trace("rename", -1, from);
+    if (fault.no_exchange) {
+        errno = EINVAL;
+        return -1;
+    }
+    return fault_now() ? -1 : (int)syscall(SYS_renameat2, from_at, from, to_at, to, flags);
+}
+
+int unlink(const char *path) {
+    return fault_now() ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+int unlinkat(int at, const char *path, int flags) {
+    return fault_now() ? -1 : (int)syscall(SYS_unlinkat, at, path, flags);
+}
+
+int flock(int fd, int operation) {
+    return fault_now() ? -1 : (int)syscall(SYS_flock, fd, operation);
+}
+
+static void test_every_file_is_synced_before_the_rename(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct text calls = {0};
+    struct directory *d = NULL;
+    fault.trace = &calls;
+    assert_ok(sample_save(path_in(folder, "step-1"), 1, DIRECTORY_REFUSE, &error), &error);
+    fault.trace = NULL;
+    char *renamed = strstr(calls.text, "rename ");
+    assert_non_null(renamed);
+    size_t writes = 0;
+    for (char *line = calls.text; (line = strstr(line, "write ")) != NULL; line++, writes++) {
+        char *path = mem_printf("\nfsync %.*s\n", (int)strcspn(line + 6, "\n"), line + 6);
+        char *synced = strstr(line, path);
+        if (!synced || synced > renamed)
+            fail_msg("no%sbetween\n%.*sin\n%s", path, (int)strcspn(line, "\n") + 1, line, calls.text);
+        free(path);
+    }
+    assert_int_equal(writes, 6); // a.txt, b.txt, two shards, index, manifest
+    // The directories: the one below, then the temporary itself after the manifest, then the parent after the rename.
+    char *manifest = strstr(calls.text, "/manifest.json\nfsync ");
+    char *below = strstr(calls.text, "/below\n");
+    assert_true(manifest && below && below < manifest && manifest < renamed);
+    char *self = mem_printf("\nfsync %s/.tmp-step-1-%d\nrename ", folder, (int)getpid());
+    assert_non_null(strstr(manifest, self));
+    char *parent = mem_printf("\nfsync %s\n", folder);
+    assert_non_null(strstr(renamed, parent));
+    free(self);
+    free(parent);
+
+    // Files that came by other ways.
+    assert_ok(directory_begin(path_in(folder, "step-2"), DIRECTORY_REFUSE, &d, &error), &error);
+    path_write(path_in(directory_path(d), "other"), "x");
+    text_release(&calls);
+    fault.trace = &calls;
+    assert_ok(directory_commit(d, &error), &error);
+    fault.trace = NULL;
+    char *other = strstr(calls.text, "/other\n"), *named = strstr(calls.text, "rename ");
+    assert_true(other && named && other < named);
+    text_release(&calls);
+}
+
+// Old: step-1 of version 1, or step-1 damaged; the child saves version 2 as `name` and ends at the Nth call.
+static void crash_everywhere(const char *folder, const char *name, bool no_exchange) {
+    trireme_error error = {0};
+    int crashes = 0, olds = 0;
+    for (int n = 1;; n++) {
+        assert_ok(tree_remove(folder, &error), &error);
+        assert_sample_saved(path_in(folder, "step-1"), 1);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (!child) {
+            fault.countdown = n;
+            fault.no_exchange = no_exchange;
+            _exit(sample_save(path_in(folder, name), 2, DIRECTORY_SET_ASIDE, NULL) != TRIREME_OK);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        bool crashed = WEXITSTATUS(status) == CRASHED;
+        assert_true(crashed || WEXITSTATUS(status) == 0);
+        struct directory_search found = {0};
+        assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+        assert_non_null(found.path);
+        assert_int_equal(found.skipped.count, 0);
+        int version = sample_version(found.path);
+        assert_true(version == 2 || (version == 1 && crashed));
+        olds += version == 1;
+        directory_search_release(&found);
+        // The next save clears up.
+        struct directory *d = NULL;
+        assert_ok(directory_begin(path_in(folder, "step-7"), DIRECTORY_REFUSE, &d, &error), &error);
+        directory_abort(d);
+        assert_int_equal(folder_count(folder), path_exists(path_in(folder, "step-2")) ? 2 : 1);
+        if (!crashed)
+            break;
+        crashes++;
+    }
+    assert_true(crashes > 40);
+    assert_true(olds > 30 && olds < crashes);
+}
+
+static void test_crash_anywhere(void **state) {
+    char *folder = mem_printf("%s/checkpoint", (char *)*state);
+    crash_everywhere(folder, "step-2", false);
+    crash_everywhere(folder, "step-1", false);
+    crash_everywhere(folder, "step-1", true);
+    free(folder);
+}
+
+static void fail_everywhere(const char *folder, const char *name, int code, bool no_exchange) {
+    int failures = 0;
+    for (int n = 1;; n++) {
+        trireme_error error = {0};
+        fault.no_exchange = false;
+        assert_ok(tree_remove(folder, &error), &error);
+        assert_sample_saved(path_in(folder, "step-1"), 1);
+        fault.no_exchange = no_exchange;
+        fault.code = code;
+        fault.countdown = n;
+        trireme_status status = sample_save(path_in(folder, name), 2, DIRECTORY_SET_ASIDE, &error);
+        bool reached = fault.countdown == 0;
+        fault.countdown = 0;
+        struct directory_search found = {0};
+        if (status != TRIREME_OK) {
+            assert_int_equal(status, TRIREME_ERROR_IO);
+            assert_int_equal(error.status, TRIREME_ERROR_IO);
+            assert_true(reached && error.message[0] && !strchr(error.message, '\n'));
+            failures++;
+        }
+        assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+        assert_non_null(found.path);
+        assert_int_equal(found.skipped.count, 0);
+        assert_true(sample_version(found.path) == 2 || status != TRIREME_OK);
+        directory_search_release(&found);
+        struct directory *d = NULL;
+        assert_ok(directory_begin(path_in(folder, "step-7"), DIRECTORY_REFUSE, &d, &error), &error);
+        directory_abort(d);
+        // An old one that could not be examined is set aside rather than deleted.
+        assert_int_equal(folder_count(folder),
+                         1 + path_exists(path_in(folder, "step-2")) + path_exists(path_in(folder, "step-1.aside-1")));
+        if (!reached)
+            break;
+    }
+    assert_true(failures > 30);
+}
+
+static void test_failure_anywhere(void **state) {
+    char *folder = mem_printf("%s/checkpoint", (char *)*state);
+    fail_everywhere(folder, "step-2", ENOSPC, false);
+    fail_everywhere(folder, "step-1", EIO, false);
+    fail_everywhere(folder, "step-1", ENOSPC, true);
+    free(folder);
+}
+
+// What is set aside is not lost, wherever saving fails.
+static void test_failure_keeps_what_is_not_ours(void **state) {
+    const char *folder = *state, *path = path_in(folder, "step-1");
+    char content[8];
+    for (int n = 1;; n++) {
+        assert_int_equal(mkdir(path, 0700), 0);
+        path_write(path_in(path, "notes"), "mine");
+        fault.code = EIO;
+        fault.countdown = n;
+        trireme_status status = sample_save(path, 1, DIRECTORY_SET_ASIDE, NULL);
+        bool reached = fault.countdown == 0;
+        fault.countdown = 0;
+        bool aside = path_exists(path_in(folder, "step-1.aside-1"));
+        assert_true(aside || status != TRIREME_OK);
+        FILE *file = fopen(path_in(folder, aside ? "step-1.aside-1/notes" : "step-1/notes"), "r");
+        assert_non_null(file);
+        assert_non_null(fgets(content, sizeof content, file));
+        assert_string_equal(content, "mine");
+        fclose(file);
+        // Either the old one has the name, or the new one, complete.
+        assert_true(!aside || directory_verify(path, DIRECTORY_CONTENT, NULL) == TRIREME_OK);
+        assert_int_equal(tree_remove(path, NULL), TRIREME_OK);
+        assert_int_equal(tree_remove(path_in(folder, "step-1.aside-1"), NULL), TRIREME_OK);
+        if (!reached)
+            break;
+    }
+}
+
+static void test_output_that_fails_is_removed(void **state) {
+    struct checksum_file file;
+    for (int n = 1;; n++) {
+        struct output *o = NULL;
+        trireme_error error = {0};
+        fault.code = EIO;
+        fault.countdown = n;
+        trireme_status status = output_create(*state, "a", 3, &o, &error);
+        if (status == TRIREME_OK && output_add(o, "abc", 3, &error) == TRIREME_OK)
+            status = output_finish(o, &file, &error);
+        fault.countdown = 0;
+        if (status == TRIREME_OK)
+            break;
+        assert_says(error.message, "/a: cannot ");
+        assert_int_equal(folder_count(*state), 0);
+    }
+    assert_string_equal(file.hex, "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+    checksum_file_release(&file);
+}
+
+// In a child, for the limit cannot be raised again. 0 when all is as it must be.
+static int fill_disk(const char *folder) {
+    struct rlimit limit = {100000, 100000};
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 2;
+    trireme_error error = {0};
+    struct directory *d = NULL;
+    struct output *o = NULL;
+    static char zeros[200000];
+    if (directory_begin(path_in(folder, "step-1"), DIRECTORY_REFUSE, &d, &error) != TRIREME_OK ||
+        output_create(directory_path(d), "big", sizeof zeros, &o, &error) != TRIREME_OK)
+        return 3;
+    if (output_add(o, zeros, sizeof zeros, &error) != TRIREME_ERROR_IO ||
+        !strstr(error.message, "/big: cannot write: File too large after 100000 of 200000 bytes"))
+        return 4;
+    output_abort(o);
+    if (folder_count(directory_path(d)))
+        return 5;
+    directory_abort(d);
+    return 0;
+}
+
+static void test_full_disk(void **state) {
+    assert_sample_saved(path_in(*state, "step-1"), 1);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child)
+        _exit(fill_disk(*state));
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(sample_version(path_in(*state, "step-1")), 1);
+    assert_int_equal(folder_count(*state), 1);
+}
+
+static void test_replaces_without_swap(void **state) {
+    const char *folder = *state, *path = path_in(folder, "step-1");
+    trireme_error error = {0};
+    assert_sample_saved(path, 1);
+    fault.no_exchange = true;
+    trireme_status status = sample_save(path, 2, DIRECTORY_REFUSE, &error);
+    fault.no_exchange = false;
+    assert_ok(status, &error);
+    assert_int_equal(sample_version(path), 2);
+    assert_int_equal(folder_count(folder), 1);
+}
+
+struct saver {
+    const char *folder;
+    int first;
+    int failures;
+};
+
+static void *save_many(void *argument) {
+    struct saver *s = argument;
+    char path[500];
+    for (int i = 0; i < 10; i++) {
+        snprintf(path, sizeof path, "%s/step-%d", s->folder, s->first + 4 * (i / 2));
+        s->failures += sample_save(path, 1 + i, DIRECTORY_SET_ASIDE, NULL) != TRIREME_OK;
+    }
+    return NULL;
+}
+
+// Threads that save different steps do not sweep one another's temporaries away.
+static void test_threads(void **state) {
+    pthread_t thread[4];
+    struct saver saver[4];
+    for (int i = 0; i < 4; i++) {
+        saver[i] = (struct saver){*state, i, 0};
+        assert_int_equal(pthread_create(&thread[i], NULL, save_many, &saver[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(saver[i].failures, 0);
+    }
+    assert_int_equal(folder_count(*state), 20);
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "step-%d", i);
+        assert_int_equal(sample_version(path_in(*state, name)), 2 + 2 * (i / 4));
+    }
+}
+
+int main(void) {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_every_file_is_synced_before_the_rename),
+        IN_FOLDER(test_crash_anywhere),
+        IN_FOLDER(test_failure_anywhere),
+        IN_FOLDER(test_failure_keeps_what_is_not_ours),
+        IN_FOLDER(test_output_that_fails_is_removed),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_replaces_without_swap),
+        IN_FOLDER(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
