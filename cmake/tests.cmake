@@ -6,6 +6,8 @@ trireme_refuse_missing()
 
 set(test_environment "TRIREME_BINARY=${CMAKE_CURRENT_BINARY_DIR}/trireme" "TRIREME_SOURCE=${PROJECT_SOURCE_DIR}"
     "TRIREME_BUILD=${CMAKE_CURRENT_BINARY_DIR}")
+# Idle OpenMP threads sleep: tests run side by side and start many short loops.
+list(APPEND test_environment "OMP_WAIT_POLICY=passive")
 if(TRIREME_SANITIZE)
     list(APPEND test_environment "TRIREME_SANITIZE=${TRIREME_SANITIZE}" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0")

@@ -230,8 +230,10 @@ static void fill(const struct tensor *t, const struct op_operand *operand, const
     for (int i = 0; i < spec->info->attributes; i++)
         if (strcmp(spec->info->attribute[i].name, "vocab") == 0)
             vocab = spec->attribute[i].i;
-    for (int64_t i = 0; i < tensor_elements(t); i++) {
-        double u = rng_uniform(seed, rng_stream(name), (uint64_t)i), x = 2 * u - 1;
+    uint64_t stream = rng_stream(name);
+    int64_t count = tensor_elements(t);
+    for (int64_t i = 0; i < count; i++) {
+        double u = rng_uniform(seed, stream, (uint64_t)i), x = 2 * u - 1;
         if (operand->dtype == 'S')
             x = scalar_value(name, spec->extent['n']);
         else if (operand->dtype == 'U')
