@@ -32,10 +32,9 @@ struct gemm {
 int64_t ISA(gemm_workspace)(const struct gemm *gemm);
 void ISA(gemm_run)(const struct gemm *gemm);
 
-// The same for the few rows of a generated token (gemm_few.c): no workspace, no row sums; a's rows and b's columns must
-// lie along the summed dimension.
-enum { GEMM_FEW = 24 }; // up to so many rows it is the faster one
-void ISA(gemm_few)(const struct gemm *gemm);
+// The same for m = 1 (gemm_row.c): no workspace, no row sums; a's row and b's columns must lie along the summed
+// dimension.
+void ISA(gemm_row)(const struct gemm *gemm);
 
 // c(i, j) = x + bias + residual, plus what c holds if `add`: what becomes of a finished sum.
 void ISA(gemm_element)(const struct gemm *gemm, int64_t i, int64_t j, float x, bool add);
