@@ -46,7 +46,7 @@ VEC_INLINE vec_f32 gelu_derivative(vec_f32 x, bool tanh) {
     vec_f32 square = x * x;
     vec_f32 e = vec_exp(-x * (square * GELU_B + GELU_A));
     vec_f32 p = 1.0f / (1.0f + e);
-    return p + x * (square * (3 * GELU_B) + GELU_A) * (p * p * e);
+    return p + x * (square * (3 * GELU_B) + GELU_A) * (p * (p * e));
 }
 
 // ---- kernels
@@ -161,6 +161,9 @@ struct swiglu {
 };
 
 VEC_INLINE void swiglu_lanes(int64_t i, int count, void *y, const void *x, int64_t width, bool bf16) {
+    row_ahead(x, i, bf16);
+    row_ahead(x, i + width, bf16);
+    row_ahead(y, i, bf16);
     vec_f32 gate = row_load(x, i, count, bf16), up = row_load(x, i + width, count, bf16);
     row_store(y, i, count, gate / (1.0f + vec_exp(-gate)) * up, bf16);
 }
@@ -183,6 +186,9 @@ void ISA(cpu_swiglu)(const struct call *call) {
 
 VEC_INLINE void swiglu_dx_lanes(int64_t i, int count, void *dx, const void *x, const void *dy, int64_t width,
                                 bool bf16) {
+    row_ahead(x, i, bf16);
+    row_ahead(x, i + width, bf16);
+    row_ahead(dy, i, bf16);
     vec_f32 gate = row_load(x, i, count, bf16), up = row_load(x, i + width, count, bf16);
     vec_f32 d = row_load(dy, i, count, bf16);
     // Beyond 85 the derivative of silu is 0 or 1 to all digits, and exp stays finite within. The order keeps a NaN.

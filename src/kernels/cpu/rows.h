@@ -40,6 +40,11 @@ VEC_INLINE void row_prefetch(const void *row, int64_t n, bool bf16) {
         __builtin_prefetch((const char *)row + at);
 }
 
+// Asks for what lies 2 KiB behind element i of a row.
+VEC_INLINE void row_ahead(const void *row, int64_t i, bool bf16) {
+    __builtin_prefetch((const char *)row_part(row, i, bf16) + 2048);
+}
+
 // Lanes from `count` on are zero.
 VEC_INLINE vec_f32 row_load(const void *row, int64_t i, int count, bool bf16) {
     const void *p = row_part(row, i, bf16);

@@ -1,0 +1,277 @@
+// What the comparison with the reference (test_kernels_cpu) does not see of the pointwise kernels: work that is large
+// enough to be split over threads, the tails of the activations, and logits and gradients at the edge of the numbers.
+#include "kernels/bf16.h"
+#include "kernels/cpu/isa.h"
+#include "support/ops.h"
+
+#include <math.h>
+
+#include "support/test.h"
+
+static struct op_table *table;
+
+static int setup(void **state) {
+    (void)state;
+    table = op_table_create();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    free(table);
+    return 0;
+}
+
+// ---- threads
+
+// More than 32768 elements each, and extents that no block or vector divides.
+static const struct op_case large[] = {
+    {"embed v=50 m=301 C=133", 0},
+    {"embed_dw v=400 m=301 C=133", 0},
+    {"add m=261 c=133", 0},
+    {"layernorm m=261 C=133 eps=1e-5", 0},
+    {"layernorm_dx m=261 C=133 eps=1e-5", 0},
+    {"layernorm_dw m=9001 C=5 eps=1e-5", 0},
+    {"layernorm_bwd m=261 C=133 eps=1e-5", 0},
+    {"rmsnorm m=261 C=133 eps=1e-6", 0},
+    {"rmsnorm_dx m=261 C=133 eps=1e-6", 0},
+    {"rmsnorm_dw m=261 C=133 eps=1e-6", 0},
+    {"rmsnorm_bwd m=261 C=133 eps=1e-6", 0},
+    {"qknorm m=261 D=20 h=6 c=160 heads=4 kv_heads=2 eps=1e-6", 0},
+    {"qknorm_dx m=261 D=20 h=6 c=160 heads=4 kv_heads=2 eps=1e-6", 0},
+    {"qknorm_dw m=261 D=20 h=6 c=160 heads=4 kv_heads=2 eps=1e-6", 0},
+    {"rope m=261 S=300 D=20 c=160 heads=6", 0},
+    {"rope_dx m=261 S=300 D=20 c=160 heads=6", 0},
+    {"gelu m=261 f=133 tanh=0", 0},
+    {"gelu_dx m=261 f=133 tanh=1", 0},
+    {"swiglu m=261 c=266 f=133", 0},
+    {"swiglu_dx m=261 c=266 f=133", 0},
+    {"cross_entropy m=13 V=3500 vocab=3491", 0},
+    {"cross_entropy_grad m=13 V=3500 vocab=3491", 0},
+    {"square_sum n=70001", 0},
+    {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},
+    {"lion n=40001 beta1=0.9 beta2=0.99 weight_decay=0.1", 0},
+    {"sgd n=40001 momentum=0.9 weight_decay=0.1", 0},
+};
+
+static void run(struct op_instance *instance, const char *spec, const struct op_options *options,
+                const struct kernel *kernel) {
+    trireme_error error;
+    if (op_instance_create(instance, table, spec, options, &error) != TRIREME_OK ||
+        op_instance_run(instance, kernel, &error) != TRIREME_OK)
+        fail_msg("%s: %s", spec, error.message);
+}
+
+static void assert_same_outputs(const char *spec, const struct call *a, const struct call *b, int threads) {
+    for (int i = 0; i < a->outputs; i++) {
+        const struct tensor *t = &a->out[i];
+        if (!t->data)
+            continue;
+        size_t bytes = (size_t)dtype_size(t->dtype);
+        for (int k = 0; k < t->ndim; k++)
+            bytes *= (size_t)t->dim[k];
+        if (memcmp(t->data, b->out[i].data, bytes) != 0)
+            fail_msg("%s: output %d differs between 1 and %d threads", spec, i, threads);
+    }
+}
+
+static void threads_do_not_change_a_bit(void **state) {
+    (void)state;
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (size_t i = 0; i < 2 * ARRAY_LENGTH(large) && isa_usable(isa); i++) {
+            const char *spec = large[i / 2].spec;
+            struct op_options options = {.model = i % 2 ? DTYPE_BF16 : DTYPE_F32, .threads = 1, .seed = 3};
+            const struct kernel *kernel = &cpu_kernel_table_for(options.model, isa)[op_case_op(table, &large[i / 2])];
+            struct op_instance alone, shared;
+            run(&alone, spec, &options, kernel);
+            for (int threads = 2; threads <= 5; threads += 3) {
+                options.threads = threads;
+                run(&shared, spec, &options, kernel);
+                assert_same_outputs(spec, &alone.call, &shared.call, threads);
+                op_instance_release(&shared);
+            }
+            op_instance_release(&alone);
+        }
+}
+
+static void large_work_agrees_with_the_reference(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(large); i++) {
+        struct op_options options = {.model = i % 2 ? DTYPE_BF16 : DTYPE_F32, .threads = 3, .seed = 4};
+        options.strided = options.accumulate = i / 2 % 2;
+        struct kernel kernel = kernel_find(op_case_op(table, &large[i / 2]), options.model, KERNELS_FAST);
+        trireme_error error;
+        if (op_compare(table, large[i / 2].spec, &options, &kernel, false, &error) != TRIREME_OK)
+            fail_msg("%s", error.message);
+    }
+}
+
+// ---- calls by hand: contiguous [m, c] (m 0: [c])
+
+static struct tensor matrix(void *data, enum dtype dtype, int64_t m, int64_t c) {
+    struct tensor t = {
+        .data = data, .dtype = dtype, .ndim = m ? 2 : 1, .dim = {m ? m : c, c}, .stride = {m ? c : 1, 1}};
+    return t;
+}
+
+static void run_call(enum isa isa, struct call *call, enum op op, int inputs, int outputs) {
+    call->op = op;
+    call->inputs = inputs;
+    call->outputs = outputs;
+    call->threads = 1;
+    cpu_kernel_table_for(DTYPE_F32, isa)[op].run(call);
+}
+
+// y (and, where up or dy is an operand, with ones for it) of an activation on n values.
+static void activation(enum isa isa, enum op op, int tanh, float *x, float *y, int n) {
+    float *ones = mem_alloc((size_t)n * sizeof(float));
+    for (int i = 0; i < n; i++)
+        ones[i] = 1;
+    struct call call = {.in = {matrix(x, DTYPE_F32, 1, n), matrix(ones, DTYPE_F32, 1, n)},
+                        .out = {matrix(y, DTYPE_F32, 1, n)},
+                        .attribute = {{.i = tanh}}};
+    run_call(isa, &call, op, op == OP_GELU ? 1 : 2, 1);
+    free(ones);
+}
+
+static double gelu(double x, int tanh_form) {
+    if (tanh_form)
+        return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    return x * 0.5 * erfc(-x / sqrt(2));
+}
+
+static double gelu_derivative(double x, int tanh_form) {
+    if (!tanh_form)
+        return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    double e = exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)), s = 1 / (1 + e);
+    return s + x * s * s * e * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+// To 2e-5 relative where results are normal numbers: far out, rounding the argument of exp costs that much. The
+// derivative crosses zero, so it may be off by 1e-6 of the scale of its terms instead.
+static void gelu_is_accurate_in_its_tails(void **state) {
+    (void)state;
+    enum { N = 4801 };
+    static float x[N], y[N], dx[N];
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (int tanh_form = 0; tanh_form < 2 && isa_usable(isa); tanh_form++) {
+            for (int i = 0; i < N; i++)
+                x[i] = (float)(i - 2400) / 200;
+            activation(isa, OP_GELU, tanh_form, x, y, N);
+            activation(isa, OP_GELU_DX, tanh_form, x, dx, N);
+            for (int i = 0; i < N; i++) {
+                double value = gelu(x[i], tanh_form), slope = gelu_derivative(x[i], tanh_form);
+                double scale = fmin(1, exp(-x[i] * x[i] / 2) * fabs(x[i]) + 1e-30);
+                bool wrong = fabs(y[i] - value) > (fabs(value) < 1e-36 ? 1e-36 : 2e-5 * fabs(value));
+                wrong |= fabs(dx[i] - slope) > 2e-5 * fabs(slope) + 1e-6 * scale + 1e-30;
+                if (wrong)
+                    fail_msg("%s, tanh %d, x %g: %g for %g, slope %g for %g", isa_name(isa), tanh_form, x[i], y[i],
+                             value, dx[i], slope);
+            }
+        }
+}
+
+static void activations_at_the_edge(void **state) {
+    (void)state;
+    float x[] = {-3e38f, -1e20f, -1e4f, -200, -90, 90, 200, 1e4f, 1e20f, 3e38f, NAN};
+    enum { N = sizeof x / sizeof *x };
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (int form = 0; form < 3 && isa_usable(isa); form++) {
+            float y[N], dx[2 * N], gate_up[2 * N];
+            for (int i = 0; i < N; i++) {
+                gate_up[i] = x[i];
+                gate_up[N + i] = 1;
+            }
+            if (form < 2) {
+                activation(isa, OP_GELU, form, x, y, N);
+                activation(isa, OP_GELU_DX, form, x, dx, N);
+            } else {
+                float ones[N];
+                for (int i = 0; i < N; i++)
+                    ones[i] = 1;
+                struct call forward = {.in = {matrix(gate_up, DTYPE_F32, 1, 2 * N)},
+                                       .out = {matrix(y, DTYPE_F32, 1, N)}};
+                run_call(isa, &forward, OP_SWIGLU, 1, 1);
+                struct call backward = {.in = {matrix(gate_up, DTYPE_F32, 1, 2 * N), matrix(ones, DTYPE_F32, 1, N)},
+                                        .out = {matrix(dx, DTYPE_F32, 1, 2 * N)}};
+                run_call(isa, &backward, OP_SWIGLU_DX, 2, 1);
+            }
+            for (int i = 0; i < N - 1; i++) {
+                double value = x[i] > 0 ? x[i] : 0, slope = x[i] > 0;
+                if (!(fabs(y[i] - value) <= 1e-6 * value + 1e-12) || !(fabs(dx[i] - slope) <= 1e-6))
+                    fail_msg("%s, form %d, x %g: %g, slope %g", isa_name(isa), form, x[i], y[i], dx[i]);
+            }
+            assert_true(isnan(y[N - 1]) && isnan(dx[N - 1]));
+        }
+}
+
+// cmocka's assert_float_equal takes a NaN for anything.
+static void assert_near(double x, double expected, double accepted) {
+    if (!(fabs(x - expected) <= accepted))
+        fail_msg("%.9g, should be %.9g", x, expected);
+}
+
+// Rows: huge logits; a chunk of -infinity before the finite ones; a NaN far from the target.
+static void cross_entropy_at_the_edge(void **state) {
+    (void)state;
+    enum { M = 3, V = 3000 };
+    static float logits[M][V], dlogits[M][V];
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
+        for (int v = 0; v < V; v++) {
+            logits[0][v] = v == 2000 ? 3e4f : -3e4f;
+            logits[1][v] = v < 2990 ? -INFINITY : 2;
+            logits[2][v] = v == 1700 ? NAN : 0;
+        }
+        int32_t targets[M] = {2000, 2995, 5};
+        float nll[M];
+        double scale = 2;
+        struct call call = {
+            .in = {matrix(logits, DTYPE_F32, M, V), matrix(targets, DTYPE_I32, 0, M), matrix(&scale, DTYPE_F64, 0, 1)},
+            .out = {matrix(nll, DTYPE_F32, 0, M), matrix(dlogits, DTYPE_F32, M, V)},
+            .attribute = {{.i = V}}};
+        run_call(isa, &call, OP_CROSS_ENTROPY_GRAD, 3, 2);
+        assert_near(nll[0], 0, 0);
+        assert_near(dlogits[0][2000], 0, 0);
+        assert_near(dlogits[0][7], 0, 0);
+        assert_near(nll[1], log(10), 1e-6);
+        assert_near(dlogits[1][2995], 2 * (0.1 - 1), 1e-6);
+        assert_near(dlogits[1][2996], 0.2, 1e-7);
+        assert_near(dlogits[1][0], 0, 0);
+        assert_true(isnan(nll[2]));
+    }
+}
+
+// Joined, not moved and split again, every master weight keeps its bits, up to the sign of a tie.
+static void a_step_of_zero_keeps_the_master_weights(void **state) {
+    (void)state;
+    enum { N = 1 << 16 };
+    static uint16_t p[N], rem[N];
+    static float g[N], m[N], v[N];
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
+        for (int i = 0; i < N; i++)
+            master_split(float_from_bits(0x3f780000u + (uint32_t)i * 37), &p[i], &rem[i]);
+        double lr = 0, factor = 1, t = 1, decayed = N;
+        struct call call = {.in = {matrix(p, DTYPE_BF16, 0, N), matrix(rem, DTYPE_U16, 0, N),
+                                   matrix(g, DTYPE_F32, 0, N), matrix(m, DTYPE_F32, 0, N), matrix(v, DTYPE_F32, 0, N),
+                                   matrix(&lr, DTYPE_F64, 0, 1), matrix(&factor, DTYPE_F64, 0, 1),
+                                   matrix(&t, DTYPE_F64, 0, 1), matrix(&decayed, DTYPE_F64, 0, 1)},
+                            .attribute = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}}};
+        call.out[0] = call.in[0];
+        call.out[1] = call.in[1];
+        call.out[2] = call.in[3];
+        call.out[3] = call.in[4];
+        run_call(isa, &call, OP_ADAMW, 9, 4);
+        for (int i = 0; i < N; i++)
+            if (float_bits(master_join(p[i], rem[i])) != 0x3f780000u + (uint32_t)i * 37)
+                fail_msg("%s: weight %d changed to %a", isa_name(isa), i, master_join(p[i], rem[i]));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_change_a_bit),   cmocka_unit_test(large_work_agrees_with_the_reference),
+        cmocka_unit_test(gelu_is_accurate_in_its_tails), cmocka_unit_test(activations_at_the_edge),
+        cmocka_unit_test(cross_entropy_at_the_edge),     cmocka_unit_test(a_step_of_zero_keeps_the_master_weights),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
