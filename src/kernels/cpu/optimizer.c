@@ -206,7 +206,10 @@ void ISA(cpu_sgd)(const struct call *call) {
 
 // ---- sum of squares, in double
 
-enum { BLOCK_ELEMENTS = 16384, MAX_BLOCKS = 4096, CHAINS = 4 * LANES };
+enum { BLOCK_ELEMENTS = 16384, MAX_BLOCKS = 4096, HALF = LANES / 2, CHAINS = 8 };
+
+typedef float vec_half __attribute__((vector_size(4 * HALF)));
+typedef double vec_f64 __attribute__((vector_size(8 * HALF)));
 
 struct squares {
     const float *g;
@@ -214,22 +217,32 @@ struct squares {
     double *partial;
 };
 
+static double square_block(const float *g, int64_t n) {
+    vec_f64 chain[CHAINS] = {0};
+    int64_t i = 0;
+    for (; i + CHAINS * HALF <= n; i += CHAINS * HALF)
+        for (int k = 0; k < CHAINS; k++) {
+            vec_half part;
+            memcpy(&part, g + i + k * HALF, sizeof part);
+            vec_f64 x = __builtin_convertvector(part, vec_f64);
+            chain[k] += x * x;
+        }
+    for (int half = CHAINS / 2; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            chain[k] += chain[k + half];
+    double sum = 0;
+    for (int k = 0; k < HALF; k++)
+        sum += chain[0][k];
+    for (; i < n; i++)
+        sum += (double)g[i] * g[i];
+    return sum;
+}
+
 static void square_blocks(const void *args, int64_t from, int64_t to) {
     const struct squares *s = args;
     for (int64_t block = from; block < to; block++) {
-        const float *g = s->g + block * s->block_elements;
-        int64_t n = MIN(s->block_elements, s->count - block * s->block_elements);
-        double chain[CHAINS] = {0}, sum = 0;
-        int64_t i = 0;
-        for (; i + CHAINS <= n; i += CHAINS)
-#pragma omp simd
-            for (int k = 0; k < CHAINS; k++)
-                chain[k] += (double)g[i + k] * g[i + k];
-        for (int k = 0; k < CHAINS; k++)
-            sum += chain[k];
-        for (; i < n; i++)
-            sum += (double)g[i] * g[i];
-        s->partial[block] = sum;
+        int64_t start = block * s->block_elements;
+        s->partial[block] = square_block(s->g + start, MIN(s->block_elements, s->count - start));
     }
 }
 
