@@ -29,4 +29,14 @@ trireme_status ISA(cpu_matmul_dx_prepare)(const struct call *call, void **prepar
 trireme_status ISA(cpu_matmul_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                           trireme_error *error);
 
+// attention.c
+void ISA(cpu_attention)(const struct call *call);
+trireme_status ISA(cpu_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                          trireme_error *error);
+
+// attention_bwd.c
+void ISA(cpu_attention_bwd)(const struct call *call);
+trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                              trireme_error *error);
+
 #endif

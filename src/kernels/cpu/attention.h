@@ -1,0 +1,140 @@
+// Flash attention (Dao et al., "FlashAttention", NeurIPS 2022; Dao, "FlashAttention-2", 2023) on the register tile:
+// scores exist for a tile of queries and a block of keys at a time, never as a T x T matrix.
+//
+// Query t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys a tile of queries
+// sees are one range; only columns in it are computed, rounded outward to whole vectors, and those that some query of
+// the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever the thread count, and
+// every sum runs over them in ascending order.
+//
+// Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
+// `columns` (the width rounded up to vectors) wide. bf16 goes in pairs where the CPU multiplies pairs, else widened;
+// sums are f32.
+#ifndef KERNELS_CPU_ATTENTION_H
+#define KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pack.h"
+
+enum { ATTENTION_KEYS = 192 }; // per block: a multiple of TILE_COLUMNS everywhere
+// Floats between the rows of scores: rows a power of two apart would fight for the same cache sets.
+enum { SCORE_ROW = ATTENTION_KEYS + LANES };
+
+struct attention {
+    int64_t batch, length, heads, groups, width; // groups: heads of keys and values
+    const struct tensor *q, *k, *v, *o;
+    const int32_t *starts;
+    int64_t starts_row;
+    float *lse; // [batch, heads, length]
+    float scale;
+    int64_t window;
+    bool bf16;
+    int64_t units;   // of the width
+    int64_t columns; // width rounded up to vectors
+};
+
+static inline struct attention attention_of(const struct call *call, const struct tensor *o, float *lse) {
+    const struct tensor *q = &call->in[0], *starts = &call->in[3];
+    bool bf16 = q->dtype == DTYPE_BF16;
+    return (struct attention){
+        .batch = q->dim[0],
+        .length = q->dim[1],
+        .heads = q->dim[2],
+        .groups = call->in[1].dim[2],
+        .width = q->dim[3],
+        .q = q,
+        .k = &call->in[1],
+        .v = &call->in[2],
+        .o = o,
+        .starts = starts->data,
+        .starts_row = starts->stride[0],
+        .lse = lse,
+        .scale = (float)call->attribute[0].f,
+        .window = call->attribute[1].i,
+        .bf16 = bf16,
+        .units = pack_units(bf16, q->dim[3]),
+        .columns = (q->dim[3] + LANES - 1) / LANES * LANES,
+    };
+}
+
+static inline int64_t attention_low(const struct attention *s, int64_t b, int64_t t) {
+    int64_t start = s->starts[b * s->starts_row + t];
+    return s->window > 0 ? MAX(start, t - s->window + 1) : start;
+}
+
+// Rows t of one head as a matrix [length, width].
+static inline struct matrix attention_rows(const struct tensor *x, int64_t b, int64_t head) {
+    int64_t offset = b * x->stride[0] + head * x->stride[2];
+    return (struct matrix){(const char *)x->data + offset * dtype_size(x->dtype), x->stride[1], 1};
+}
+
+// The same, transposed: [width, length].
+static inline struct matrix attention_columns(const struct tensor *x, int64_t b, int64_t head) {
+    struct matrix m = attention_rows(x, b, head);
+    return (struct matrix){m.data, 1, m.row};
+}
+
+// The part of a block of keys, from its first on, that the queries of one tile see.
+struct span {
+    int64_t low, high; // seen by some; empty if low >= high
+    int64_t c0, c1;    // rounded outward to vectors
+};
+
+// For queries [t0, t1) and the keys [j0, j0 + keys).
+static inline struct span attention_span(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
+                                         int64_t keys) {
+    struct span r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};
+    if (r.low < r.high) {
+        r.c0 = r.low / LANES * LANES;
+        r.c1 = (r.high + LANES - 1) / LANES * LANES;
+    }
+    return r;
+}
+
+// Lanes of the columns from c on that lie in [low, high).
+VEC_INLINE vec_i32 span_mask(int64_t c, int64_t low, int64_t high) {
+    vec_i32 at;
+    for (int i = 0; i < LANES; i++)
+        at[i] = i;
+    return (at >= vec_splat_i32((int32_t)(low - c))) & (at < vec_splat_i32((int32_t)(high - c)));
+}
+
+// out[TILE_ROWS][columns] = or += a b, as tile_multiply has it, for any number of columns (a multiple of LANES).
+VEC_INLINE void attention_multiply(bool pairs, int64_t columns, int64_t units, const void *a, int64_t a_row,
+                                   int64_t a_step, const float *b, int64_t b_row, float *out, int64_t out_row,
+                                   bool add) {
+    int64_t c = 0, left = columns / LANES;
+    // Threes, but two twos rather than a three and a one.
+    for (; left >= 3 && left != 4; left -= 3, c += 3 * LANES)
+        tile_multiply(3, pairs, units, a, a_row, a_step, b + c, b_row, out + c, out_row, add);
+    for (; left >= 2; left -= 2, c += 2 * LANES)
+        tile_multiply(2, pairs, units, a, a_row, a_step, b + c, b_row, out + c, out_row, add);
+    if (left)
+        tile_multiply(1, pairs, units, a, a_row, a_step, b + c, b_row, out + c, out_row, add);
+}
+
+// A row of `width` floats from a 64-byte aligned one to where x's dtype says.
+VEC_INLINE void attention_store(void *to, enum dtype dtype, const float *from, int64_t width) {
+    if (dtype == DTYPE_F32) {
+        memcpy(to, from, (size_t)width * sizeof *from);
+        return;
+    }
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES)
+        vec_store_bf16((uint16_t *)to + c, vec_load(from + c));
+    for (; c < width; c++)
+        ((uint16_t *)to)[c] = bf16_from_float(from[c]);
+}
+
+// The next `floats` of a workspace; counts them alone where base is NULL.
+static inline float *attention_take(char *base, int64_t *bytes, int64_t floats) {
+    float *p = base ? (float *)(base + *bytes) : NULL;
+    *bytes += (4 * floats + 63) / 64 * 64;
+    return p;
+}
+
+// Deals out consecutive items of known cost: whether the one that comes after `before` of `total` is this thread's.
+static inline bool attention_mine(int64_t before, int64_t total, int thread, int threads) {
+    return (int)((double)before / (double)total * threads) == thread;
+}
+
+#endif

@@ -1,0 +1,339 @@
+// Backward: with p = exp(scale q k' - lse), recomputed, and dp = do v', ds = scale p (dp - sum(do o)),
+//     dv = p' do    dk = ds' q    dq = ds k
+// (attention.h has the source). Blocks of keys outside, so that dk and dv are summed in place and written once; dq is
+// summed in the workspace. Where there are fewer heads of keys than would keep the threads busy, the blocks of keys of
+// one head are dealt out as well, each part with a dq of its own; the parts are added in order at the end.
+#include "kernels/cpu/attention.h"
+
+#include <omp.h>
+
+enum { QUERIES = 64, PARTS_MAX = 16 }; // queries per block
+
+// What one thread works in.
+struct backward_space {
+    float *q, *d_o;              // a block of queries and of output gradients, packed as a
+    float *q_across, *do_across; // packed as b; the same memory where bf16 does not go in pairs
+    int64_t across_row;          // floats between their rows
+    float *k, *v;                // a block of keys and of values, transposed, packed as b
+    float *k_across;             // keys as they are, packed as b
+    float *dk, *dv;              // [ATTENTION_KEYS, columns]
+    float *p, *ds;               // [QUERIES, SCORE_ROW], in pairs [QUERIES / 2, SCORE_ROW]
+    uint16_t *half;              // ds as bf16 [QUERIES, SCORE_ROW]
+    float *delta;                // [heads of the group, length]: sum(do o)
+    int64_t bytes;
+};
+
+struct backward {
+    struct attention s;
+    const struct tensor *d_o, *dq, *dk, *dv;
+    int64_t shared; // heads of queries that share one of keys
+    int64_t parts;
+    char *workspace;
+    int64_t thread_bytes;
+    int64_t rows;      // length rounded up to tiles
+    int64_t dq_floats; // of one item: [shared, rows, columns]
+};
+
+static bool in_pairs(const struct attention *s) {
+    return s->bf16 && TILE_PAIRS;
+}
+
+static struct backward_space backward_space(const struct attention *s, char *base) {
+    struct backward_space w = {0};
+    const int64_t rows = QUERIES / TILE_ROWS * pack_a_units(s->units);
+    w.q = attention_take(base, &w.bytes, rows);
+    w.d_o = attention_take(base, &w.bytes, rows);
+    w.q_across = w.q;
+    w.do_across = w.d_o;
+    w.across_row = s->units + LANES;
+    if (in_pairs(s)) {
+        w.q_across = attention_take(base, &w.bytes, QUERIES / 2 * s->columns);
+        w.do_across = attention_take(base, &w.bytes, QUERIES / 2 * s->columns);
+        w.across_row = s->columns;
+    }
+    w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
+    w.v = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
+    w.k_across = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
+    w.dk = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
+    w.dv = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
+    w.p = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
+    w.ds = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
+    w.half = (uint16_t *)attention_take(base, &w.bytes, QUERIES * SCORE_ROW / 2);
+    w.delta = attention_take(base, &w.bytes, s->heads / s->groups * s->length);
+    return w;
+}
+
+static struct backward backward_of(const struct call *call) {
+    struct backward r = {
+        .s = attention_of(call, &call->in[4], call->in[5].data),
+        .d_o = &call->in[6],
+        .dq = &call->out[0],
+        .dk = &call->out[1],
+        .dv = &call->out[2],
+        .workspace = call->workspace,
+    };
+    const struct attention *s = &r.s;
+    const int64_t items = s->batch * s->groups, blocks = (s->length + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
+    r.shared = s->heads / s->groups;
+    r.parts = 1;
+    if (items % call->threads != 0 && items < 8 * call->threads)
+        r.parts = MIN(MIN((8 * call->threads + items - 1) / items, PARTS_MAX), blocks);
+    r.thread_bytes = backward_space(s, NULL).bytes;
+    r.rows = (s->length + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    r.dq_floats = r.shared * r.rows * s->columns;
+    return r;
+}
+
+// dq sums: one per thread, or one per part of each item.
+static float *dq_sum(const struct backward *r, int64_t threads, int64_t which) {
+    return (float *)(r->workspace + threads * r->thread_bytes) + which * r->dq_floats;
+}
+
+static float dot(bool bf16, const char *a, const char *b, int64_t width) {
+    vec_f32 sum = {0};
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES)
+        sum += bf16 ? vec_load_bf16((const uint16_t *)a + c) * vec_load_bf16((const uint16_t *)b + c)
+                    : vec_load((const float *)a + c) * vec_load((const float *)b + c);
+    float total = vec_sum(sum);
+    for (; c < width; c++)
+        total += bf16 ? bf16_to_float(((const uint16_t *)a)[c]) * bf16_to_float(((const uint16_t *)b)[c])
+                      : ((const float *)a)[c] * ((const float *)b)[c];
+    return total;
+}
+
+static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_t t0, float *delta) {
+    const struct matrix o = attention_rows(r->s.o, b, head), d_o = attention_rows(r->d_o, b, head);
+    const int64_t size = r->s.bf16 ? 2 : 4;
+    for (int64_t t = t0; t < r->s.length; t++)
+        delta[t] = dot(r->s.bf16, (const char *)o.data + size * t * o.row, (const char *)d_o.data + size * t * d_o.row,
+                       r->s.width);
+}
+
+// A row of scores and of dp to one of p and ds.
+VEC_INLINE void gradient_row(bool masked, struct span span, int64_t low, int64_t high, float scale, float lse,
+                             float delta, float *score, float *dp) {
+    for (int64_t c = span.c0; c < span.c1; c += LANES) {
+        vec_f32 p = vec_exp(vec_load(score + c) * scale - lse);
+        if (masked)
+            p = vec_select(span_mask(c, low, high), p, (vec_f32){0});
+        vec_store(score + c, p);
+        vec_store(dp + c, p * (vec_load(dp + c) - delta) * scale);
+    }
+}
+
+// Two rows of floats to one of pairs, each column's two values side by side.
+VEC_INLINE void pair_rows(struct span span, const float *first, const float *second, float *out) {
+    for (int64_t c = span.c0; c < span.c1; c += LANES) {
+        vec_u32 low = __builtin_convertvector(vec_to_bf16(vec_load(first + c)), vec_u32);
+        vec_u32 high = __builtin_convertvector(vec_to_bf16(vec_load(second + c)), vec_u32);
+        vec_store(out + c, (vec_f32)(low | high << 16));
+    }
+}
+
+// Where a block of queries and one of keys meet.
+struct meeting {
+    int64_t b, head;
+    int64_t t0, queries; // of the length
+    int64_t j0, keys;
+    struct span span[QUERIES / TILE_ROWS];
+};
+
+// Scores, p and ds of one tile of queries, and what it adds to dq.
+VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
+                           const struct meeting *m, int tile, const float *delta, float *dq) {
+    const struct attention *s = &r->s;
+    const struct span span = m->span[tile];
+    const int64_t i0 = tile * TILE_ROWS, unit = pairs ? 2 : 1, columns = span.c1 - span.c0;
+    const int64_t packed = tile * pack_a_units(s->units);
+    // In pairs, rows of floats live only until they are paired.
+    float rows[2][TILE_ROWS * SCORE_ROW] __attribute__((aligned(64)));
+    float *p = pairs ? rows[0] : w->p + i0 * SCORE_ROW, *ds = pairs ? rows[1] : w->ds + i0 * SCORE_ROW;
+    attention_multiply(pairs, columns, s->units, w->q + packed, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
+                       p + span.c0, SCORE_ROW, false);
+    attention_multiply(pairs, columns, s->units, w->d_o + packed, s->units + LANES, 1, w->v + span.c0, ATTENTION_KEYS,
+                       ds + span.c0, SCORE_ROW, false);
+    const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
+    for (int64_t i = 0; i < TILE_ROWS; i++) {
+        int64_t t = m->t0 + i0 + i;
+        bool present = i0 + i < m->queries;
+        int64_t low = present ? attention_low(s, m->b, t) - m->j0 : 0, high = present ? t + 1 - m->j0 : 0;
+        float *pi = p + i * SCORE_ROW, *dsi = ds + i * SCORE_ROW;
+        if (low <= span.c0 && high >= span.c1)
+            gradient_row(false, span, low, high, s->scale, lse[t], delta[t], pi, dsi);
+        else
+            gradient_row(true, span, low, high, s->scale, present ? lse[t] : 0, present ? delta[t] : 0, pi, dsi);
+    }
+    const void *a = ds + span.c0;
+    if (pairs) {
+        uint16_t *half = w->half + i0 * SCORE_ROW;
+        for (int64_t i = 0; i < TILE_ROWS; i++)
+            for (int64_t c = span.c0; c < span.c1; c += LANES)
+                vec_store_bf16(half + i * SCORE_ROW + c, vec_load(ds + i * SCORE_ROW + c));
+        for (int64_t i = 0; i < TILE_ROWS; i += 2) {
+            pair_rows(span, p + i * SCORE_ROW, p + (i + 1) * SCORE_ROW, w->p + (i0 + i) / 2 * SCORE_ROW);
+            pair_rows(span, ds + i * SCORE_ROW, ds + (i + 1) * SCORE_ROW, w->ds + (i0 + i) / 2 * SCORE_ROW);
+        }
+        a = half + span.c0;
+    }
+    attention_multiply(pairs, s->columns, pack_units(s->bf16, MIN(span.c1, m->keys) - span.c0), a, SCORE_ROW / unit, 1,
+                       w->k_across + span.c0 / unit * s->columns, s->columns, dq + (m->t0 + i0) * s->columns,
+                       s->columns, true);
+}
+
+// What the block of queries adds to dk and dv of the TILE_ROWS keys from k on.
+VEC_INLINE void key_tile(const struct backward *r, bool pairs, const struct backward_space *w, const struct meeting *m,
+                         int tiles, int64_t k) {
+    const struct attention *s = &r->s;
+    int first = 0, last = tiles;
+    while (first < last && m->span[first].c1 <= k)
+        first++;
+    while (first < last && m->span[last - 1].c0 >= k + TILE_ROWS)
+        last--;
+    if (first == last)
+        return;
+    const int64_t unit = pairs ? 2 : 1, u = first * TILE_ROWS / unit;
+    const int64_t units = pack_units(s->bf16, MIN(last * TILE_ROWS, m->queries)) - u;
+    attention_multiply(pairs, s->columns, units, w->p + u * SCORE_ROW + k, 1, SCORE_ROW,
+                       w->do_across + u * w->across_row, w->across_row, w->dv + k * s->columns, s->columns, true);
+    attention_multiply(pairs, s->columns, units, w->ds + u * SCORE_ROW + k, 1, SCORE_ROW,
+                       w->q_across + u * w->across_row, w->across_row, w->dk + k * s->columns, s->columns, true);
+}
+
+VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward_space *w, struct meeting *m,
+                     const float *delta, float *dq) {
+    const struct attention *s = &r->s;
+    const struct matrix q = attention_rows(s->q, m->b, m->head), d_o = attention_rows(r->d_o, m->b, m->head);
+    ISA(pack_a)(s->bf16, &q, m->t0, m->queries, 0, s->width, w->q, NULL);
+    ISA(pack_a)(s->bf16, &d_o, m->t0, m->queries, 0, s->width, w->d_o, NULL);
+    if (pairs) {
+        int vecs = (int)(s->columns / LANES);
+        ISA(pack_b)(s->bf16, &q, m->t0, m->queries, 0, s->width, vecs, w->q_across);
+        ISA(pack_b)(s->bf16, &d_o, m->t0, m->queries, 0, s->width, vecs, w->do_across);
+    }
+    int tiles = (int)((m->queries + TILE_ROWS - 1) / TILE_ROWS);
+    for (int i = 0; i < tiles; i++) {
+        int64_t t = m->t0 + i * TILE_ROWS;
+        m->span[i] = attention_span(s, m->b, t, MIN(t + TILE_ROWS, m->t0 + m->queries), m->j0, m->keys);
+        if (m->span[i].low < m->span[i].high)
+            query_tile(r, pairs, w, m, i, delta, dq);
+        else // sees nothing here: behind or before every key
+            m->span[i].c0 = m->span[i].c1 = m->span[i].high <= 0 ? 0 : ATTENTION_KEYS;
+    }
+    for (int64_t k = 0; k < m->keys; k += TILE_ROWS)
+        key_tile(r, pairs, w, m, tiles, k);
+}
+
+static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t j0, int64_t keys, const float *from,
+                       int64_t row, int64_t width) {
+    for (int64_t j = 0; j < keys; j++) {
+        int64_t at = b * x->stride[0] + (j0 + j) * x->stride[1] + group * x->stride[2];
+        attention_store((char *)x->data + at * dtype_size(x->dtype), x->dtype, from + j * row, width);
+    }
+}
+
+// One block of keys against all queries that see some of it.
+static void key_block(const struct backward *r, const struct backward_space *w, int64_t b, int64_t group, int64_t j0,
+                      float *dq) {
+    const struct attention *s = &r->s;
+    const int64_t keys = MIN(ATTENTION_KEYS, s->length - j0);
+    const struct matrix k = attention_rows(s->k, b, group), k_columns = attention_columns(s->k, b, group);
+    const struct matrix v_columns = attention_columns(s->v, b, group);
+    ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
+    ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
+    ISA(pack_b)(s->bf16, &k, j0, keys, 0, s->width, (int)(s->columns / LANES), w->k_across);
+    memset(w->dk, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dk);
+    memset(w->dv, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dv);
+    for (int64_t h = 0; h < r->shared; h++) {
+        float *dq_head = dq + h * r->rows * s->columns;
+        const float *delta = w->delta + h * s->length;
+        for (int64_t t = j0 / QUERIES * QUERIES; t < s->length; t += QUERIES) {
+            if (attention_low(s, b, t) >= j0 + keys)
+                break;
+            struct meeting m = {.b = b, .head = group * r->shared + h, .j0 = j0, .keys = keys, .t0 = t};
+            m.queries = MIN(QUERIES, s->length - t);
+            if (in_pairs(s))
+                meet(r, true, w, &m, delta, dq_head);
+            else
+                meet(r, false, w, &m, delta, dq_head);
+        }
+    }
+    store_keys(r->dk, b, group, j0, keys, w->dk, s->columns, s->width);
+    store_keys(r->dv, b, group, j0, keys, w->dv, s->columns, s->width);
+}
+
+// First key of a part: parts of about equal work, where the work of a block is the queries behind its first key.
+static int64_t part_start(const struct backward *r, int64_t part) {
+    const struct attention *s = &r->s;
+    const int64_t reach = s->window > 0 ? s->window + ATTENTION_KEYS : s->length;
+    int64_t total = 0, before = 0, j = 0;
+    for (j = 0; j < s->length; j += ATTENTION_KEYS)
+        total += MIN(s->length - j, reach);
+    for (j = 0; j < s->length && before * r->parts < total * part; j += ATTENTION_KEYS)
+        before += MIN(s->length - j, reach);
+    return j;
+}
+
+static void store_queries(const struct backward *r, int64_t b, int64_t head, int64_t t, const float *from) {
+    const struct tensor *x = r->dq;
+    int64_t at = b * x->stride[0] + t * x->stride[1] + head * x->stride[2];
+    attention_store((char *)x->data + at * dtype_size(x->dtype), x->dtype, from, r->s.width);
+}
+
+static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
+                          float *dq) {
+    const struct attention *s = &r->s;
+    const int64_t b = item / s->groups, group = item % s->groups;
+    const int64_t first = part_start(r, part), end = part_start(r, part + 1);
+    for (int64_t h = 0; h < r->shared; h++)
+        delta_head(r, b, group * r->shared + h, first / QUERIES * QUERIES, w->delta + h * s->length);
+    memset(dq, 0, (size_t)r->dq_floats * sizeof *dq);
+    for (int64_t j0 = first; j0 < end; j0 += ATTENTION_KEYS)
+        key_block(r, w, b, group, j0, dq);
+    for (int64_t h = 0; h < r->shared && r->parts == 1; h++)
+        for (int64_t t = 0; t < s->length; t++)
+            store_queries(r, b, group * r->shared + h, t, dq + (h * r->rows + t) * s->columns);
+}
+
+// Adds the parts of row t of one head into the first and stores it.
+static void parts_add(const struct backward *r, int threads, int64_t row) {
+    const struct attention *s = &r->s;
+    const int64_t t = row % s->length, b = row / s->length / s->heads, head = row / s->length % s->heads;
+    const int64_t item = b * s->groups + head / r->shared, at = (head % r->shared * r->rows + t) * s->columns;
+    float *sum = dq_sum(r, threads, item * r->parts) + at;
+    for (int64_t part = 1; part < r->parts; part++) {
+        const float *x = dq_sum(r, threads, item * r->parts + part) + at;
+        for (int64_t c = 0; c < s->columns; c += LANES)
+            vec_store(sum + c, vec_load(sum + c) + vec_load(x + c));
+    }
+    store_queries(r, b, head, t, sum);
+}
+
+void ISA(cpu_attention_bwd)(const struct call *call) {
+    const struct backward r = backward_of(call);
+    const int64_t items = r.s.batch * r.s.groups * r.parts;
+    const int threads = call->threads;
+#pragma omp parallel num_threads(threads)
+    {
+        int thread = omp_get_thread_num();
+        const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < items; i++)
+            backward_item(&r, &w, i / r.parts, i % r.parts, dq_sum(&r, threads, r.parts > 1 ? i : thread));
+        if (r.parts > 1) {
+#pragma omp for schedule(static)
+            for (int64_t row = 0; row < r.s.batch * r.s.heads * r.s.length; row++)
+                parts_add(&r, threads, row);
+        }
+    }
+}
+
+trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                              trireme_error *error) {
+    (void)error;
+    const struct backward r = backward_of(call);
+    const int64_t sums = r.parts > 1 ? r.s.batch * r.s.groups * r.parts : call->threads;
+    *prepared = NULL;
+    *workspace_bytes = call->threads * r.thread_bytes + sums * r.dq_floats * (int64_t)sizeof(float);
+    return TRIREME_OK;
+}

@@ -1,0 +1,65 @@
+#include "kernels/cpu/peak.h"
+
+#include "base/clock.h"
+
+int64_t peak_loop_base(bool bf16, int64_t iterations);
+#ifdef TRIREME_ISA_VARIANTS
+int64_t peak_loop_avx2(bool bf16, int64_t iterations);
+int64_t peak_loop_avx512(bool bf16, int64_t iterations);
+int64_t peak_loop_avx512bf16(bool bf16, int64_t iterations);
+#endif
+
+static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
+    switch (isa) {
+#ifdef TRIREME_ISA_VARIANTS
+    case ISA_AVX2:
+        return peak_loop_avx2(bf16, iterations);
+    case ISA_AVX512:
+        return peak_loop_avx512(bf16, iterations);
+    case ISA_AVX512_BF16:
+        return peak_loop_avx512bf16(bf16, iterations);
+#endif
+    default:
+        return peak_loop_base(bf16, iterations);
+    }
+}
+
+// Operations per second of all threads together, each running `iterations`.
+static double rate(enum isa isa, bool bf16, int threads, int64_t iterations) {
+    int64_t start = 0, end = 0, flops = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : flops)
+    {
+#pragma omp barrier
+#pragma omp master
+        start = clock_now();
+        flops = iterations * loop(isa, bf16, iterations);
+#pragma omp barrier
+#pragma omp master
+        end = clock_now();
+    }
+    return (double)flops / (double)MAX(end - start, 1) * 1e9;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double peak_flops_for(enum dtype dtype, int threads, enum isa isa) {
+    enum { RUNS = 15 };
+    const double seconds = 0.02;
+    CHECK(isa_usable(isa));
+    bool bf16 = dtype == DTYPE_BF16;
+    // One thread alone tells how long an iteration takes: starting several costs more than a short run.
+    double alone = rate(isa, bf16, 1, 20000) / (double)loop(isa, bf16, 0);
+    int64_t iterations = (int64_t)(alone * seconds) + 1;
+    double runs[RUNS];
+    for (int i = 0; i < RUNS; i++)
+        runs[i] = rate(isa, bf16, threads, iterations);
+    qsort(runs, RUNS, sizeof *runs, compare);
+    return dtype == DTYPE_F64 ? runs[RUNS / 2] / 2 : runs[RUNS / 2];
+}
+
+double peak_flops(enum dtype dtype, int threads) {
+    return peak_flops_for(dtype, threads, isa_best());
+}

@@ -1,0 +1,16 @@
+// What the processor could do: the figure that a step's speed is a fraction of (model flops utilisation).
+#ifndef KERNELS_CPU_PEAK_H
+#define KERNELS_CPU_PEAK_H
+
+#include "kernels/cpu/isa.h"
+
+// Floating-point operations per second of `threads` threads that do nothing but multiply-adds in registers, at the
+// widest instructions that kernels on `dtype` use: the median of several short runs, 0.3 seconds in all. bf16 is
+// measured where the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
+double peak_flops(enum dtype dtype, int threads);
+double peak_flops_for(enum dtype dtype, int threads, enum isa isa);
+
+// One copy per instruction set (peak_loop.c): runs `iterations` of a loop of that many operations each.
+int64_t ISA(peak_loop)(bool bf16, int64_t iterations);
+
+#endif
