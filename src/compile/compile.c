@@ -20,7 +20,7 @@ static int token_input(struct compiled *c, const char *name, int64_t rows) {
 
 static void begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o, int64_t positions) {
     *c = (struct compiled){.tokens = NONE, .targets = NONE, .positions = NONE, .starts = NONE, .lr = NONE, .count = NONE,
-                           .loss = NONE, .at = NONE, .rows = NONE, .logits = NONE};
+                           .loss = NONE, .at = NONE, .row = NONE, .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
     program_init(&c->program, name, microbatches, 1);
     model_state_declare(&c->model, &c->program, o->model, o->table, o->dtype, positions);
@@ -172,37 +172,44 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     return TRIREME_OK;
 }
 
-trireme_status compile_generate(struct compiled *out, const struct compile_options *o, int64_t rows, int64_t context,
-                                trireme_error *error) {
-    struct compiled c;
-    begin(&c, "generate", 1, o, context);
-    struct program *p = &c.program;
+static void declare_cache(struct compiled *c, const struct compile_options *o, int64_t context) {
     size_t layers = (size_t)o->model->num_hidden_layers;
     int64_t cache[3] = {context, o->model->num_key_value_heads, o->model->head_dim};
-    c.keys = mem_alloc(layers * sizeof(int));
-    c.values = mem_alloc(layers * sizeof(int));
+    c->keys = mem_alloc(layers * sizeof(int));
+    c->values = mem_alloc(layers * sizeof(int));
     for (size_t i = 0; i < layers; i++) {
         char name[2][40];
         snprintf(name[0], sizeof name[0], "layers.%zu.keys", i);
         snprintf(name[1], sizeof name[1], "layers.%zu.values", i);
-        c.keys[i] = program_buffer(p, name[0], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
-        c.values[i] = program_buffer(p, name[1], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
+        c->keys[i] = program_buffer(&c->program, name[0], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
+        c->values[i] = program_buffer(&c->program, name[1], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
     }
+    c->at = scalar(c, "at", DTYPE_I32, KIND_INPUT);
+}
+
+trireme_status compile_generate(struct compiled *out, const struct compile_options *o, int64_t rows, int64_t context,
+                                bool cached, trireme_error *error) {
+    struct compiled c;
+    begin(&c, "generate", 1, o, context);
+    struct program *p = &c.program;
+    if (cached)
+        declare_cache(&c, o, context);
     c.tokens = token_input(&c, "tokens", rows);
     c.positions = token_input(&c, "positions", rows);
-    c.at = scalar(&c, "at", DTYPE_I32, KIND_INPUT);
-    c.rows = scalar(&c, "row", DTYPE_I32, KIND_INPUT);
-    struct emit_cache emit_cache = {c.keys, c.values, c.at};
+    if (!cached)
+        c.starts = token_input(&c, "starts", rows);
+    c.row = scalar(&c, "row", DTYPE_I32, KIND_INPUT);
+    struct emit_cache cache = {c.keys, c.values, c.at};
     struct emitter e = emitter_for(&c, o, 1, rows);
-    e.cache = &emit_cache;
+    e.cache = cached ? &cache : NULL;
     e.template = program_template(p, "decode", PHASE_FORWARD);
     int hidden = emit_body(&e);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
-    int last = program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
-    struct operand picked = whole(&c, last);
-    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 2, (struct operand[]){whole(&c, c.rows), whole(&c, hidden)}, 1,
-                 &picked, NULL);
-    c.logits = emit_head(&e, last, "logits");
+    int picked = program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
+    struct operand result = whole(&c, picked);
+    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 2, (struct operand[]){whole(&c, c.row), whole(&c, hidden)}, 1,
+                 &result, NULL);
+    c.logits = emit_head(&e, picked, "logits");
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;
     program_invoke(p, e.template, 0, 0);

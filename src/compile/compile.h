@@ -31,7 +31,7 @@ struct compiled {
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
-    int at, rows;                           // generation: inputs, i32[1]: position of the first row; which row's logits
+    int at, row;                            // generation: inputs, i32[1]: position of the first row; which row's logits
     int logits;                             // generation: output, [1, padded_vocab_size]
     int *keys, *values;                     // generation: caches of each layer
 };
@@ -40,10 +40,11 @@ struct compiled {
 trireme_status compile_train(struct compiled *out, const struct compile_options *options, trireme_error *error);
 // Loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *options, trireme_error *error);
-// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; logits of row `rows` come out.
-// Programs of the same model, dtype and context share the arena, whatever their rows.
+// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; the logits of row `row` come
+// out. Programs of the same model, dtype and context share the arena, whatever their rows. With rows = context and
+// `cached` false, the whole context goes through as in training and no cache is there.
 trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows, int64_t context,
-                                trireme_error *error);
+                                bool cached, trireme_error *error);
 void compiled_release(struct compiled *compiled);
 
 #endif

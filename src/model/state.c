@@ -52,6 +52,18 @@ void model_state_declare(struct model_state *state, struct program *program, con
                                      (int64_t[]){positions, config->head_dim});
 }
 
+void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out) {
+    int64_t count = positions * config->head_dim;
+    double *table = mem_alloc((size_t)count * sizeof *table);
+    rope_table(config, positions, table);
+    for (int64_t i = 0; i < count; i++)
+        if (dtype == DTYPE_F64)
+            ((double *)out)[i] = table[i];
+        else
+            ((float *)out)[i] = (float)table[i];
+    free(table);
+}
+
 void model_state_release(struct model_state *state) {
     free(state->unit);
     free(state->decayed);

@@ -18,6 +18,8 @@ struct model_state {
 // Declares parameters (dtype) and, for models with rotary embedding, the table of `positions` angles.
 void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
                          const struct parameter_table *table, enum dtype dtype, int64_t positions);
+// Writes rope_table into memory of `dtype` (f32 or f64), [positions, head_dim].
+void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out);
 void model_state_release(struct model_state *state);
 // One more flat buffer per unit, of the units' shape, with slices for the tensors when `prefix` is not NULL:
 // unit buffers are named "UNIT.suffix", slices "prefix.TENSOR". *slice may be NULL; callers free both arrays.

@@ -1,6 +1,8 @@
 // Learning-rate schedules, and the optimizer that a configuration asks for.
 #include "optim/optimizer.h"
 
+#include "kernels/ref/math.h"
+
 #include <math.h>
 
 struct optimizer_config optimizer_config_resolve(const struct config *config) {
@@ -30,7 +32,7 @@ double learning_rate(const struct config *config, int64_t step) {
     progress = MIN(MAX(progress, 0.0), 1.0);
     switch (s->decay_type) {
     case CONFIG_DECAY_COSINE:
-        return lr * (low + (1 - low) * 0.5 * (1 + cos(M_PI * progress))); // Loshchilov & Hutter 2017 (SGDR)
+        return lr * (low + (1 - low) * 0.5 * (1 + math_cos(M_PI * progress))); // Loshchilov & Hutter 2017 (SGDR)
     case CONFIG_DECAY_LINEAR:
     case CONFIG_DECAY_WSD:
         return lr * (low + (1 - low) * (1 - progress));

@@ -173,11 +173,7 @@ void engine_constants(struct engine *e) {
     const struct compiled *c = main_program(e);
     if (c->model.rope != NONE) {
         const struct buffer *b = &c->program.buffers.item[c->model.rope];
-        int64_t count = buffer_count(b);
-        double *table = mem_alloc((size_t)count * sizeof *table);
-        rope_table(&e->model, b->dim[0], table);
-        store(engine_address(e, c->model.rope, 0), NULL, b->dtype, 0, table, count);
-        free(table);
+        model_fill_rope(&e->model, b->dim[0], b->dtype, engine_address(e, c->model.rope, 0));
     }
     for (int u = 0; e->trains && u < c->model.units; u++)
         *(double *)engine_address(e, c->optimizer.decayed[u], 0) = (double)c->model.decayed[u];

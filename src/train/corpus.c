@@ -1,0 +1,96 @@
+#include "train/corpus.h"
+
+#include <math.h>
+
+trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
+    *c = (struct corpus){0};
+    if (!*config->data.path)
+        FAIL(TRIREME_ERROR_USAGE, "data.path is not given: the prefix of token files that `trireme prepare` wrote");
+    trireme_status status = token_set_open(config->data.path, &c->set, error);
+    if (status == TRIREME_OK && *config->data.validation_path)
+        status = token_set_open(config->data.validation_path, &c->validation_set, error);
+    struct token_manifest manifest;
+    bool found = false;
+    if (status == TRIREME_OK)
+        status = token_manifest_read(config->data.path, token_set_tokens(c->set), &manifest, &found, error);
+    if (status == TRIREME_OK && found)
+        status = token_manifest_tokenizer(&manifest, &c->tokenizer, error);
+    if (status != TRIREME_OK)
+        corpus_close(c);
+    return status;
+}
+
+void corpus_close(struct corpus *c) {
+    token_set_close(c->set);
+    token_set_close(c->validation_set);
+    tokenizer_free(c->tokenizer);
+    *c = (struct corpus){0};
+}
+
+int64_t corpus_vocab_size(const struct corpus *c) {
+    return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
+}
+
+trireme_status corpus_sample(struct corpus *c, const struct config *config, int64_t vocab_size, bool evaluate_only,
+                             trireme_error *error) {
+    struct sampler_options options = {.seed = (uint64_t)config->training.seed,
+                                      .seq_len = config->training.seq_len,
+                                      .global_batch_size = config->training.global_batch_size,
+                                      .vocab_size = (int32_t)vocab_size,
+                                      .validation_fraction = config->data.split[1],
+                                      .tokenizer = c->tokenizer};
+    if (evaluate_only && options.validation_fraction == 0)
+        options.validation_fraction = 1;
+    if (!evaluate_only || !c->validation_set)
+        TRY(sampler_init(&c->train, c->set, &options, error));
+    c->validation = c->train;
+    c->has_validation = options.validation_fraction > 0;
+    if (!c->validation_set)
+        return TRIREME_OK;
+    options.validation_fraction = 1;
+    c->has_validation = true;
+    return sampler_init(&c->validation, c->validation_set, &options, error);
+}
+
+static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
+                           const struct compiled *c, const struct executor *executor, int64_t step, struct sampler_counts *sum,
+                           trireme_error *error) {
+    for (int m = 0; m < e->microbatches; m++) {
+        struct sampler_batch batch = {.tokens = executor_address(executor, c->tokens, m),
+                                      .targets = executor_address(executor, c->targets, m),
+                                      .starts = executor_address(executor, c->starts, m),
+                                      .positions = executor_address(executor, c->positions, m)};
+        struct sampler_counts counts;
+        TRY(sampler_fill(sampler, split, step, m * e->micro_batch_size, e->micro_batch_size, &batch, &counts, error));
+        sum->targets += counts.targets;
+        sum->text_bytes += counts.text_bytes;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64_t step, trireme_error *error) {
+    struct sampler_counts counts = {0};
+    return fill(&c->train, SAMPLER_TRAIN, e, &e->train, e->train_executor, step, &counts, error);
+}
+
+trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
+                               void (*progress)(void *user, int64_t done, int64_t total), void *user,
+                               const volatile sig_atomic_t *stop, trireme_error *error) {
+    int64_t all = sampler_validation_batches(&c->validation);
+    batches = batches ? MIN(batches, all) : all;
+    double sum = 0;
+    struct sampler_counts counts = {0};
+    for (int64_t b = 0; b < batches; b++) {
+        if (stop && *stop)
+            FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
+        TRY(fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
+        struct engine_result r = engine_evaluate(e);
+        sum += r.loss * r.count;
+        if (progress)
+            progress(user, b + 1, batches);
+    }
+    if (counts.targets == 0)
+        FAIL(TRIREME_ERROR_USAGE, "the validation data has no token to predict: its documents are of one token each");
+    *out = (struct corpus_loss){sum / (double)counts.targets, counts.targets, counts.text_bytes};
+    return TRIREME_OK;
+}

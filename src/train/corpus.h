@@ -1,0 +1,42 @@
+// The tokens of a run: token files, the tokenizer that made them, the sampler over them.
+#ifndef TRAIN_CORPUS_H
+#define TRAIN_CORPUS_H
+
+#include "config/config.h"
+#include "data/manifest.h"
+#include "data/sampler.h"
+#include "train/engine.h"
+
+#include <signal.h>
+
+struct corpus {
+    struct token_set *set, *validation_set; // the second only with data.validation_path
+    struct tokenizer *tokenizer;            // NULL for token files that name none
+    struct sampler train, validation;
+    bool has_validation;
+};
+
+// Opens config->data.
+// The samplers are made by corpus_sample, once the model's vocabulary is known.
+trireme_status corpus_open(struct corpus *corpus, const struct config *config, trireme_error *error);
+trireme_status corpus_sample(struct corpus *corpus, const struct config *config, int64_t vocab_size, bool evaluate_only,
+                             trireme_error *error);
+void corpus_close(struct corpus *corpus);
+// Tokens that the tokenizer knows; 0 without one.
+int64_t corpus_vocab_size(const struct corpus *corpus);
+
+// Fills the inputs of the engine's programs with global batch `step` (from 0).
+trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *engine, int64_t step, trireme_error *error);
+
+struct corpus_loss {
+    double loss;        // nats per target
+    int64_t targets;
+    int64_t text_bytes; // that the targets stand for; 0 without a tokenizer
+};
+// Mean loss over the first `batches` global batches of the validation part (0: all of them). `progress` may be NULL;
+// a non-zero *stop ends it early with TRIREME_ERROR_INTERRUPTED.
+trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches, struct corpus_loss *out,
+                               void (*progress)(void *user, int64_t done, int64_t total), void *user,
+                               const volatile sig_atomic_t *stop, trireme_error *error);
+
+#endif

@@ -1,0 +1,232 @@
+#include "train/generator.h"
+
+#include "base/rng.h"
+#include "ckpt/model_files.h"
+#include "kernels/bf16.h"
+#include "kernels/ref/math.h"
+#include "train/checkpoint.h"
+
+#include <math.h>
+
+enum { PREFILL_ROWS = 64 }; // tokens of a prompt that go through at once
+
+struct generator {
+    const struct config *config;
+    struct op_table *ops;
+    struct model_config model;
+    struct parameter_table table;
+    enum dtype dtype;
+    struct compiled prefill, decode; // cached; without a cache only `prefill`, as long as the context
+    struct executor *prefill_executor, *decode_executor;
+    struct region state, step;
+    int64_t context;
+    int32_t *fed; // [context]
+    int64_t count;
+    double *logits;
+    struct token_weight *scratch;
+};
+
+static trireme_status compile(struct generator *g, trireme_error *error) {
+    const struct config *config = g->config;
+    struct compile_options o = {.model = &g->model,
+                                .table = &g->table,
+                                .ops = g->ops,
+                                .dtype = g->dtype,
+                                .kernels = config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
+                                .threads = engine_threads(config)};
+    bool cached = config->generate.cache;
+    // A chunk of the prompt may end beyond the last token: leave room in the cache.
+    int64_t rows = cached ? MIN((int64_t)PREFILL_ROWS, g->context) : g->context;
+    int64_t room = cached ? g->context + rows : g->context;
+    TRY(compile_generate(&g->prefill, &o, rows, room, cached, error));
+    if (cached)
+        TRY(compile_generate(&g->decode, &o, 1, room, true, error));
+    int64_t step = MAX(g->prefill.program.step_bytes, g->decode.program.step_bytes);
+    size_t need = (size_t)(g->prefill.program.state_bytes + step), available = memory_available();
+    if (need > available)
+        FAIL(TRIREME_ERROR_MEMORY, "the model does not fit: it needs %.3f GB and %.3f GB are available", 1e-9 * (double)need,
+             1e-9 * (double)available);
+    TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
+    TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
+    TRY(executor_create(&g->prefill_executor, &g->prefill.program, g->ops, o.kernels, o.threads, g->state.base, g->step.base,
+                        error));
+    if (cached)
+        TRY(executor_create(&g->decode_executor, &g->decode.program, g->ops, o.kernels, o.threads, g->state.base,
+                            g->step.base, error));
+    return TRIREME_OK;
+}
+
+static trireme_status load(struct generator *g, const char *directory, trireme_error *error) {
+    const struct compiled *c = &g->prefill;
+    void **data = mem_alloc(g->table.parameters.count * sizeof *data);
+    for (size_t i = 0; i < g->table.parameters.count; i++)
+        data[i] = executor_address(g->prefill_executor, c->model.parameter[i], 0);
+    struct model_memory memory = {g->dtype, data, NULL};
+    trireme_status status = model_files_load(directory, &g->model, &g->table, &memory, true, error);
+    free(data);
+    TRY(status);
+    if (c->model.rope != NONE)
+        model_fill_rope(&g->model, c->program.buffers.item[c->model.rope].dim[0], c->program.buffers.item[c->model.rope].dtype,
+                        executor_address(g->prefill_executor, c->model.rope, 0));
+    return TRIREME_OK;
+}
+
+static trireme_status create(struct generator *g, const char *path, size_t prompt_tokens, trireme_error *error) {
+    const struct config *config = g->config;
+    char *directory;
+    TRY(checkpoint_resolve(path, &directory, error));
+    trireme_status status = model_config_read(&g->model, directory, error);
+    if (status == TRIREME_OK) {
+        parameter_table_create(&g->table, &g->model);
+        g->context = MAX(1, (int64_t)prompt_tokens + config->generate.max_new_tokens);
+        if (g->context > g->model.max_position_embeddings)
+            status = error_set(error, TRIREME_ERROR_USAGE,
+                               "%zu tokens of prompt and generate.max_new_tokens %lld are more than the model's %lld positions",
+                               prompt_tokens, (long long)config->generate.max_new_tokens,
+                               (long long)g->model.max_position_embeddings);
+    }
+    if (status == TRIREME_OK)
+        status = compile(g, error);
+    if (status == TRIREME_OK)
+        status = load(g, directory, error);
+    free(directory);
+    g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
+    g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
+    g->scratch = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->scratch);
+    return status;
+}
+
+trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
+                                size_t prompt_tokens, trireme_error *error) {
+    struct generator *g = mem_alloc(sizeof *g);
+    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = engine_dtype(config)};
+    trireme_status status = create(g, directory, prompt_tokens, error);
+    if (status != TRIREME_OK) {
+        generator_free(g);
+        return status;
+    }
+    *out = g;
+    return TRIREME_OK;
+}
+
+void generator_free(struct generator *g) {
+    if (!g)
+        return;
+    executor_free(g->prefill_executor);
+    executor_free(g->decode_executor);
+    compiled_release(&g->prefill);
+    compiled_release(&g->decode);
+    region_release(&g->state);
+    region_release(&g->step);
+    parameter_table_release(&g->table);
+    free(g->ops);
+    free(g->fed);
+    free(g->logits);
+    free(g->scratch);
+    free(g);
+}
+
+int64_t generator_vocab_size(const struct generator *g) {
+    return g->model.vocab_size;
+}
+
+// Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits count.
+static void run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first, int64_t count) {
+    int64_t rows = c->program.buffers.item[c->tokens].dim[0];
+    int32_t *tokens = executor_address(executor, c->tokens, 0), *positions = executor_address(executor, c->positions, 0);
+    for (int64_t i = 0; i < rows; i++) {
+        tokens[i] = i < count ? g->fed[first + i] : 0;
+        // Rows beyond the last token compute something that nobody reads.
+        positions[i] = i < count ? (int32_t)(first + i) : 0;
+    }
+    if (c->starts != NONE)
+        memset(executor_address(executor, c->starts, 0), 0, (size_t)rows * sizeof(int32_t));
+    if (c->at != NONE)
+        *(int32_t *)executor_address(executor, c->at, 0) = (int32_t)first;
+    *(int32_t *)executor_address(executor, c->row, 0) = (int32_t)count - 1;
+    executor_run(executor, NULL);
+    const void *logits = executor_address(executor, c->logits, 0);
+    for (int64_t i = 0; i < g->model.vocab_size; i++)
+        g->logits[i] = g->dtype == DTYPE_F64    ? ((const double *)logits)[i]
+                       : g->dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)logits)[i])
+                                                : ((const float *)logits)[i];
+}
+
+trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t count, trireme_error *error) {
+    CHECK(count > 0);
+    if (g->count + (int64_t)count > g->context)
+        FAIL(TRIREME_ERROR_USAGE, "more tokens than the %lld that there is room for", (long long)g->context);
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= g->model.vocab_size)
+            FAIL(TRIREME_ERROR_USAGE, "token %d is not in the model's vocabulary of %lld", tokens[i],
+                 (long long)g->model.vocab_size);
+        g->fed[g->count + (int64_t)i] = tokens[i];
+    }
+    int64_t at = g->count;
+    g->count += (int64_t)count;
+    if (!g->config->generate.cache) {
+        run(g, &g->prefill, g->prefill_executor, 0, g->count);
+        return TRIREME_OK;
+    }
+    while (at < g->count) {
+        int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
+        n = MIN(n, g->context);
+        if (n == 1)
+            run(g, &g->decode, g->decode_executor, at, 1);
+        else
+            run(g, &g->prefill, g->prefill_executor, at, n);
+        at += n;
+    }
+    return TRIREME_OK;
+}
+
+// ---- choosing
+
+static int compare_weights(const void *a, const void *b) {
+    const struct token_weight *x = a, *y = b;
+    if (x->weight != y->weight)
+        return x->weight > y->weight ? -1 : 1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+int32_t token_choose(const double *logits, int32_t count, double temperature, int64_t top_k, double top_p, double uniform,
+                     struct token_weight *scratch) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < count; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    if (temperature == 0)
+        return best;
+    for (int32_t i = 0; i < count; i++)
+        scratch[i] = (struct token_weight){math_exp((logits[i] - logits[best]) / temperature), i};
+    qsort(scratch, (size_t)count, sizeof *scratch, compare_weights);
+    int64_t kept = top_k > 0 ? MIN(top_k, (int64_t)count) : count;
+    double total = 0;
+    for (int64_t i = 0; i < kept; i++)
+        total += scratch[i].weight;
+    // Nucleus (Holtzman et al. 2020): the fewest of the likeliest that together reach top_p.
+    double nucleus = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        nucleus += scratch[i].weight;
+        if (nucleus >= top_p * total) {
+            kept = i + 1;
+            break;
+        }
+    }
+    double at = uniform * nucleus;
+    for (int64_t i = 0; i < kept; i++) {
+        at -= scratch[i].weight;
+        if (at < 0)
+            return scratch[i].token;
+    }
+    return scratch[kept - 1].token;
+}
+
+int32_t generator_choose(struct generator *g, bool *end) {
+    const struct config_generate *c = &g->config->generate;
+    double uniform = rng_uniform((uint64_t)c->seed, rng_stream("generate"), (uint64_t)g->count);
+    int32_t token =
+        token_choose(g->logits, (int32_t)g->model.vocab_size, c->temperature, c->top_k, c->top_p, uniform, g->scratch);
+    *end = token == g->model.eos_token_id;
+    return token;
+}

@@ -1,0 +1,145 @@
+#include "train/run_directory.h"
+
+#include "base/json.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+static char *join(const struct run_directory *run, const char *name) {
+    return mem_printf("%s/%s", run->path, name);
+}
+
+// An empty directory, or one with a config.yaml of ours, may be used.
+static trireme_status check_ours(const char *path, trireme_error *error) {
+    DIR *directory = opendir(path);
+    if (!directory)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno));
+    bool empty = true, ours = false;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        empty = false;
+        ours |= strcmp(entry->d_name, "lock") == 0;
+    }
+    closedir(directory);
+    if (!empty && !ours)
+        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one", path);
+    return TRIREME_OK;
+}
+
+static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "lock");
+    run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    free(path);
+    if (run->lock < 0)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
+    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK)
+            FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));
+    }
+    return TRIREME_OK;
+}
+
+trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
+    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
+    trireme_status status = directory_create(run->path, error);
+    if (status == TRIREME_OK)
+        status = check_ours(run->path, error);
+    if (status == TRIREME_OK)
+        status = take_lock(run, error);
+    if (status != TRIREME_OK)
+        run_directory_close(run);
+    return status;
+}
+
+void run_directory_close(struct run_directory *run) {
+    if (run->metrics)
+        fclose(run->metrics);
+    if (run->lock >= 0)
+        close(run->lock);
+    free(run->path);
+    *run = (struct run_directory){.lock = -1};
+}
+
+// Cuts metrics.jsonl after the line of `step`: what a run did after its checkpoint, it will do again.
+static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+    char *line = NULL;
+    size_t capacity = 0;
+    off_t keep = 0;
+    rewind(run->metrics);
+    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; keep += n) {
+        json_t *object = NULL;
+        int64_t at = INT64_MAX;
+        trireme_error ignored;
+        // A line that a crash cut short ends what can be kept.
+        if (line[n - 1] != '\n' || json_parse(line, (size_t)n, "metrics.jsonl", &object, &ignored) != TRIREME_OK)
+            break;
+        bool read = json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &at, &ignored) == TRIREME_OK;
+        json_decref(object);
+        if (!read || at > step)
+            break;
+    }
+    free(line);
+    if (ftruncate(fileno(run->metrics), keep) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: %s", run->path, strerror(errno));
+    fseek(run->metrics, 0, SEEK_END);
+    return TRIREME_OK;
+}
+
+trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
+                                   trireme_error *error) {
+    struct text yaml = {0};
+    config_print(&yaml, config);
+    char *path = join(run, "config.yaml");
+    trireme_status status = file_write_atomic(path, yaml.text, yaml.length, error);
+    text_release(&yaml);
+    free(path);
+    TRY(status);
+    path = join(run, "metrics.jsonl");
+    run->metrics = fopen(path, "a+e");
+    if (!run->metrics)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+    free(path);
+    TRY(status);
+    return rewind_metrics(run, step, error);
+}
+
+trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
+    struct text line = {0};
+    json_begin_object(&line, NULL);
+    json_add_integer(&line, "step", s->step);
+    json_add_number(&line, "loss", s->loss);
+    if (!isnan(s->val_loss))
+        json_add_number(&line, "val_loss", s->val_loss);
+    json_add_number(&line, "grad_norm", s->grad_norm);
+    json_add_number(&line, "lr", s->lr);
+    json_add_integer(&line, "tokens", s->tokens);
+    json_add_number(&line, "tokens_per_second", s->tokens_per_second);
+    json_add_number(&line, "mfu", s->mfu);
+    json_add_integer(&line, "peak_bytes", (int64_t)s->peak_bytes);
+    if (s->skipped)
+        json_add_boolean(&line, "skipped", true);
+    json_end_object(&line);
+    text_add(&line, "\n");
+    bool written = fwrite(line.text, 1, line.length, run->metrics) == line.length && fflush(run->metrics) == 0;
+    text_release(&line);
+    if (!written)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: %s", run->path, strerror(errno));
+    return TRIREME_OK;
+}
+
+trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
+                                   trireme_error *error) {
+    char *directory = join(run, "trace"), *path = mem_printf("%s/step-%lld.json", directory, (long long)step);
+    trireme_status status = directory_create(directory, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(path, trace->text, trace->length, error);
+    free(directory);
+    free(path);
+    return status;
+}

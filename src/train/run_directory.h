@@ -1,0 +1,27 @@
+// A run's directory: config.yaml as resolved, metrics.jsonl with one object per step, checkpoint/, trace/, and a lock.
+#ifndef TRAIN_RUN_DIRECTORY_H
+#define TRAIN_RUN_DIRECTORY_H
+
+#include "exec/exec.h"
+#include "train/train.h"
+
+struct run_directory {
+    char *path;
+    int lock;      // descriptor, held while the run lives
+    FILE *metrics; // open for appending
+};
+
+// Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process runs
+// there.
+trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
+void run_directory_close(struct run_directory *run);
+// Writes config.yaml and opens metrics.jsonl, cut after the line of `step`: what a run did after its checkpoint, it will
+// do again.
+trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
+                                   trireme_error *error);
+trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
+// Writes trace/step-N.json.
+trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
+                                   trireme_error *error);
+
+#endif
