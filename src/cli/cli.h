@@ -1,0 +1,57 @@
+// cli/: one file per command. Turns arguments into calls of the library and its answers into text or JSON; the only folder
+// that prints, handles signals and exits.
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/text.h"
+#include "config/config.h"
+
+#include <signal.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SAVED = 75 };
+
+// What follows the command's name, sorted: operands (words without '=' before any option value), --json, and the rest.
+struct arguments {
+    const char *command;
+    VEC(char *) operands;
+    VEC(char *) settings; // as config_load_arguments takes them
+    bool json, help;
+};
+
+// A command fills *error and returns its status, or prints what it was asked for.
+struct command {
+    const char *name, *operands, *help;
+    trireme_status (*run)(const struct arguments *arguments, trireme_error *error);
+};
+
+trireme_status command_prepare(const struct arguments *arguments, trireme_error *error);
+trireme_status command_train(const struct arguments *arguments, trireme_error *error);
+trireme_status command_eval(const struct arguments *arguments, trireme_error *error);
+trireme_status command_generate(const struct arguments *arguments, trireme_error *error);
+trireme_status command_show(const struct arguments *arguments, trireme_error *error);
+trireme_status command_verify(const struct arguments *arguments, trireme_error *error);
+trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
+trireme_status command_help(const struct arguments *arguments, trireme_error *error);
+extern const struct command commands[];
+extern const size_t command_count;
+
+// Loads the configuration: the file `path` (NULL: none) and the settings. Keys of section `bare` may stand alone.
+trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare, struct config *out,
+                                trireme_error *error);
+// TRIREME_ERROR_USAGE unless there are `least` to `most` operands.
+trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);
+
+// Turns non-zero with the first SIGINT or SIGTERM; the second ends the process.
+const volatile sig_atomic_t *stop_on_signals(void);
+
+// Standard output. A failed write (closed pipe, full disk) is an error of its own.
+trireme_status print_text(const struct text *text, trireme_error *error);
+
+// A line that is rewritten in place on a terminal, and left out elsewhere.
+bool progress_is_live(void);
+void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void progress_clear(void);
+// "1m05s", "2h10m", "3d04h".
+void duration_text(double seconds, char out[32]);
+
+#endif

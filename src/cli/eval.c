@@ -1,0 +1,85 @@
+#include "base/json.h"
+#include "cli/cli.h"
+#include "train/checkpoint.h"
+#include "train/corpus.h"
+
+#include <math.h>
+
+static void show_progress(void *user, int64_t done, int64_t total) {
+    (void)user;
+    progress_line("%lld of %lld batches", (long long)done, (long long)total);
+}
+
+static trireme_status report(const struct arguments *a, const struct corpus_loss *r, trireme_error *error) {
+    double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
+    struct text out = {0};
+    if (a->json) {
+        json_begin_object(&out, NULL);
+        json_add_number(&out, "loss", r->loss);
+        json_add_number(&out, "perplexity", exp(r->loss));
+        json_add_number(&out, "bits_per_byte", bits);
+        json_add_integer(&out, "tokens", r->targets);
+        json_end_object(&out);
+        text_add(&out, "\n");
+    } else {
+        text_add(&out, "loss %.4f nats per token, perplexity %.3f", r->loss, exp(r->loss));
+        if (!isnan(bits))
+            text_add(&out, ", %.4f bits per byte", bits);
+        text_add(&out, " over %lld tokens\n", (long long)r->targets);
+    }
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+// The model's own length, unless a length was asked for.
+static void choose_lengths(struct config *config, const struct model_config *model) {
+    if (!config_is_set(config, "training.seq_len"))
+        config->training.seq_len = MIN(model->max_position_embeddings, config->training.seq_len);
+}
+
+static trireme_status evaluate(struct config *config, const char *path, struct corpus_loss *out, trireme_error *error) {
+    char *directory = NULL;
+    struct model_config model;
+    struct corpus corpus = {0};
+    struct engine engine = {0};
+    trireme_status status = checkpoint_resolve(path, &directory, error);
+    if (status == TRIREME_OK)
+        status = model_config_read(&model, directory, error);
+    if (status == TRIREME_OK) {
+        choose_lengths(config, &model);
+        status = corpus_open(&corpus, config, error);
+    }
+    if (status == TRIREME_OK && config->training.seq_len > model.max_position_embeddings)
+        status = config_refuse(config, "training.seq_len", error, "but the model has %lld positions",
+                               (long long)model.max_position_embeddings);
+    if (status == TRIREME_OK)
+        status = corpus_sample(&corpus, config, model.vocab_size, true, error);
+    if (status == TRIREME_OK)
+        status = engine_create(&engine, config, &model, ENGINE_EVALUATE, error);
+    if (status == TRIREME_OK)
+        status = checkpoint_load_model(&engine, directory, true, error);
+    if (status == TRIREME_OK) {
+        int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
+        status = corpus_validate(&corpus, &engine, batches, out, show_progress, NULL, stop_on_signals(), error);
+    }
+    engine_release(&engine);
+    corpus_close(&corpus);
+    free(directory);
+    return status;
+}
+
+trireme_status command_eval(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 1, 1, error));
+    struct config config;
+    TRY(arguments_config(a, NULL, NULL, &config, error));
+    struct corpus_loss result;
+    trireme_status status = evaluate(&config, a->operands.item[0], &result, error);
+    progress_clear();
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on
+    if (status == TRIREME_OK)
+        status = report(a, &result, error);
+    config_release(&config);
+    return status;
+}

@@ -1,0 +1,38 @@
+#include "cli/cli.h"
+#include "model/model.h"
+
+static void overview(struct text *out) {
+    text_add(out, "usage: trireme COMMAND ... [--section.key=value ...] [--json]\n\n");
+    for (size_t i = 0; i < command_count; i++)
+        text_add(out, "  %-9s %-36s %s\n", commands[i].name, commands[i].operands, commands[i].help);
+    text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
+                  "trireme help config lists all keys, trireme help models the named models; man trireme has more.\n");
+}
+
+trireme_status command_help(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 0, 1, error));
+    const char *topic = a->operands.count ? a->operands.item[0] : "";
+    struct text out = {0};
+    trireme_status status = TRIREME_OK;
+    const struct command *command = NULL;
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(commands[i].name, topic) == 0)
+            command = &commands[i];
+    if (!*topic)
+        overview(&out);
+    else if (command)
+        text_add(&out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n", command->name, command->operands,
+                 command->help);
+    else if (strcmp(topic, "config") == 0 && a->json)
+        config_help_json(&out);
+    else if (strcmp(topic, "config") == 0)
+        config_help(&out);
+    else if (strcmp(topic, "models") == 0)
+        model_presets_help(&out);
+    else
+        status = config_describe_key(&out, topic, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}

@@ -1,0 +1,107 @@
+#include "cli/cli.h"
+
+const struct command commands[] = {
+    {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files", command_prepare},
+    {"train", "CONFIG.yaml", "train, or go on with the run in run.directory", command_train},
+    {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model", command_eval},
+    {"generate", "DIR --prompt TEXT", "continue a text with a model", command_generate},
+    {"show", "program|memory|timeline CONFIG.yaml", "the training step as text, its memory, or a trace of it",
+     command_show},
+    {"verify", "CONFIG.yaml", "prove the programs of a run without running them", command_verify},
+    {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does", command_bench},
+    {"help", "[COMMAND|config|models|KEY]", "this, all configuration keys, or the named models", command_help},
+};
+const size_t command_count = ARRAY_LENGTH(commands);
+
+static const struct command *find_command(const char *name) {
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static const char *nearest_command(const char *name) {
+    const char *best = "help";
+    for (size_t i = 0, least = 4; i < command_count; i++) {
+        size_t distance = text_distance(name, commands[i].name);
+        if (distance < least) {
+            least = distance;
+            best = commands[i].name;
+        }
+    }
+    return best;
+}
+
+// Operands are words that are neither options nor KEY=VALUE; an option without '=' takes the next word.
+static void sort_arguments(struct arguments *out, int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i];
+        if (strcmp(word, "--json") == 0) {
+            out->json = true;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            out->help = true;
+        } else if (strncmp(word, "--", 2) == 0) {
+            VEC_PUSH(&out->settings, word);
+            if (!strchr(word, '=') && i + 1 < argc)
+                VEC_PUSH(&out->settings, argv[++i]);
+        } else {
+            // section.key=value: the part before '=' holds a dot and no slash, which a path with '=' might.
+            char *equals = strchr(word, '='), *dot = strchr(word, '.'), *slash = strchr(word, '/');
+            if (equals && dot && dot < equals && (!slash || slash > equals))
+                VEC_PUSH(&out->settings, word);
+            else
+                VEC_PUSH(&out->operands, word);
+        }
+    }
+}
+
+static int exit_code(trireme_status status) {
+    switch (status) {
+    case TRIREME_OK:
+        return EXIT_DONE;
+    case TRIREME_ERROR_USAGE:
+        return EXIT_USAGE;
+    case TRIREME_ERROR_INTERRUPTED:
+        return EXIT_SAVED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); // a full file is an error to report, not a death
+    signal(SIGPIPE, SIG_IGN);
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        puts("trireme " TRIREME_VERSION);
+        return EXIT_DONE;
+    }
+    struct arguments arguments = {.command = argc < 2 ? "help" : argv[1]};
+    if (strcmp(arguments.command, "--help") == 0 || strcmp(arguments.command, "-h") == 0)
+        arguments.command = "help";
+    const struct command *command = find_command(arguments.command);
+    if (!command) {
+        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n", arguments.command,
+                nearest_command(arguments.command));
+        return EXIT_USAGE;
+    }
+    sort_arguments(&arguments, argc - 2, argv + 2);
+    trireme_error error = {0};
+    trireme_status status;
+    if (arguments.help && command->run != command_help) {
+        arguments.operands.count = 0;
+        VEC_PUSH(&arguments.operands, (char *)command->name);
+        status = command_help(&arguments, &error);
+    } else {
+        status = command->run(&arguments, &error);
+    }
+    progress_clear();
+    if (status != TRIREME_OK)
+        fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
+    VEC_RELEASE(&arguments.operands);
+    VEC_RELEASE(&arguments.settings);
+    if (fflush(stdout) != 0 && status == TRIREME_OK) {
+        fprintf(stderr, "trireme %s: standard output cannot be written\n", command->name);
+        return EXIT_FAILED;
+    }
+    return argc < 2 ? EXIT_USAGE : exit_code(status);
+}

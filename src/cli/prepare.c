@@ -1,0 +1,78 @@
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "data/prepare.h"
+
+struct bar {
+    int64_t begin, shown;
+};
+
+static void show_bar(void *user, int64_t done, int64_t total) {
+    struct bar *bar = user;
+    int64_t now = clock_now();
+    if (now - bar->shown < 100000000 && done < total)
+        return;
+    bar->shown = now;
+    double seconds = 1e-9 * (double)(now - bar->begin), share = total ? (double)done / (double)total : 1;
+    int filled = (int)(share * 30);
+    char left[32];
+    duration_text(share > 0 ? seconds * (1 - share) / share : 0, left);
+    progress_line("[%.*s%.*s] %3.0f%%  %.1f MB/s  %s left", filled, "##############################", 30 - filled,
+                  "..............................", 100 * share, 1e-6 * (double)done / (seconds + 1e-9), left);
+}
+
+static trireme_status report(const struct arguments *a, const struct config *config, const struct prepare_result *r,
+                             trireme_error *error) {
+    struct text out = {0};
+    if (a->json) {
+        json_begin_object(&out, NULL);
+        json_add_string(&out, "path", config->data.path);
+        json_add_integer(&out, "files", r->files);
+        json_add_integer(&out, "documents", r->manifest.documents);
+        json_add_integer(&out, "empty_documents", r->empty_documents);
+        json_add_integer(&out, "tokens", r->manifest.tokens);
+        json_add_integer(&out, "text_bytes", r->manifest.text_bytes);
+        json_add_integer(&out, "vocab_size", r->manifest.vocab_size);
+        json_end_object(&out);
+        text_add(&out, "\n");
+    } else {
+        text_add(&out, "%lld tokens of %lld documents in %lld files are in %s.bin and %s.idx\n", (long long)r->manifest.tokens,
+                 (long long)r->manifest.documents, (long long)r->files, config->data.path, config->data.path);
+        if (r->empty_documents)
+            text_add(&out, "%lld documents without text were left out\n", (long long)r->empty_documents);
+    }
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+trireme_status command_prepare(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 1, SIZE_MAX, error));
+    struct config config;
+    TRY(arguments_config(a, NULL, NULL, &config, error));
+    trireme_status status = TRIREME_OK;
+    if (!*config.data.path)
+        status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
+    struct tokenizer *tokenizer = tokenizer_create_bytes();
+    struct bar bar = {clock_now(), 0};
+    struct prepare_options options = {.inputs = (const char *const *)a->operands.item,
+                                      .input_count = a->operands.count,
+                                      .prefix = config.data.path,
+                                      .tokenizer = tokenizer,
+                                      .documents = {.field = config.data.text_field},
+                                      .progress = show_bar,
+                                      .user = &bar,
+                                      .cancel = stop_on_signals()};
+    struct prepare_result result;
+    if (status == TRIREME_OK)
+        status = prepare_tokens(&options, &result, error);
+    progress_clear();
+    // Nothing was saved, so running again does not "go on": an interrupted preparation has failed.
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        status = TRIREME_ERROR_IO;
+    if (status == TRIREME_OK)
+        status = report(a, &config, &result, error);
+    tokenizer_free(tokenizer);
+    config_release(&config);
+    return status;
+}

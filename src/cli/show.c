@@ -1,0 +1,135 @@
+#include "base/json.h"
+#include "cli/cli.h"
+#include "exec/trace.h"
+#include "train/synthetic.h"
+
+static void show_program(const struct engine *e, struct text *out) {
+    program_print(&e->train.program, e->ops, out);
+}
+
+enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
+
+static double gigabytes(int64_t bytes) {
+    return 1e-9 * (double)bytes;
+}
+
+// Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
+static void draw_profile(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    size_t n = profile->moments.count, rows = MIN(n, (size_t)PROFILE_ROWS);
+    int64_t peak = profile->moments.item[profile->peak].live;
+    text_add(out, "\nlive bytes of the step arena, %zu instructions:\n", n);
+    for (size_t r = 0; r < rows; r++) {
+        size_t first = r * n / rows, most = first;
+        for (size_t i = first; i < (r + 1) * n / rows; i++)
+            if (profile->moments.item[i].live > profile->moments.item[most].live)
+                most = i;
+        struct memory_moment m = profile->moments.item[most];
+        struct invocation v = p->schedule.item[m.invocation];
+        int filled = (int)(PROFILE_WIDTH * m.live / MAX(peak, 1));
+        text_add(out, "%9.4f GB |", gigabytes(m.live));
+        for (int i = 0; i < PROFILE_WIDTH; i++)
+            text_add(out, "%s", i < filled ? "#" : " ");
+        text_add(out, "| %s[%d] %s\n", p->templates.item[v.template].name, m.instruction,
+                 e->ops->op[p->templates.item[v.template].instructions.item[m.instruction].op].name);
+    }
+}
+
+static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    text_add(out, "state arena %.4f GB, step arena %.4f GB, in all %.4f GB\n", gigabytes(p->state_bytes),
+             gigabytes(p->step_bytes), gigabytes(p->state_bytes + p->step_bytes));
+    struct memory_moment peak = profile->moments.item[profile->peak];
+    struct invocation v = p->schedule.item[peak.invocation];
+    const struct template *t = &p->templates.item[v.template];
+    text_add(out, "live at the peak %.4f GB, at %s[%d] %s", gigabytes(peak.live), t->name, peak.instruction,
+             e->ops->op[t->instructions.item[peak.instruction].op].name);
+    if (v.microbatch != NONE)
+        text_add(out, " of microbatch %d", v.microbatch);
+    text_add(out, "; the largest there:\n");
+    for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
+        const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
+        text_add(out, "%9.4f GB  %s\n", gigabytes(buffer_bytes(b)), b->name);
+    }
+    draw_profile(e, profile, out);
+}
+
+static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    json_begin_object(out, NULL);
+    json_add_integer(out, "state_bytes", p->state_bytes);
+    json_add_integer(out, "step_bytes", p->step_bytes);
+    json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
+    json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
+    json_begin_array(out, "at_peak");
+    for (size_t i = 0; i < profile->at_peak.count; i++) {
+        const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
+        json_begin_object(out, NULL);
+        json_add_string(out, "name", b->name);
+        json_add_integer(out, "bytes", buffer_bytes(b));
+        json_end_object(out);
+    }
+    json_end_array(out);
+    json_begin_array(out, "live_bytes");
+    for (size_t i = 0; i < profile->moments.count; i++)
+        json_add_integer(out, NULL, profile->moments.item[i].live);
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+}
+
+static void show_memory(const struct engine *e, bool json, struct text *out) {
+    struct memory_profile profile;
+    program_memory_profile(&e->train.program, e->ops, &profile);
+    if (json)
+        show_memory_json(e, &profile, out);
+    else
+        show_memory_text(e, &profile, out);
+    memory_profile_release(&profile);
+}
+
+// The second of two real steps, on random tokens.
+static void show_timeline(struct engine *e, const struct config *config, struct text *out) {
+    struct trace trace = {0};
+    engine_initialise(e, (uint64_t)config->training.seed);
+    synthetic_fill(e, (uint64_t)config->training.seed);
+    executor_trace_reserve(e->train_executor, &trace);
+    engine_step(e, 0, NULL);
+    engine_step(e, 0, &trace);
+    trace_print(&e->train.program, e->ops, &trace, out);
+    VEC_RELEASE(&trace.events);
+}
+
+static trireme_status show(const char *what, const struct config *config, bool json, struct text *out, trireme_error *error) {
+    struct model_config model;
+    struct engine engine;
+    TRY(synthetic_model(&model, config, error));
+    if (strcmp(what, "timeline") == 0) {
+        TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, error));
+        show_timeline(&engine, config, out);
+    } else {
+        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, error));
+        if (strcmp(what, "program") == 0)
+            show_program(&engine, out);
+        else
+            show_memory(&engine, json, out);
+    }
+    engine_release(&engine);
+    return TRIREME_OK;
+}
+
+trireme_status command_show(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 1, 2, error));
+    const char *what = a->operands.item[0];
+    if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
+        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory or timeline, not \"%s\"", what);
+    struct config config;
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, NULL, &config, error));
+    struct text out = {0};
+    trireme_status status = show(what, &config, a->json, &out, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    config_release(&config);
+    return status;
+}

@@ -1,0 +1,84 @@
+// What the commands share: configuration from arguments, signals, output, the live line.
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+trireme_status arguments_config(const struct arguments *a, const char *path, const char *bare, struct config *out,
+                                trireme_error *error) {
+    return config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
+}
+
+trireme_status arguments_expect(const struct arguments *a, size_t least, size_t most, trireme_error *error) {
+    if (a->operands.count >= least && a->operands.count <= most)
+        return TRIREME_OK;
+    const char *usage = "";
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(commands[i].name, a->command) == 0)
+            usage = commands[i].operands;
+    if (a->operands.count > most)
+        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\"; usage: trireme %s %s [--section.key=value ...]", a->operands.item[most],
+             a->command, usage);
+    FAIL(TRIREME_ERROR_USAGE, "usage: trireme %s %s [--section.key=value ...]", a->command, usage);
+}
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number) {
+    if (stop)
+        _exit(128 + number);
+    stop = 1;
+}
+
+const volatile sig_atomic_t *stop_on_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return &stop;
+}
+
+trireme_status print_text(const struct text *text, trireme_error *error) {
+    if (text->length && fwrite(text->text, 1, text->length, stdout) != text->length)
+        FAIL(TRIREME_ERROR_IO, "standard output: %s", strerror(errno));
+    return TRIREME_OK;
+}
+
+// ---- the live line, on standard error
+
+static bool line_is_up;
+
+bool progress_is_live(void) {
+    return isatty(STDERR_FILENO);
+}
+
+void progress_line(const char *format, ...) {
+    if (!progress_is_live())
+        return;
+    struct winsize size;
+    int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1 : 79;
+    va_list args;
+    va_start(args, format);
+    char *text = mem_vprintf(format, args);
+    va_end(args);
+    fprintf(stderr, "\r\033[K%.*s", width, text);
+    fflush(stderr);
+    free(text);
+    line_is_up = true;
+}
+
+void progress_clear(void) {
+    if (line_is_up)
+        fputs("\r\033[K", stderr);
+    line_is_up = false;
+}
+
+void duration_text(double seconds, char out[32]) {
+    long s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000L : (long)(seconds + 0.5);
+    if (s < 3600)
+        snprintf(out, 32, "%ldm%02lds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, 32, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+}

@@ -1,0 +1,90 @@
+#include "train/train.h"
+
+#include "base/json.h"
+#include "cli/cli.h"
+
+#include <math.h>
+
+struct view {
+    const struct config *config;
+    bool json;
+};
+
+static void show_start(void *user, const struct train_start *s) {
+    const struct view *view = user;
+    if (view->json)
+        return;
+    printf("%.2fM parameters, %d thread%s, %.2f GB predicted, %.2f epochs", 1e-6 * (double)s->parameters, s->threads,
+           s->threads == 1 ? "" : "s", 1e-9 * (double)s->predicted_bytes, s->epochs);
+    if (s->peak_flops > 0)
+        printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
+    printf("\n");
+    if (s->resumed_from)
+        printf("going on from %s\n", s->resumed_from);
+    fflush(stdout);
+}
+
+static void show_step(void *user, const struct train_step *s) {
+    const struct view *view = user;
+    char left[32];
+    duration_text(s->seconds_left, left);
+    bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps || !isnan(s->val_loss);
+    char *line = mem_printf("step: %lld/%lld  loss: %.4f  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+                            (long long)s->step, (long long)s->steps, s->loss, s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
+                            s->tokens_per_second, 100 * s->mfu, left);
+    if (!view->json && (isnan(s->val_loss) ? logged && !progress_is_live() : true)) {
+        progress_clear();
+        if (isnan(s->val_loss))
+            printf("%s\n", line);
+        else
+            printf("%s  val_loss: %.4f\n", line, s->val_loss);
+        fflush(stdout);
+    }
+    progress_line("%s", line);
+    free(line);
+}
+
+static void show_message(void *user, const char *text) {
+    (void)user;
+    progress_clear();
+    fprintf(stderr, "%s\n", text);
+}
+
+static trireme_status report(const struct view *view, const struct train_result *r, trireme_error *error) {
+    struct text out = {0};
+    if (view->json) {
+        json_begin_object(&out, NULL);
+        json_add_integer(&out, "step", r->step);
+        json_add_number(&out, "loss", r->loss);
+        json_add_number(&out, "val_loss", r->val_loss);
+        json_add_string(&out, "checkpoint", r->checkpoint);
+        json_end_object(&out);
+        text_add(&out, "\n");
+    } else {
+        text_add(&out, "the model lies in %s\n", r->checkpoint);
+        if (!isnan(r->val_loss))
+            text_add(&out, "validation loss %.4f\n", r->val_loss);
+    }
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+trireme_status command_train(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 0, 1, error));
+    struct config config;
+    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, NULL, &config, error));
+    struct view view = {&config, a->json};
+    struct train_callbacks callbacks = {.user = &view,
+                                        .started = show_start,
+                                        .stepped = show_step,
+                                        .message = show_message,
+                                        .stop = stop_on_signals()};
+    struct train_result result;
+    trireme_status status = train_run(&config, &callbacks, &result, error);
+    progress_clear();
+    if (status == TRIREME_OK)
+        status = report(&view, &result, error);
+    config_release(&config);
+    return status;
+}
