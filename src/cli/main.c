@@ -1,5 +1,7 @@
 #include "cli/cli.h"
 
+#include <unistd.h>
+
 const struct command commands[] = {
     {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files", command_prepare},
     {"train", "CONFIG.yaml", "train, or go on with the run in run.directory", command_train},
@@ -68,7 +70,17 @@ static int exit_code(trireme_status status) {
     }
 }
 
+// Idle OpenMP threads wait by spinning, for milliseconds by default, which starves whoever shares the cores. The limit is
+// read when the program is loaded: set it and start again, once.
+static void limit_spinning(char **argv) {
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    setenv("GOMP_SPINCOUNT", "1000", 1); // about 20 microseconds
+    execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
+    limit_spinning(argv);
     signal(SIGXFSZ, SIG_IGN); // a full file is an error to report, not a death
     signal(SIGPIPE, SIG_IGN);
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
