@@ -17,8 +17,8 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
         json_end_object(out);
         text_add(out, "\n");
     } else {
-        text_add(out, "peak of %d thread%s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s\n", threads, threads == 1 ? "" : "s", 1e-9 * f32,
-                 1e-9 * bf16);
+        text_add(out, "peak of %d thread%s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s\n", threads, threads == 1 ? "" : "s",
+                 1e-9 * f32, 1e-9 * bf16);
     }
     return TRIREME_OK;
 }
@@ -93,15 +93,16 @@ static void measure(struct engine *e, struct measured *out) {
 }
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
-    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %.3f GB predicted, %.3f GB resident\n", m->seconds,
-             m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, 1e-9 * (double)m->predicted, 1e-9 * (double)m->resident);
+    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %.3f GB predicted, %.3f GB resident\n",
+             m->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, 1e-9 * (double)m->predicted,
+             1e-9 * (double)m->resident);
     text_add(out, "%-20s %7s %9s %7s %10s %8s %8s\n", "op", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s");
     for (int i = 0; i < OP_COUNT; i++) {
         const struct share *s = &m->share[i];
         double seconds = 1e-9 * (double)s->nanoseconds;
         if (s->calls)
-            text_add(out, "%-20s %7lld %9.2f %6.1f%% %10.1f %7.1f%% %8.1f\n", e->ops->op[s->op].name, (long long)s->calls,
-                     1e3 * seconds, 100 * seconds / m->seconds, 1e-9 * s->flops / seconds,
+            text_add(out, "%-20s %7lld %9.2f %6.1f%% %10.1f %7.1f%% %8.1f\n", e->ops->op[s->op].name,
+                     (long long)s->calls, 1e3 * seconds, 100 * seconds / m->seconds, 1e-9 * s->flops / seconds,
                      100 * s->flops / seconds / m->peak, 1e-9 * s->bytes / seconds);
     }
 }
@@ -136,7 +137,8 @@ static void print_step_json(const struct engine *e, const struct measured *m, st
 
 // Without a model, the usual yardstick.
 static void choose_model(struct config *config) {
-    if (*config->model.preset || *config->model.config || *config->model.init_from || config_is_set(config, "model.family"))
+    if (*config->model.preset || *config->model.config || *config->model.init_from ||
+        config_is_set(config, "model.family"))
         return;
     free(config->model.preset);
     config->model.preset = mem_strdup("gpt2-124m");
@@ -144,7 +146,8 @@ static void choose_model(struct config *config) {
         config->training.global_batch_size = config->training.micro_batch_size = 4;
 }
 
-static trireme_status bench_step(const struct arguments *a, struct config *config, struct text *out, trireme_error *error) {
+static trireme_status bench_step(const struct arguments *a, struct config *config, struct text *out,
+                                 trireme_error *error) {
     choose_model(config);
     // One microbatch is a step here, unless a global batch is asked for.
     if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))

@@ -1,5 +1,5 @@
-// cli/: one file per command. Turns arguments into calls of the library and its answers into text or JSON; the only folder
-// that prints, handles signals and exits.
+// cli/: one file per command. Turns arguments into calls of the library and its answers into text or JSON; the only
+// folder that prints, handles signals and exits.
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -36,8 +36,8 @@ extern const struct command commands[];
 extern const size_t command_count;
 
 // Loads the configuration: the file `path` (NULL: none) and the settings. Keys of section `bare` may stand alone.
-trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare, struct config *out,
-                                trireme_error *error);
+trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare,
+                                struct config *out, trireme_error *error);
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);
 

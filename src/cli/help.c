@@ -21,8 +21,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     if (!*topic)
         overview(&out);
     else if (command)
-        text_add(&out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n", command->name, command->operands,
-                 command->help);
+        text_add(&out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n", command->name,
+                 command->operands, command->help);
     else if (strcmp(topic, "config") == 0 && a->json)
         config_help_json(&out);
     else if (strcmp(topic, "config") == 0)

@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 const struct command commands[] = {
-    {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files", command_prepare},
+    {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files",
+     command_prepare},
     {"train", "CONFIG.yaml", "train, or go on with the run in run.directory", command_train},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model", command_eval},
     {"generate", "DIR --prompt TEXT", "continue a text with a model", command_generate},
@@ -70,8 +71,8 @@ static int exit_code(trireme_status status) {
     }
 }
 
-// Idle OpenMP threads wait by spinning, for milliseconds by default, which starves whoever shares the cores. The limit is
-// read when the program is loaded: set it and start again, once.
+// Idle OpenMP threads wait by spinning, for milliseconds by default, which starves whoever shares the cores. The limit
+// is read when the program is loaded: set it and start again, once.
 static void limit_spinning(char **argv) {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
         return;
@@ -92,8 +93,8 @@ int main(int argc, char **argv) {
         arguments.command = "help";
     const struct command *command = find_command(arguments.command);
     if (!command) {
-        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n", arguments.command,
-                nearest_command(arguments.command));
+        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n",
+                arguments.command, nearest_command(arguments.command));
         return EXIT_USAGE;
     }
     sort_arguments(&arguments, argc - 2, argv + 2);

@@ -1,7 +1,7 @@
+#include "data/prepare.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "data/prepare.h"
 
 struct bar {
     int64_t begin, shown;
@@ -36,8 +36,9 @@ static trireme_status report(const struct arguments *a, const struct config *con
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
-        text_add(&out, "%lld tokens of %lld documents in %lld files are in %s.bin and %s.idx\n", (long long)r->manifest.tokens,
-                 (long long)r->manifest.documents, (long long)r->files, config->data.path, config->data.path);
+        text_add(&out, "%lld tokens of %lld documents in %lld files are in %s.bin and %s.idx\n",
+                 (long long)r->manifest.tokens, (long long)r->manifest.documents, (long long)r->files,
+                 config->data.path, config->data.path);
         if (r->empty_documents)
             text_add(&out, "%lld documents without text were left out\n", (long long)r->empty_documents);
     }

@@ -100,7 +100,8 @@ static void show_timeline(struct engine *e, const struct config *config, struct 
     VEC_RELEASE(&trace.events);
 }
 
-static trireme_status show(const char *what, const struct config *config, bool json, struct text *out, trireme_error *error) {
+static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
+                           trireme_error *error) {
     struct model_config model;
     struct engine engine;
     TRY(synthetic_model(&model, config, error));

@@ -18,8 +18,8 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
         if (strcmp(commands[i].name, a->command) == 0)
             usage = commands[i].operands;
     if (a->operands.count > most)
-        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\"; usage: trireme %s %s [--section.key=value ...]", a->operands.item[most],
-             a->command, usage);
+        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\"; usage: trireme %s %s [--section.key=value ...]",
+             a->operands.item[most], a->command, usage);
     FAIL(TRIREME_ERROR_USAGE, "usage: trireme %s %s [--section.key=value ...]", a->command, usage);
 }
 

@@ -29,9 +29,10 @@ static void show_step(void *user, const struct train_step *s) {
     char left[32];
     duration_text(s->seconds_left, left);
     bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps || !isnan(s->val_loss);
-    char *line = mem_printf("step: %lld/%lld  loss: %.4f  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
-                            (long long)s->step, (long long)s->steps, s->loss, s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
-                            s->tokens_per_second, 100 * s->mfu, left);
+    char *line = mem_printf(
+        "step: %lld/%lld  loss: %.4f  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+        (long long)s->step, (long long)s->steps, s->loss, s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
+        s->tokens_per_second, 100 * s->mfu, left);
     if (!view->json && (isnan(s->val_loss) ? logged && !progress_is_live() : true)) {
         progress_clear();
         if (isnan(s->val_loss))
@@ -75,11 +76,8 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, NULL, &config, error));
     struct view view = {&config, a->json};
-    struct train_callbacks callbacks = {.user = &view,
-                                        .started = show_start,
-                                        .stepped = show_step,
-                                        .message = show_message,
-                                        .stop = stop_on_signals()};
+    struct train_callbacks callbacks = {
+        .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};
     struct train_result result;
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();

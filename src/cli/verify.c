@@ -30,7 +30,9 @@ static trireme_status verify(const struct config *config, bool json, struct text
             json_add_number(out, "seconds", seconds);
             json_end_object(out);
         } else {
-            text_add(out, "%s: sound. %lld instructions in %zu templates over %zu buffers; memory, gradients and update proved in %.3f s\n",
+            text_add(out,
+                     "%s: sound. %lld instructions in %zu templates over %zu buffers; memory, gradients and update "
+                     "proved in %.3f s\n",
                      p->name, (long long)program_length(p), p->templates.count, p->buffers.count, seconds);
         }
     }

@@ -18,15 +18,25 @@ static int token_input(struct compiled *c, const char *name, int64_t rows) {
     return program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, 1, &rows);
 }
 
-static void begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o, int64_t positions) {
-    *c = (struct compiled){.tokens = NONE, .targets = NONE, .positions = NONE, .starts = NONE, .lr = NONE, .count = NONE,
-                           .loss = NONE, .at = NONE, .row = NONE, .logits = NONE};
+static void begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
+                  int64_t positions) {
+    *c = (struct compiled){.tokens = NONE,
+                           .targets = NONE,
+                           .positions = NONE,
+                           .starts = NONE,
+                           .lr = NONE,
+                           .count = NONE,
+                           .loss = NONE,
+                           .at = NONE,
+                           .row = NONE,
+                           .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
     program_init(&c->program, name, microbatches, 1);
     model_state_declare(&c->model, &c->program, o->model, o->table, o->dtype, positions);
 }
 
-static struct emitter emitter_for(struct compiled *c, const struct compile_options *o, int64_t sequences, int64_t seq_len) {
+static struct emitter emitter_for(struct compiled *c, const struct compile_options *o, int64_t sequences,
+                                  int64_t seq_len) {
     return (struct emitter){.program = &c->program,
                             .config = o->model,
                             .table = o->table,
@@ -133,7 +143,8 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_init(&gradients, p, o->ops);
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
-    int forward = program_template(p, "forward", PHASE_FORWARD), backward = program_template(p, "backward", PHASE_BACKWARD);
+    int forward = program_template(p, "forward", PHASE_FORWARD),
+        backward = program_template(p, "backward", PHASE_BACKWARD);
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
     e.template = forward;
     int hidden = emit_body(&e);
@@ -205,10 +216,11 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     e.template = program_template(p, "decode", PHASE_FORWARD);
     int hidden = emit_body(&e);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
-    int picked = program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
+    int picked =
+        program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
     struct operand result = whole(&c, picked);
-    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 2, (struct operand[]){whole(&c, c.row), whole(&c, hidden)}, 1,
-                 &result, NULL);
+    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 2,
+                 (struct operand[]){whole(&c, c.row), whole(&c, hidden)}, 1, &result, NULL);
     c.logits = emit_head(&e, picked, "logits");
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;

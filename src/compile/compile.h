@@ -1,5 +1,5 @@
-// compile/: from a model and a plan to verified, planned step programs, by ordered passes: emit, differentiate, recompute,
-// fuse, scopes, workspaces, memory plan; then verify. Includes what stands above it; runs nothing.
+// compile/: from a model and a plan to verified, planned step programs, by ordered passes: emit, differentiate,
+// recompute, fuse, scopes, workspaces, memory plan; then verify. Includes what stands above it; runs nothing.
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
 
@@ -25,26 +25,26 @@ struct compile_options {
 struct compiled {
     struct program program;
     struct model_state model;
-    struct optimizer_state optimizer; // training only
+    struct optimizer_state optimizer;       // training only
     int tokens, targets, positions, starts; // inputs, i32[rows], one instance per microbatch
     int lr;                                 // input, f64[1]
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
-    int at, row;                            // generation: inputs, i32[1]: position of the first row; which row's logits
-    int logits;                             // generation: output, [1, padded_vocab_size]
-    int *keys, *values;                     // generation: caches of each layer
+    int at, row;        // generation: inputs, i32[1]: position of the first row; which row's logits
+    int logits;         // generation: output, [1, padded_vocab_size]
+    int *keys, *values; // generation: caches of each layer
 };
 
 // A training step: all microbatches, then the update.
 trireme_status compile_train(struct compiled *out, const struct compile_options *options, trireme_error *error);
 // Loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *options, trireme_error *error);
-// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; the logits of row `row` come
-// out. Programs of the same model, dtype and context share the arena, whatever their rows. With rows = context and
+// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; the logits of row `row`
+// come out. Programs of the same model, dtype and context share the arena, whatever their rows. With rows = context and
 // `cached` false, the whole context goes through as in training and no cache is there.
-trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows, int64_t context,
-                                bool cached, trireme_error *error);
+trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows,
+                                int64_t context, bool cached, trireme_error *error);
 void compiled_release(struct compiled *compiled);
 
 #endif

@@ -58,9 +58,8 @@ static int gradient_buffer(struct gradients *g, int buffer) {
     int parent_gradient = parent == NONE ? NONE : gradient_buffer(g, parent);
     const struct buffer b = g->program->buffers.item[buffer];
     char *name = mem_printf("d.%s", b.name);
-    int gradient = parent == NONE
-                       ? program_buffer(g->program, name, b.dtype, KIND_ACT, SCOPE_LOCAL, b.ndim, b.dim)
-                       : program_slice(g->program, parent_gradient, name, b.parent_offset, b.ndim, b.dim);
+    int gradient = parent == NONE ? program_buffer(g->program, name, b.dtype, KIND_ACT, SCOPE_LOCAL, b.ndim, b.dim)
+                                  : program_slice(g->program, parent_gradient, name, b.parent_offset, b.ndim, b.dim);
     free(name);
     grow(g);
     g->program->buffers.item[gradient].gradient_of = buffer;
@@ -153,9 +152,8 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
         for (int k = 0; k < forward->attributes; k++)
             if (strcmp(backward->attribute[i].name, forward->attribute[k].name) == 0)
                 attribute[i] = f->attribute[k];
-    struct instruction *b =
-        program_emit(g->program, into, backward->op, weight ? PHASE_WEIGHT : PHASE_BACKWARD, f->layer,
-                     backward->inputs, in, backward->outputs, out, attribute);
+    struct instruction *b = program_emit(g->program, into, backward->op, weight ? PHASE_WEIGHT : PHASE_BACKWARD,
+                                         f->layer, backward->inputs, in, backward->outputs, out, attribute);
     b->accumulate = accumulate;
 }
 

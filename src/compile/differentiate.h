@@ -8,10 +8,10 @@
 struct gradients {
     struct program *program;
     const struct op_table *table;
-    VEC(int) of;            // buffer -> the buffer that holds its gradient, or NONE
-    VEC(int) passed;        // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
-    VEC(bool) contributed;  // buffer -> something was written to its gradient in this microbatch
-    VEC(bool) wanted;       // buffer -> it is a parameter, or depends on one
+    VEC(int) of;           // buffer -> the buffer that holds its gradient, or NONE
+    VEC(int) passed;       // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
+    VEC(bool) contributed; // buffer -> something was written to its gradient in this microbatch
+    VEC(bool) wanted;      // buffer -> it is a parameter, or depends on one
 };
 
 void gradients_init(struct gradients *gradients, struct program *program, const struct op_table *table);

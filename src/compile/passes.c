@@ -17,7 +17,8 @@ static const struct operand *find_read(const struct op_info *info, const struct 
     return NULL;
 }
 
-static const struct operand *find_contribution(const struct op_info *info, const struct instruction *instruction, int index) {
+static const struct operand *find_contribution(const struct op_info *info, const struct instruction *instruction,
+                                               int index) {
     for (int i = 0; i < info->outputs; i++)
         if (info->contributes[i].index == index)
             return &instruction->out[i];

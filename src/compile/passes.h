@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 
-// Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what both do
-// (one pass over memory in place of two).
+// Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what
+// both do (one pass over memory in place of two).
 void pass_fuse(struct program *program, const struct op_table *table);
 // Activations that live in more than one template become SLOT buffers.
 void pass_scopes(struct program *program);

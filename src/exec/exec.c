@@ -28,12 +28,14 @@ static struct place place_of(const struct program *program, int buffer, int64_t 
     const struct buffer *b = &program->buffers.item[buffer];
     struct place place = {b->scope, b->offset + offset * dtype_size(b->dtype), 0};
     if (b->scope == SCOPE_MICROBATCH)
-        place.step = buffer_microbatch_stride(&program->buffers.item[program_root(program, buffer)]) * dtype_size(b->dtype);
+        place.step =
+            buffer_microbatch_stride(&program->buffers.item[program_root(program, buffer)]) * dtype_size(b->dtype);
     return place;
 }
 
 static trireme_status resolve(struct resolved *r, const struct program *program, const struct op_table *table,
-                              const struct instruction *instruction, enum kernel_set set, int threads, trireme_error *error) {
+                              const struct instruction *instruction, enum kernel_set set, int threads,
+                              trireme_error *error) {
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, table, instruction), set);
     r->run = kernel.run;
     r->release = kernel.release;
@@ -56,7 +58,8 @@ static trireme_status resolve(struct resolved *r, const struct program *program,
         r->call.workspace_bytes = buffer_bytes(&program->buffers.item[instruction->workspace]);
     }
     if (bytes > r->call.workspace_bytes)
-        FAIL(TRIREME_ERROR_PROGRAM, "%s needs %lld bytes of workspace, the program has %lld: it was compiled for other kernels",
+        FAIL(TRIREME_ERROR_PROGRAM,
+             "%s needs %lld bytes of workspace, the program has %lld: it was compiled for other kernels",
              table->op[instruction->op].name, (long long)bytes, (long long)r->call.workspace_bytes);
     return TRIREME_OK;
 }
@@ -119,8 +122,7 @@ static void run_one(struct resolved *r, char *const base[SCOPE_COUNT], int micro
             r->call.out[i].data = locate(&r->out[i], base, microbatch);
     if (r->call.workspace_bytes)
         r->call.workspace = locate(&r->workspace, base, microbatch);
-    r->call.accumulate =
-        r->accumulate == ACCUMULATE_YES || (r->accumulate == ACCUMULATE_AFTER_FIRST && microbatch > 0);
+    r->call.accumulate = r->accumulate == ACCUMULATE_YES || (r->accumulate == ACCUMULATE_AFTER_FIRST && microbatch > 0);
     r->run(&r->call);
 }
 

@@ -26,7 +26,8 @@ static void name_streams(struct text *out, const char *program) {
     }
 }
 
-void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, struct text *out) {
+void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace,
+                 struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "displayTimeUnit", "ms");
     json_begin_array(out, "traceEvents");

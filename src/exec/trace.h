@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "exec/exec.h"
 
-void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, struct text *out);
+void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace,
+                 struct text *out);
 
 #endif

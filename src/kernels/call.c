@@ -25,7 +25,8 @@ static struct tensor describe(const struct program *program, const struct operan
     return tensor;
 }
 
-void call_describe(struct call *call, const struct program *program, const struct instruction *instruction, int threads) {
+void call_describe(struct call *call, const struct program *program, const struct instruction *instruction,
+                   int threads) {
     *call = (struct call){
         .op = instruction->op, .inputs = instruction->inputs, .outputs = instruction->outputs, .threads = threads};
     for (int i = 0; i < instruction->inputs; i++)

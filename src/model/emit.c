@@ -52,9 +52,9 @@ int emit_embedding(struct emitter *e) {
          (struct operand[]){whole(e, x)}, NULL);
     struct operand position = parameter(e, NONE, "position.weight");
     if (position.buffer != NONE) {
-        struct instruction *add =
-            program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 2,
-                         (struct operand[]){whole(e, e->positions), position}, 1, (struct operand[]){whole(e, x)}, NULL);
+        struct instruction *add = program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 2,
+                                               (struct operand[]){whole(e, e->positions), position}, 1,
+                                               (struct operand[]){whole(e, x)}, NULL);
         add->accumulate = ACCUMULATE_YES;
     }
     return x;
@@ -62,14 +62,15 @@ int emit_embedding(struct emitter *e) {
 
 static int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
     int64_t n_rows = e->program->buffers.item[x].dim[0];
-    char *weight = mem_printf("%s.weight", norm), *bias = mem_printf("%s.bias", norm), *mean = mem_printf("%s.mean", norm),
-         *rstd = mem_printf("%s.rstd", norm);
+    char *weight = mem_printf("%s.weight", norm), *bias = mem_printf("%s.bias", norm),
+         *mean = mem_printf("%s.mean", norm), *rstd = mem_printf("%s.rstd", norm);
     int y = activation(e, layer, norm, n_rows, e->config->hidden_size);
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = e->config->norm_eps}};
     if (e->config->family == FAMILY_GPT2) {
         int m = statistic(e, layer, mean, 1, &n_rows), r = statistic(e, layer, rstd, 1, &n_rows);
-        emit(e, OP_LAYERNORM, layer, 3, (struct operand[]){whole(e, x), parameter(e, layer, weight), parameter(e, layer, bias)},
-             3, (struct operand[]){whole(e, y), whole(e, m), whole(e, r)}, attribute);
+        emit(e, OP_LAYERNORM, layer, 3,
+             (struct operand[]){whole(e, x), parameter(e, layer, weight), parameter(e, layer, bias)}, 3,
+             (struct operand[]){whole(e, y), whole(e, m), whole(e, r)}, attribute);
     } else {
         int r = statistic(e, layer, rstd, 1, &n_rows);
         emit(e, OP_RMSNORM, layer, 2, (struct operand[]){whole(e, x), parameter(e, layer, weight)}, 2,
@@ -115,8 +116,8 @@ static int emit_attention(struct emitter *e, int layer, int qkv) {
     if (e->cache) {
         struct operand keys = whole(e, e->cache->keys[layer]), values = whole(e, e->cache->values[layer]);
         struct operand at = whole(e, e->cache->at);
-        emit(e, OP_CACHE_APPEND, layer, 5, (struct operand[]){k, v, at, keys, values}, 2, (struct operand[]){keys, values},
-             NULL);
+        emit(e, OP_CACHE_APPEND, layer, 5, (struct operand[]){k, v, at, keys, values}, 2,
+             (struct operand[]){keys, values}, NULL);
         emit(e, OP_ATTENTION_CACHED, layer, 4, (struct operand[]){q, keys, values, at}, 1,
              (struct operand[]){operand_shape(whole(e, o), 3, (int64_t[]){rows(e), h, size})}, attribute);
         return o;

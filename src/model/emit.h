@@ -15,8 +15,8 @@ struct emitter {
     struct program *program;
     const struct model_config *config;
     const struct parameter_table *table;
-    const int *parameter;   // buffer of each parameter of the table
-    int rope;               // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
+    const int *parameter; // buffer of each parameter of the table
+    int rope;             // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template;
     enum dtype dtype;
     int64_t sequences, seq_len; // rows = sequences x seq_len

@@ -71,9 +71,9 @@ void model_state_release(struct model_state *state) {
     *state = (struct model_state){0};
 }
 
-void model_state_declare_like(const struct model_state *state, struct program *program, const struct parameter_table *table,
-                              enum dtype dtype, enum buffer_kind kind, const char *suffix, const char *prefix, int **unit,
-                              int **slice) {
+void model_state_declare_like(const struct model_state *state, struct program *program,
+                              const struct parameter_table *table, enum dtype dtype, enum buffer_kind kind,
+                              const char *suffix, const char *prefix, int **unit, int **slice) {
     *unit = mem_alloc((size_t)state->units * sizeof(int));
     if (prefix)
         *slice = mem_alloc((size_t)state->parameters * sizeof(int));

@@ -1,13 +1,15 @@
 #include "optim/optimizer.h"
 
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct optimizer_config *config, enum dtype dtype) {
+                             const struct parameter_table *table, const struct optimizer_config *config,
+                             enum dtype dtype) {
     enum dtype sum = dtype_accumulate(dtype);
     *state = (struct optimizer_state){0};
     model_state_declare_like(model, program, table, sum, KIND_GRAD, "gradients", "grad", &state->gradient,
                              &state->gradient_slice);
     if (dtype == DTYPE_BF16)
-        model_state_declare_like(model, program, table, DTYPE_U16, KIND_OPTIM, "remainder", NULL, &state->remainder, NULL);
+        model_state_declare_like(model, program, table, DTYPE_U16, KIND_OPTIM, "remainder", NULL, &state->remainder,
+                                 NULL);
     model_state_declare_like(model, program, table, sum, KIND_OPTIM, "m", NULL, &state->m, NULL);
     if (config->name == OPTIMIZER_ADAMW)
         model_state_declare_like(model, program, table, sum, KIND_OPTIM, "v", NULL, &state->v, NULL);
@@ -32,8 +34,8 @@ void optimizer_state_release(struct optimizer_state *state) {
 
 // The update of one unit, under the predicate that norm and loss are finite.
 static void emit_update(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                        int template, const struct optimizer_config *config, int lr, const struct optimizer_outputs *outputs,
-                        int unit) {
+                        int template, const struct optimizer_config *config, int lr,
+                        const struct optimizer_outputs *outputs, int unit) {
 #define WHOLE(buffer) operand_whole(program, buffer)
     struct operand p = WHOLE(model->unit[unit]);
     struct operand rem = state->remainder ? WHOLE(state->remainder[unit]) : operand_none();
@@ -43,23 +45,25 @@ static void emit_update(const struct optimizer_state *state, const struct model_
     switch (config->name) {
     case OPTIMIZER_ADAMW: {
         struct operand v = WHOLE(state->v[unit]);
-        update = program_emit(program, template, OP_ADAMW, PHASE_OPTIMIZER, NONE, 9,
-                              (struct operand[]){p, rem, g, m, v, rate, factor, WHOLE(state->t), decayed}, 4,
-                              (struct operand[]){p, rem, m, v},
-                              (union attribute[OP_MAX_ATTRIBUTES]){
-                                  {.f = config->beta1}, {.f = config->beta2}, {.f = config->eps}, {.f = config->weight_decay}});
+        update = program_emit(
+            program, template, OP_ADAMW, PHASE_OPTIMIZER, NONE, 9,
+            (struct operand[]){p, rem, g, m, v, rate, factor, WHOLE(state->t), decayed}, 4,
+            (struct operand[]){p, rem, m, v},
+            (union attribute[OP_MAX_ATTRIBUTES]){
+                {.f = config->beta1}, {.f = config->beta2}, {.f = config->eps}, {.f = config->weight_decay}});
         break;
     }
     case OPTIMIZER_LION:
-        update = program_emit(
-            program, template, OP_LION, PHASE_OPTIMIZER, NONE, 7, (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3,
-            (struct operand[]){p, rem, m},
-            (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->beta1}, {.f = config->beta2}, {.f = config->weight_decay}});
+        update = program_emit(program, template, OP_LION, PHASE_OPTIMIZER, NONE, 7,
+                              (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3, (struct operand[]){p, rem, m},
+                              (union attribute[OP_MAX_ATTRIBUTES]){
+                                  {.f = config->beta1}, {.f = config->beta2}, {.f = config->weight_decay}});
         break;
     case OPTIMIZER_SGD:
-        update = program_emit(program, template, OP_SGD, PHASE_OPTIMIZER, NONE, 7,
-                              (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3, (struct operand[]){p, rem, m},
-                              (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->momentum}, {.f = config->weight_decay}});
+        update =
+            program_emit(program, template, OP_SGD, PHASE_OPTIMIZER, NONE, 7,
+                         (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3, (struct operand[]){p, rem, m},
+                         (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->momentum}, {.f = config->weight_decay}});
         break;
     }
     update->predicate = outputs->finite;
@@ -67,7 +71,8 @@ static void emit_update(const struct optimizer_state *state, const struct model_
 }
 
 void optimizer_emit(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                    int template, const struct optimizer_config *config, int lr, int loss, struct optimizer_outputs *outputs) {
+                    int template, const struct optimizer_config *config, int lr, int loss,
+                    struct optimizer_outputs *outputs) {
     int64_t one = 1;
     int sum = program_buffer(program, "grad_square_sum", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, &one);
     outputs->norm = program_buffer(program, "grad_norm", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
@@ -80,11 +85,13 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
             program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &total, NULL);
         square->accumulate = u == 0 ? ACCUMULATE_NO : ACCUMULATE_YES;
     }
-    program_emit(program, template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2, (struct operand[]){total, operand_whole(program, loss)}, 3,
+    program_emit(program, template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
+                 (struct operand[]){total, operand_whole(program, loss)}, 3,
                  (struct operand[]){operand_whole(program, outputs->norm), operand_whole(program, outputs->factor),
                                     operand_whole(program, outputs->finite)},
                  (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->max_norm}});
-    program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate = outputs->finite;
+    program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
+        outputs->finite;
     for (int u = 0; u < model->units; u++)
         emit_update(state, model, program, template, config, lr, outputs, u);
 }

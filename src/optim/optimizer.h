@@ -1,4 +1,5 @@
-// optim/: optimizers, clipping and learning-rate schedules: emit instructions. Includes base/, config/, program/, model/.
+// optim/: optimizers, clipping and learning-rate schedules: emit instructions. Includes base/, config/, program/,
+// model/.
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 
@@ -14,12 +15,12 @@ struct optimizer_config {
 
 // The optimizer's part of the `state` arena; arrays have one buffer per unit.
 struct optimizer_state {
-    int *remainder;     // u16: low half of the f32 master weight (bf16 models), else NULL
-    int *gradient;      // flat accumulated gradients, with slices:
+    int *remainder;      // u16: low half of the f32 master weight (bf16 models), else NULL
+    int *gradient;       // flat accumulated gradients, with slices:
     int *gradient_slice; // one per parameter of the table
-    int *m, *v;         // moments; v is NULL for lion and sgd
-    int *decayed;       // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
-    int t;              // f64[1]: updates done
+    int *m, *v;          // moments; v is NULL for lion and sgd
+    int *decayed;        // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
+    int t;               // f64[1]: updates done
 };
 
 struct optimizer_outputs {
@@ -27,12 +28,14 @@ struct optimizer_outputs {
 };
 
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct optimizer_config *config, enum dtype dtype);
+                             const struct parameter_table *table, const struct optimizer_config *config,
+                             enum dtype dtype);
 void optimizer_state_release(struct optimizer_state *state);
-// Appends to `template`: the norm of all gradients, clipping, and the update of every unit, skipped as one when loss or norm
-// is not finite. `lr` and `loss` are f64[1] buffers. *outputs are STEP buffers of kind OUTPUT.
+// Appends to `template`: the norm of all gradients, clipping, and the update of every unit, skipped as one when loss or
+// norm is not finite. `lr` and `loss` are f64[1] buffers. *outputs are STEP buffers of kind OUTPUT.
 void optimizer_emit(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                    int template, const struct optimizer_config *config, int lr, int loss, struct optimizer_outputs *outputs);
+                    int template, const struct optimizer_config *config, int lr, int loss,
+                    struct optimizer_outputs *outputs);
 
 // The optimizer that a run's configuration asks for.
 struct optimizer_config optimizer_config_resolve(const struct config *config);

@@ -4,8 +4,8 @@ struct rewrite {
     struct program *program;
     enum recompute mode;
     const struct template *forward;
-    int *replaced;   // buffer -> the one that holds its recomputed value, or NONE
-    size_t known;    // buffers before the rewrite
+    int *replaced; // buffer -> the one that holds its recomputed value, or NONE
+    size_t known;  // buffers before the rewrite
     VEC(struct instruction) out;
 };
 

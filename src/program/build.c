@@ -43,8 +43,8 @@ static int add_buffer(struct program *program, struct buffer buffer, const char 
 
 int program_buffer(struct program *program, const char *name, enum dtype dtype, enum buffer_kind kind,
                    enum buffer_scope scope, int ndim, const int64_t *dim) {
-    return add_buffer(program, (struct buffer){.dtype = dtype, .kind = kind, .scope = scope, .parent = NONE}, name, ndim,
-                      dim);
+    return add_buffer(program, (struct buffer){.dtype = dtype, .kind = kind, .scope = scope, .parent = NONE}, name,
+                      ndim, dim);
 }
 
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim) {
@@ -52,8 +52,8 @@ int program_slice(struct program *program, int parent, const char *name, int64_t
     struct buffer slice = {
         .dtype = p->dtype, .kind = p->kind, .scope = p->scope, .parent = parent, .parent_offset = offset};
     int buffer = add_buffer(program, slice, name, ndim, dim);
-    CHECK(offset >= 0 && offset + buffer_count(&program->buffers.item[buffer]) <=
-                             buffer_count(&program->buffers.item[parent]));
+    CHECK(offset >= 0 &&
+          offset + buffer_count(&program->buffers.item[buffer]) <= buffer_count(&program->buffers.item[parent]));
     return buffer;
 }
 
@@ -152,8 +152,8 @@ int program_template(struct program *program, const char *name, enum phase phase
     return (int)program->templates.count - 1;
 }
 
-struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer, int inputs,
-                                 const struct operand *in, int outputs, const struct operand *out,
+struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
+                                 int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute) {
     CHECK(inputs <= OP_MAX_IN && outputs <= OP_MAX_OUT);
     struct instruction instruction = {.op = op,

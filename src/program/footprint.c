@@ -45,15 +45,15 @@ bool footprint_overlap(const struct footprint *a, const struct footprint *b) {
 }
 
 bool footprint_equal(const struct footprint *a, const struct footprint *b) {
-    return a->stride == b->stride && a->first_row == b->first_row && a->last_row == b->last_row && a->begin == b->begin &&
-           a->end == b->end;
+    return a->stride == b->stride && a->first_row == b->first_row && a->last_row == b->last_row &&
+           a->begin == b->begin && a->end == b->end;
 }
 
 static bool contains(const struct footprint *a, const struct footprint *b) {
     if (a->stride == 0)
         return a->begin <= lowest(b) && highest(b) <= a->end;
-    return a->stride == b->stride && a->first_row <= b->first_row && b->last_row <= a->last_row && a->begin <= b->begin &&
-           b->end <= a->end;
+    return a->stride == b->stride && a->first_row <= b->first_row && b->last_row <= a->last_row &&
+           a->begin <= b->begin && b->end <= a->end;
 }
 
 void written_add(struct written *w, struct footprint where) {

@@ -14,7 +14,8 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
     l->allocations.item[l->allocation[root]].last = time;
 }
 
-static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction, int time) {
+static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
+                      int time) {
     for (int i = 0; i < instruction->inputs; i++)
         touch(program, l, instruction->in[i].buffer, time);
     for (int i = 0; i < instruction->outputs; i++)

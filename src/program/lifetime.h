@@ -1,7 +1,7 @@
 // When buffers live. Internal to program/.
 //
-// Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first invokes
-// them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run between.
+// Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first
+// invokes them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run between.
 #ifndef PROGRAM_LIFETIME_H
 #define PROGRAM_LIFETIME_H
 
@@ -16,7 +16,7 @@ struct allocation {
 };
 
 struct lifetimes {
-    int *start;      // template -> time of its first instruction, -1 when never invoked
+    int *start; // template -> time of its first instruction, -1 when never invoked
     int length;
     int *allocation; // buffer -> its allocation, NONE for slices, STATE, STEP and MICROBATCH buffers, and unused ones
     VEC(struct allocation) allocations;

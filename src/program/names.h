@@ -4,9 +4,9 @@
 
 #include "program/program.h"
 
-static const char *const KIND_WORDS[KIND_COUNT] = {[KIND_INPUT] = "input", [KIND_OUTPUT] = "output", [KIND_PARAM] = "param",
-                                                   [KIND_GRAD] = "grad",   [KIND_OPTIM] = "optim",   [KIND_CACHE] = "cache",
-                                                   [KIND_ACT] = "act",     [KIND_WORK] = "work"};
+static const char *const KIND_WORDS[KIND_COUNT] = {
+    [KIND_INPUT] = "input", [KIND_OUTPUT] = "output", [KIND_PARAM] = "param", [KIND_GRAD] = "grad",
+    [KIND_OPTIM] = "optim", [KIND_CACHE] = "cache",   [KIND_ACT] = "act",     [KIND_WORK] = "work"};
 static const char *const SCOPE_WORDS[SCOPE_COUNT] = {[SCOPE_STATE] = "state",
                                                      [SCOPE_STEP] = "step",
                                                      [SCOPE_MICROBATCH] = "microbatch",

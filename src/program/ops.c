@@ -165,7 +165,8 @@ static void read_inplace(const char *s, struct op_info *info) {
     for (int i = 0; i < OP_MAX_OUT; i++)
         info->inplace[i] = -1;
     while (*s) {
-        CHECK(s[0] == 'o' && isdigit((unsigned char)s[1]) && s[2] == '=' && s[3] == 'i' && isdigit((unsigned char)s[4]));
+        CHECK(s[0] == 'o' && isdigit((unsigned char)s[1]) && s[2] == '=' && s[3] == 'i' &&
+              isdigit((unsigned char)s[4]));
         info->inplace[s[1] - '0'] = (int8_t)(s[4] - '0');
         s = skip_spaces(s + 5);
     }

@@ -62,11 +62,11 @@ struct op_info {
     struct op_operand in[OP_MAX_IN], out[OP_MAX_OUT];
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
-    bool identity[OP_MAX_IN];        // forward ops: input enters the output by plain addition
-    enum op forward;                 // backward ops: whose gradient this computes
-    bool fused;                      // backward ops: contributes all that several others do
+    bool identity[OP_MAX_IN]; // forward ops: input enters the output by plain addition
+    enum op forward;          // backward ops: whose gradient this computes
+    bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
-    int8_t inplace[OP_MAX_OUT];      // input whose memory the output may take, or -1
+    int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
     const char *flops;
 };
 

@@ -19,7 +19,8 @@ struct parser {
 
 static trireme_status bad(struct parser *p, const char *expected) {
     int n = (int)MIN(p->end - p->at, 40);
-    return error_set(p->error, TRIREME_ERROR_CORRUPT, "line %d: expected %s, found \"%.*s\"", p->line, expected, n, p->at);
+    return error_set(p->error, TRIREME_ERROR_CORRUPT, "line %d: expected %s, found \"%.*s\"", p->line, expected, n,
+                     p->at);
 }
 
 static void skip(struct parser *p) {
@@ -38,7 +39,8 @@ static bool accept(struct parser *p, char c) {
 static bool accept_word(struct parser *p, const char *word) {
     skip(p);
     size_t n = strlen(word);
-    if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0 || (p->at + n < p->end && isalnum((unsigned char)p->at[n])))
+    if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0 ||
+        (p->at + n < p->end && isalnum((unsigned char)p->at[n])))
         return false;
     p->at += n;
     return true;

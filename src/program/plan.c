@@ -1,5 +1,6 @@
 // The memory plan: offline placement of buffers with known lifetimes (dynamic storage allocation). Greedy, in several
-// orders, each buffer at the lowest offset where nothing that lives at the same time stands; the tightest result is kept.
+// orders, each buffer at the lowest offset where nothing that lives at the same time stands; the tightest result is
+// kept.
 #include "program/lifetime.h"
 
 struct placing {
@@ -183,12 +184,14 @@ static int64_t *live_bytes(const struct lifetimes *l, enum buffer_scope scope) {
     return live;
 }
 
-void program_memory_profile(const struct program *program, const struct op_table *table, struct memory_profile *profile) {
+void program_memory_profile(const struct program *program, const struct op_table *table,
+                            struct memory_profile *profile) {
     *profile = (struct memory_profile){0};
     struct lifetimes l;
     lifetimes_create(&l, program, table);
     int64_t *local = live_bytes(&l, SCOPE_LOCAL), *slot = live_bytes(&l, SCOPE_SLOT);
-    int64_t *held = mem_alloc((size_t)program->slots * sizeof *held); // by slots whose microbatch waits for its next template
+    int64_t *held =
+        mem_alloc((size_t)program->slots * sizeof *held); // by slots whose microbatch waits for its next template
     int64_t held_total = 0;
     int peak_time = 0;
     for (size_t k = 0; k < program->schedule.count; k++) {
@@ -213,9 +216,9 @@ void program_memory_profile(const struct program *program, const struct op_table
         bool fixed = b->parent == NONE && (b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH);
         int a = l.allocation[i];
         if (fixed)
-            VEC_PUSH(&alive, (struct named_size){(int)i, b->scope == SCOPE_STEP ? align_up(buffer_bytes(b))
-                                                                                : align_up(buffer_bytes(b)) *
-                                                                                      program->microbatches});
+            VEC_PUSH(&alive, (struct named_size){(int)i, b->scope == SCOPE_STEP
+                                                             ? align_up(buffer_bytes(b))
+                                                             : align_up(buffer_bytes(b)) * program->microbatches});
         else if (a != NONE && l.allocations.item[a].first <= peak_time && peak_time <= l.allocations.item[a].last)
             VEC_PUSH(&alive, (struct named_size){(int)i, align_up(buffer_bytes(b))});
     }

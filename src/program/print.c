@@ -1,4 +1,5 @@
-// The text form of a program. One line per buffer, instruction and invocation; fields that have their usual value are left out.
+// The text form of a program. One line per buffer, instruction and invocation; fields that have their usual value are
+// left out.
 //
 //   program train microbatches 2 slots 1
 //   arena state 1024 fixed 64 scratch 64+512 slot 64+512 step 576
@@ -90,8 +91,8 @@ static void print_buffer(struct text *out, const struct program *program, int nu
 void program_print(const struct program *p, const struct op_table *table, struct text *out) {
     text_add(out, "program %s microbatches %d slots %d\n", p->name, p->microbatches, p->slots);
     text_add(out, "arena state %lld fixed %lld scratch %lld+%lld slot %lld+%lld step %lld\n", (long long)p->state_bytes,
-             (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes, (long long)p->slot_base,
-             (long long)p->slot_bytes, (long long)p->step_bytes);
+             (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes,
+             (long long)p->slot_base, (long long)p->slot_bytes, (long long)p->step_bytes);
     for (size_t i = 0; i < p->buffers.count; i++)
         print_buffer(out, p, (int)i);
     for (size_t t = 0; t < p->templates.count; t++) {

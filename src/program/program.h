@@ -1,22 +1,23 @@
-// program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, their text form, the
-// memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
+// program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, their text form,
+// the memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
 //
-// A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that invokes
-// them with a microbatch and a slot. The list order of a template's instructions is an order in which they may be run
-// one by one; instructions on different streams may overlap where no wait or stream order forbids it.
+// A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that
+// invokes them with a microbatch and a slot. The list order of a template's instructions is an order in which they may
+// be run one by one; instructions on different streams may overlap where no wait or stream order forbids it.
 //
 // A *buffer* is a name for memory. Its scope says how often it exists and where:
 //   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
 //   STEP        once per step, in the `step` arena, for the whole step
 //   MICROBATCH  one instance per microbatch, for the whole step (inputs that the host writes before the step)
-//   SLOT        one instance per slot; lives from its first write to its last read, across the templates of a microbatch
-//   LOCAL       lives inside one invocation of one template
+//   SLOT        one instance per slot; lives from its first write to its last read, across the templates of a
+//   microbatch LOCAL       lives inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
 // An *operand* is a strided view of a buffer.
 //
 // Addresses (bytes), filled by program_plan:
-//   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slot 0 | slot 1 | ... ]; with one slot, scratch and the slot share
-//   one region planned together. A buffer's offset counts from the start of the state arena, of the step arena, of scratch or of its slot.
+//   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slot 0 | slot 1 | ... ]; with one slot, scratch and
+//   the slot share one region planned together. A buffer's offset counts from the start of the state arena, of the step
+//   arena, of scratch or of its slot.
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
@@ -26,14 +27,14 @@
 enum { NONE = -1 };
 
 enum buffer_kind {
-    KIND_INPUT,    // written by the host before the program starts
-    KIND_OUTPUT,   // read by the host after it ends
-    KIND_PARAM,    // parameters and constants of the model
-    KIND_GRAD,     // accumulated gradients of parameters
-    KIND_OPTIM,    // optimizer state
-    KIND_CACHE,    // keys and values of generation
-    KIND_ACT,      // activations and their gradients
-    KIND_WORK,     // workspace of one instruction
+    KIND_INPUT,  // written by the host before the program starts
+    KIND_OUTPUT, // read by the host after it ends
+    KIND_PARAM,  // parameters and constants of the model
+    KIND_GRAD,   // accumulated gradients of parameters
+    KIND_OPTIM,  // optimizer state
+    KIND_CACHE,  // keys and values of generation
+    KIND_ACT,    // activations and their gradients
+    KIND_WORK,   // workspace of one instruction
     KIND_COUNT
 };
 
@@ -83,7 +84,7 @@ enum { INSTRUCTION_MAX_WAITS = 4 };
 struct instruction {
     enum op op;
     enum phase phase;
-    int layer;  // NONE outside layers
+    int layer; // NONE outside layers
     int stream;
     enum accumulate accumulate;
     int inputs, outputs;
@@ -128,10 +129,10 @@ int program_buffer(struct program *program, const char *name, enum dtype dtype, 
                    enum buffer_scope scope, int ndim, const int64_t *dim);
 // Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim);
-int program_find(const struct program *program, const char *name); // NONE when absent
-int program_root(const struct program *program, int buffer);       // the outermost parent
+int program_find(const struct program *program, const char *name);      // NONE when absent
+int program_root(const struct program *program, int buffer);            // the outermost parent
 int64_t program_root_offset(const struct program *program, int buffer); // elements from the root's start
-int64_t buffer_count(const struct buffer *buffer);                 // elements of one instance
+int64_t buffer_count(const struct buffer *buffer);                      // elements of one instance
 int64_t buffer_bytes(const struct buffer *buffer);
 int64_t align_up(int64_t bytes); // to BUFFER_ALIGNMENT
 // Elements from one instance of a MICROBATCH buffer to the next.
@@ -149,8 +150,8 @@ int64_t operand_count(const struct operand *operand);
 
 int program_template(struct program *program, const char *name, enum phase phase); // adds an empty one
 // Appends an instruction without workspace, predicate or waits to a template and returns it (valid until the next).
-struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer, int inputs,
-                                 const struct operand *in, int outputs, const struct operand *out,
+struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
+                                 int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute);
 void program_invoke(struct program *program, int template, int microbatch, int slot);
 
@@ -187,7 +188,8 @@ struct memory_profile {
     size_t peak;                       // index of the largest
     VEC(int) at_peak;                  // root buffers live there, largest first
 };
-void program_memory_profile(const struct program *program, const struct op_table *table, struct memory_profile *profile);
+void program_memory_profile(const struct program *program, const struct op_table *table,
+                            struct memory_profile *profile);
 void memory_profile_release(struct memory_profile *profile);
 
 // ---- verifier (verify*.c)
@@ -195,7 +197,8 @@ void memory_profile_release(struct memory_profile *profile);
 // Proves the planned program sound or refuses it, naming template, instruction and buffer:
 //   memory     every read has a write before it; no buffer is overwritten or its memory reused while it is needed; what
 //              other streams touch is ordered by waits; shapes and dtypes obey ops.def
-//   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once per
+//   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once
+//   per
 //              microbatch, and no gradient is read before it is complete
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
 //              parameter is updated exactly once, from its own gradient, clipped by that norm

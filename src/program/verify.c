@@ -1,7 +1,7 @@
 #include "program/verify.h"
 
-struct place_name verify_place(const struct program *program, const struct op_table *table, int template, int instruction,
-                               int microbatch) {
+struct place_name verify_place(const struct program *program, const struct op_table *table, int template,
+                               int instruction, int microbatch) {
     struct place_name place;
     const struct template *t = &program->templates.item[template];
     int n = snprintf(place.text, sizeof place.text, "%.80s[%d] %s", t->name, instruction,
@@ -52,8 +52,9 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     return TRIREME_OK;
 }
 
-static trireme_status check_operand(const struct program *program, const struct op_operand *row, const struct operand *operand,
-                                    enum dtype *model, bool all_microbatches, const char *place, trireme_error *error) {
+static trireme_status check_operand(const struct program *program, const struct op_operand *row,
+                                    const struct operand *operand, enum dtype *model, bool all_microbatches,
+                                    const char *place, trireme_error *error) {
     if (operand->buffer == NONE && row->optional)
         return TRIREME_OK;
     if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
@@ -67,7 +68,8 @@ static trireme_status check_operand(const struct program *program, const struct 
             *model = b->dtype;
         expected = *model;
         if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
-            REFUSE("%s: operand %s (%s) is %s, which no model computes in", place, row->name, b->name, dtype_name(b->dtype));
+            REFUSE("%s: operand %s (%s) is %s, which no model computes in", place, row->name, b->name,
+                   dtype_name(b->dtype));
         break;
     case 'A':
         expected = *model == DTYPE_COUNT ? (b->dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32) : dtype_accumulate(*model);
@@ -83,7 +85,8 @@ static trireme_status check_operand(const struct program *program, const struct 
         break;
     }
     if (b->dtype != expected)
-        REFUSE("%s: operand %s (%s) is %s, expected %s", place, row->name, b->name, dtype_name(b->dtype), dtype_name(expected));
+        REFUSE("%s: operand %s (%s) is %s, expected %s", place, row->name, b->name, dtype_name(b->dtype),
+               dtype_name(expected));
     if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
         REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
     int64_t last = operand->offset, count = buffer_count(b);
@@ -92,7 +95,8 @@ static trireme_status check_operand(const struct program *program, const struct 
     for (int i = 0; i < operand->ndim; i++) {
         int64_t span;
         if (operand->dim[i] < 1 || operand->stride[i] < 1 ||
-            __builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &span) || __builtin_add_overflow(last, span, &last))
+            __builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &span) ||
+            __builtin_add_overflow(last, span, &last))
             REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
     }
     if (last >= count)
@@ -143,12 +147,13 @@ static trireme_status check_instruction(const struct program *program, const str
 static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
     for (size_t i = 0; i < program->schedule.count; i++) {
         struct invocation v = program->schedule.item[i];
-        if (v.template < 0 || v.template >= (int)program->templates.count || v.microbatch < NONE ||
-            v.microbatch >= program->microbatches || v.slot < 0 || v.slot >= program->slots)
+        if (v.template <0 || v.template >= (int)program->templates.count || v.microbatch < NONE ||
+                        v.microbatch >= program->microbatches || v.slot < 0 || v.slot >= program->slots)
             REFUSE("invocation %zu of the schedule names a template, microbatch or slot that is not there", i);
         how[v.template] |= v.microbatch == NONE ? 1 : 2;
         if (how[v.template] == 3)
-            REFUSE("template %s is invoked both with and without a microbatch", program->templates.item[v.template].name);
+            REFUSE("template %s is invoked both with and without a microbatch",
+                   program->templates.item[v.template].name);
     }
     return TRIREME_OK;
 }

@@ -8,8 +8,8 @@
 struct place_name {
     char text[160];
 };
-struct place_name verify_place(const struct program *program, const struct op_table *table, int template, int instruction,
-                               int microbatch);
+struct place_name verify_place(const struct program *program, const struct op_table *table, int template,
+                               int instruction, int microbatch);
 const char *verify_buffer_name(const struct program *program, int buffer); // "nothing" for NONE
 
 #define REFUSE(...) FAIL(TRIREME_ERROR_PROGRAM, __VA_ARGS__)

@@ -1,15 +1,16 @@
 // Proves that the backward pass is the transpose of the forward pass, by the adjoint column of ops.def.
 //
-// A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by exactly one
-// backward instruction, which must read what the adjoint says: the same forward operands (or their recomputed values) and
-// the complete gradients of the forward outputs. Contributions to one gradient add up; none overwrites another.
+// A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by
+// exactly one backward instruction, which must read what the adjoint says: the same forward operands (or their
+// recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
+// overwrites another.
 #include "program/verify.h"
 
 struct instance {
     struct instruction *instruction; // a copy; that of a forward instance reads original values, not recomputed ones
     int template, index;
-    bool forward;   // makes a value of the forward pass (not once more)
-    bool useful;    // the loss depends on it
+    bool forward; // makes a value of the forward pass (not once more)
+    bool useful;  // the loss depends on it
     bool answered[OP_MAX_IN];
 };
 
@@ -69,7 +70,8 @@ static bool differentiable(const struct op_info *info) {
 
 static bool is_recomputation(const struct checker *c, const struct instruction *instruction) {
     for (int i = 0; i < instruction->outputs; i++)
-        if (instruction->out[i].buffer != NONE && c->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
+        if (instruction->out[i].buffer != NONE &&
+            c->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
             return true;
     return false;
 }
@@ -115,13 +117,12 @@ static void collect(struct checker *c) {
 }
 
 // A buffer and everything that it is a slice of.
-#define FOR_SELF_AND_PARENTS(c, b, buffer) \
-    for (int b = (buffer); b != NONE; b = (c)->program->buffers.item[b].parent)
+#define FOR_SELF_AND_PARENTS(c, b, buffer) for (int b = (buffer); b != NONE; b = (c)->program->buffers.item[b].parent)
 
 static bool tensor_flag(const struct checker *c, int buffer, bool useful) {
     FOR_SELF_AND_PARENTS(c, b, buffer)
-        if (useful ? c->tensor[b].useful : c->tensor[b].wanted)
-            return true;
+    if (useful ? c->tensor[b].useful : c->tensor[b].wanted)
+        return true;
     return false;
 }
 
@@ -188,10 +189,10 @@ static bool complete(const struct checker *c, int buffer, int *missing) {
     if (passes_whole(c, buffer) && c->tensor[buffer].contributions == 0)
         return complete(c, c->instances.item[c->tensor[buffer].identity_use].instruction->out[0].buffer, missing);
     FOR_SELF_AND_PARENTS(c, b, buffer)
-        if (c->tensor[b].contributions < c->tensor[b].uses) {
-            *missing = b;
-            return false;
-        }
+    if (c->tensor[b].contributions < c->tensor[b].uses) {
+        *missing = b;
+        return false;
+    }
     for (size_t s = 0; s < c->program->buffers.count; s++)
         if (c->program->buffers.item[s].parent == buffer && c->tensor[s].contributions < c->tensor[s].uses) {
             *missing = (int)s;
@@ -213,8 +214,8 @@ static trireme_status answer(struct checker *c, int by, int use, int input, cons
     struct instance *f = &c->instances.item[use];
     int of = f->instruction->in[input].buffer;
     if (f->answered[input])
-        REFUSE("%s: contributes to the gradient of %s twice for %s", place_of(c, &c->instances.item[by]).text, name_of(c, of),
-               place_of(c, f).text);
+        REFUSE("%s: contributes to the gradient of %s twice for %s", place_of(c, &c->instances.item[by]).text,
+               name_of(c, of), place_of(c, f).text);
     f->answered[input] = true;
     struct tensor_state *t = &c->tensor[of];
     t->contributions++;
@@ -232,7 +233,8 @@ static trireme_status answer(struct checker *c, int by, int use, int input, cons
         REFUSE("%s: overwrites earlier contributions to the gradient of %s", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
     if (parameter && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
-        REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text, name_of(c, of));
+        REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text,
+               name_of(c, of));
     VEC_PUSH(&t->parts, (struct contribution){where, by});
     return TRIREME_OK;
 }
@@ -248,8 +250,8 @@ static trireme_status check_pass(struct checker *c, int by, const struct operand
         if (!sum->useful)
             continue;
         for (int k = 0; k < sum->instruction->inputs; k++) {
-            if (!c->table->op[sum->instruction->op].identity[k] || sum->instruction->in[k].buffer != of || sum->answered[k] ||
-                !holds_gradient(c, in->buffer, sum->instruction->out[0].buffer))
+            if (!c->table->op[sum->instruction->op].identity[k] || sum->instruction->in[k].buffer != of ||
+                sum->answered[k] || !holds_gradient(c, in->buffer, sum->instruction->out[0].buffer))
                 continue;
             int missing;
             if (!complete(c, sum->instruction->out[0].buffer, &missing))
@@ -284,7 +286,8 @@ static bool matches(struct checker *c, const struct instruction *b, const struct
         if (of->buffer == NONE || in->buffer == NONE) {
             if (of->buffer != in->buffer)
                 return false;
-        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer) : !same_value(c, in, of)) {
+        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer)
+                              : !same_value(c, in, of)) {
             return false;
         }
     }
@@ -342,7 +345,8 @@ static trireme_status check_backward(struct checker *c, int by) {
     for (int i = 0; i < info->inputs; i++) {
         if (!info->reads[i].gradient || b->in[i].buffer == NONE)
             continue;
-        int missing, of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
+        int missing,
+            of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
         if (info->reads[i].pass) {
             TRY(check_pass(c, by, &b->in[i], of, &sum[info->reads[i].index]));
         } else if (!complete(c, of, &missing)) {
@@ -399,8 +403,8 @@ static trireme_status check_all(struct checker *c) {
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *f = &c->instances.item[i];
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
-            if (f->instruction->in[k].buffer != NONE && !f->answered[k] && tensor_flag(c, f->instruction->in[k].buffer, false) &&
-                !passes_whole(c, f->instruction->in[k].buffer))
+            if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
+                tensor_flag(c, f->instruction->in[k].buffer, false) && !passes_whole(c, f->instruction->in[k].buffer))
                 REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
                        place_of(c, f).text);
     }

@@ -1,7 +1,7 @@
-// Runs the schedule on names instead of numbers. Every root buffer's instance holds the list of its parts that have been
-// written in this lifetime. Writing to an instance for the first time takes its bytes from whatever instance held them;
-// a read must find its part written and its bytes still its own. That one rule covers reading before writing, freeing too
-// early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
+// Runs the schedule on names instead of numbers. Every root buffer's instance holds the list of its parts that have
+// been written in this lifetime. Writing to an instance for the first time takes its bytes from whatever instance held
+// them; a read must find its part written and its bytes still its own. That one rule covers reading before writing,
+// freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
 //
 // Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with.
 #include "program/verify.h"
@@ -13,7 +13,7 @@ struct instance {
     bool alive;         // holds its bytes
     int owner;          // microbatch whose values a SLOT instance holds
     struct written written;
-    const char *taken_by;           // buffer that took its bytes, for messages
+    const char *taken_by;                               // buffer that took its bytes, for messages
     int64_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
 };
 
@@ -26,7 +26,7 @@ struct checker {
     const struct program *program;
     const struct op_table *table;
     struct instance *instances;
-    int *first;    // root buffer -> its first instance
+    int *first; // root buffer -> its first instance
     int count;
     VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only
     struct event *events;
@@ -130,7 +130,9 @@ static trireme_status check_fixed(struct checker *c, bool state, trireme_error *
 
 static struct instance *instance_of(struct checker *c, int root) {
     const struct buffer *b = &c->program->buffers.item[root];
-    int which = b->scope == SCOPE_SLOT ? c->now.slot : b->scope == SCOPE_MICROBATCH && c->now.microbatch != NONE ? c->now.microbatch : 0;
+    int which = b->scope == SCOPE_SLOT                                      ? c->now.slot
+                : b->scope == SCOPE_MICROBATCH && c->now.microbatch != NONE ? c->now.microbatch
+                                                                            : 0;
     return &c->instances[c->first[root] + which];
 }
 
@@ -164,26 +166,30 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
         const struct instance *from = &c->instances[c->first[root]];
         if (c->program->buffers.item[root].scope == SCOPE_SLOT)
             from += c->now.slot;
-        const struct instance *to = instance_of((struct checker *)c, program_root(c->program, instruction->out[out].buffer));
+        const struct instance *to =
+            instance_of((struct checker *)c, program_root(c->program, instruction->out[out].buffer));
         if (from->begin != to->begin)
             return false;
     }
     for (int i = 0; i < instruction->outputs; i++)
-        if (i != out && instruction->out[i].buffer != NONE && program_root(c->program, instruction->out[i].buffer) == root)
+        if (i != out && instruction->out[i].buffer != NONE &&
+            program_root(c->program, instruction->out[i].buffer) == root)
             return false;
     return instruction->workspace != root;
 }
 
-// Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for workspace.
-static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction, int out,
-                            const char *place, trireme_error *error) {
+// Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
+// workspace.
+static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
+                            int out, const char *place, trireme_error *error) {
     const char *name = verify_buffer_name(c->program, instance->root);
     for (size_t i = c->live.count; i-- > 0;) {
         struct instance *other = &c->instances[c->live.item[i]];
         if (other == instance || other->begin >= instance->end || instance->begin >= other->end)
             continue;
         if (!may_take(c, instruction, out, other->root))
-            REFUSE("%s: writes %s into memory of %s, which it uses too", place, name, verify_buffer_name(c->program, other->root));
+            REFUSE("%s: writes %s into memory of %s, which it uses too", place, name,
+                   verify_buffer_name(c->program, other->root));
         if (!ordered(other->touched, c->clock[instruction->stream]))
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", place,
                    verify_buffer_name(c->program, other->root), name);
@@ -206,8 +212,8 @@ static void renew(struct checker *c, struct instance *instance, int invocation) 
     instance->taken_by = NULL;
 }
 
-static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, const char *place, int invocation,
-                                trireme_error *error) {
+static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, const char *place,
+                                int invocation, trireme_error *error) {
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
     struct instance *instance = instance_of(c, root);

@@ -1,5 +1,5 @@
-// Proves what surrounds the backward pass: the loss is the mean over all targets of the global batch; the norm counts every
-// gradient once; every parameter is updated once, from its own complete gradient, by the factor of that norm.
+// Proves what surrounds the backward pass: the loss is the mean over all targets of the global batch; the norm counts
+// every gradient once; every parameter is updated once, from its own complete gradient, by the factor of that norm.
 #include "program/verify.h"
 
 struct found {
@@ -17,7 +17,8 @@ struct checker {
 };
 
 static struct place_name place_of(const struct checker *c, const struct found *f) {
-    return verify_place(c->program, c->table, f->template, f->index, c->program->schedule.item[f->invocation].microbatch);
+    return verify_place(c->program, c->table, f->template, f->index,
+                        c->program->schedule.item[f->invocation].microbatch);
 }
 
 static const char *name_of(const struct checker *c, int buffer) {
@@ -80,7 +81,8 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
         footprint_of(c->program, t, &in);
         footprint_of(c->program, n, &out);
         if (t->buffer != targets || n->buffer != nll || !footprint_equal(&in, &out))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
+            status = error_set(error, TRIREME_ERROR_PROGRAM,
+                               "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
                                place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
                                name_of(c, nll));
         else if (written_unread(&seen, &in))
@@ -113,8 +115,8 @@ static trireme_status check_loss(struct checker *c) {
     if (c->program->schedule.item[count->invocation].microbatch != NONE || !operand_equal(counted, &all))
         REFUSE("%s: the denominator is not the number of targets of the whole batch", place_of(c, count).text);
     if (input(c, scale->instruction, "count") != output(c, count->instruction, "count"))
-        REFUSE("%s: the denominator is %s, expected %s", place_of(c, scale).text, name_of(c, input(c, scale->instruction, "count")),
-               name_of(c, output(c, count->instruction, "count")));
+        REFUSE("%s: the denominator is %s, expected %s", place_of(c, scale).text,
+               name_of(c, input(c, scale->instruction, "count")), name_of(c, output(c, count->instruction, "count")));
     for (size_t i = 0; i < c->role[ROLE_LOSS].count; i++) {
         const struct found *f = &c->role[ROLE_LOSS].item[i];
         if (input(c, f->instruction, "scale") != denominator)
@@ -171,18 +173,23 @@ static trireme_status check_norm(struct checker *c, const struct found *clip) {
         const struct operand *g = &f->instruction->in[0];
         struct place_name name = place_of(c, f);
         const char *place = name.text;
-        if (p->buffers.item[g->buffer].kind != KIND_GRAD || operand_count(g) != buffer_count(&p->buffers.item[g->buffer]) ||
-            p->buffers.item[g->buffer].parent != NONE)
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: %s is not a whole buffer of gradients", place, name_of(c, g->buffer));
+        if (p->buffers.item[g->buffer].kind != KIND_GRAD ||
+            operand_count(g) != buffer_count(&p->buffers.item[g->buffer]) || p->buffers.item[g->buffer].parent != NONE)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: %s is not a whole buffer of gradients", place,
+                               name_of(c, g->buffer));
         else if (counted[g->buffer])
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: the norm counts %s twice", place, name_of(c, g->buffer));
+            status =
+                error_set(error, TRIREME_ERROR_PROGRAM, "%s: the norm counts %s twice", place, name_of(c, g->buffer));
         else if (f->instruction->out[0].buffer != sum ||
                  f->instruction->accumulate != (i == 0 ? ACCUMULATE_NO : ACCUMULATE_YES))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: does not add to %s, of which the norm is made", place, name_of(c, sum));
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: does not add to %s, of which the norm is made", place,
+                               name_of(c, sum));
         else if (f->invocation <= c->last_gradient)
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s before the last microbatch is in", place, name_of(c, g->buffer));
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s before the last microbatch is in", place,
+                               name_of(c, g->buffer));
         else if (f->invocation > clip->invocation || (f->invocation == clip->invocation && f->index > clip->index))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s after the norm is made", place, name_of(c, g->buffer));
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s after the norm is made", place,
+                               name_of(c, g->buffer));
         counted[g->buffer] = true;
     }
     for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++)
@@ -193,7 +200,8 @@ static trireme_status check_norm(struct checker *c, const struct found *clip) {
 }
 
 // The scalars and states that an update reads beside parameter and gradient. Each state belongs to one update.
-static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip, int *used_by) {
+static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip,
+                                   int *used_by) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct instruction *u = update->instruction;
@@ -249,8 +257,8 @@ static trireme_status check_increment(struct checker *c, const struct found *cli
             int t = input(c, update->instruction, "t");
             if (t != NONE && (t != f->instruction->out[0].buffer || f->invocation > update->invocation ||
                               (f->invocation == update->invocation && f->index > update->index)))
-                REFUSE("%s: reads %s as the count of updates, expected %s after it was raised", place_of(c, update).text,
-                       name_of(c, t), name_of(c, f->instruction->out[0].buffer));
+                REFUSE("%s: reads %s as the count of updates, expected %s after it was raised",
+                       place_of(c, update).text, name_of(c, t), name_of(c, f->instruction->out[0].buffer));
         }
     }
     if (increments != 1)
@@ -268,7 +276,8 @@ static trireme_status check_updates(struct checker *c) {
     const struct found *clip = &c->role[ROLE_CLIP].item[0];
     if (c->role[ROLE_TOTAL].count == 0 ||
         input(c, clip->instruction, "loss") != output(c, c->role[ROLE_TOTAL].item[0].instruction, "loss"))
-        REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text, name_of(c, input(c, clip->instruction, "loss")));
+        REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text,
+               name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
     TRY(check_increment(c, clip));
     int *used_by = mem_alloc(p->buffers.count * sizeof *used_by);

@@ -63,8 +63,9 @@ static size_t groups_of(const struct engine *e, const struct addresses *a, struc
     return n;
 }
 
-static trireme_status write_files(const struct engine *e, const struct tokenizer *tokenizer, struct directory *directory,
-                                  const struct state_progress *progress, trireme_error *error) {
+static trireme_status write_files(const struct engine *e, const struct tokenizer *tokenizer,
+                                  struct directory *directory, const struct state_progress *progress,
+                                  trireme_error *error) {
     struct addresses a = addresses_of(e);
     struct model_memory memory = memory_of(e, &a);
     struct state_group group[MAX_GROUPS];

@@ -7,15 +7,16 @@
 #include "train/engine.h"
 
 // Saves RUN/checkpoint/step-N, N = progress->step, and removes all but the newest `keep` (0: none).
-trireme_status checkpoint_save(const struct engine *engine, const struct tokenizer *tokenizer, const char *run_directory,
-                               const struct state_progress *progress, size_t keep, trireme_error *error);
+trireme_status checkpoint_save(const struct engine *engine, const struct tokenizer *tokenizer,
+                               const char *run_directory, const struct state_progress *progress, size_t keep,
+                               trireme_error *error);
 // Fills the engine (parameters, optimizer state, constants) from a checkpoint of the same model.
 trireme_status checkpoint_load(struct engine *engine, const char *directory, const struct state_progress *progress,
                                trireme_error *error);
 // Parameters alone, from any Hugging Face directory; constants too.
 trireme_status checkpoint_load_model(struct engine *engine, const char *directory, bool exact, trireme_error *error);
-// The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a run
-// directory. Caller frees.
+// The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
+// run directory. Caller frees.
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
 
 #endif

@@ -53,8 +53,8 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
 }
 
 static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
-                           const struct compiled *c, const struct executor *executor, int64_t step, struct sampler_counts *sum,
-                           trireme_error *error) {
+                           const struct compiled *c, const struct executor *executor, int64_t step,
+                           struct sampler_counts *sum, trireme_error *error) {
     for (int m = 0; m < e->microbatches; m++) {
         struct sampler_batch batch = {.tokens = executor_address(executor, c->tokens, m),
                                       .targets = executor_address(executor, c->targets, m),

@@ -26,17 +26,18 @@ void corpus_close(struct corpus *corpus);
 int64_t corpus_vocab_size(const struct corpus *corpus);
 
 // Fills the inputs of the engine's programs with global batch `step` (from 0).
-trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *engine, int64_t step, trireme_error *error);
+trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *engine, int64_t step,
+                                 trireme_error *error);
 
 struct corpus_loss {
-    double loss;        // nats per target
+    double loss; // nats per target
     int64_t targets;
     int64_t text_bytes; // that the targets stand for; 0 without a tokenizer
 };
 // Mean loss over the first `batches` global batches of the validation part (0: all of them). `progress` may be NULL;
 // a non-zero *stop ends it early with TRIREME_ERROR_INTERRUPTED.
-trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches, struct corpus_loss *out,
-                               void (*progress)(void *user, int64_t done, int64_t total), void *user,
-                               const volatile sig_atomic_t *stop, trireme_error *error);
+trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches,
+                               struct corpus_loss *out, void (*progress)(void *user, int64_t done, int64_t total),
+                               void *user, const volatile sig_atomic_t *stop, trireme_error *error);
 
 #endif

@@ -30,8 +30,8 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                               enum engine_use use, trireme_error *error) {
     const struct config_training *t = &config->training;
     if (t->global_batch_size % t->micro_batch_size)
-        return config_refuse(config, "training.micro_batch_size", error, "which does not divide training.global_batch_size %lld",
-                             (long long)t->global_batch_size);
+        return config_refuse(config, "training.micro_batch_size", error,
+                             "which does not divide training.global_batch_size %lld", (long long)t->global_batch_size);
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
                          .dtype = engine_dtype(config),
@@ -88,10 +88,12 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
     if (state + step > available) {
         struct text what = {0};
         engine_describe_memory(e, &what);
-        error_set(error, TRIREME_ERROR_MEMORY,
-                  "the %s does not fit: it needs %.3f GB and %.3f GB are available (%s); lower training.micro_batch_size or "
-                  "training.seq_len, or set activation_checkpoint.mode",
-                  e->trains ? "training step" : "evaluation", 1e-9 * (double)(state + step), 1e-9 * (double)available, what.text);
+        error_set(
+            error, TRIREME_ERROR_MEMORY,
+            "the %s does not fit: it needs %.3f GB and %.3f GB are available (%s); lower training.micro_batch_size or "
+            "training.seq_len, or set activation_checkpoint.mode",
+            e->trains ? "training step" : "evaluation", 1e-9 * (double)(state + step), 1e-9 * (double)available,
+            what.text);
         text_release(&what);
         return TRIREME_ERROR_MEMORY;
     }
@@ -107,8 +109,8 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
                                  e->step.base, error);
     if (status == TRIREME_OK)
-        status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads, e->state.base,
-                                 e->step.base, error);
+        status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads,
+                                 e->state.base, e->step.base, error);
     if (status != TRIREME_OK)
         engine_release(e);
     return status;
@@ -159,7 +161,8 @@ static void initialise_parameter(struct engine *e, int number, uint64_t seed) {
     int buffer = c->model.parameter[number];
     uint16_t *remainder = NULL;
     if (e->trains && c->optimizer.remainder)
-        remainder = (uint16_t *)engine_address(e, c->optimizer.remainder[p->unit], 0) + program_root_offset(program, buffer);
+        remainder =
+            (uint16_t *)engine_address(e, c->optimizer.remainder[p->unit], 0) + program_root_offset(program, buffer);
     int64_t count = buffer_count(&program->buffers.item[buffer]);
     for (int64_t at = 0; at < count; at += INITIAL_CHUNK) {
         double values[INITIAL_CHUNK];

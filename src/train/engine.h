@@ -38,7 +38,8 @@ void engine_release(struct engine *engine);
 // Only the programs, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
                               enum engine_use use, trireme_error *error);
-// "state 1.2 GB + step 3.4 GB; largest at the peak: logits.rows0 128 MB, ..." of the training step, else the evaluation.
+// "state 1.2 GB + step 3.4 GB; largest at the peak: logits.rows0 128 MB, ..." of the training step, else the
+// evaluation.
 void engine_describe_memory(const struct engine *engine, struct text *out);
 
 // Fresh weights: a pure function of the seed. Optimizer state zero.
@@ -50,9 +51,9 @@ void engine_constants(struct engine *engine);
 void *engine_address(const struct engine *engine, int buffer, int microbatch);
 
 struct engine_result {
-    double loss, count;              // nats per target, targets
-    double grad_norm, clip_factor;   // training only
-    bool finite;                     // the update was done
+    double loss, count;            // nats per target, targets
+    double grad_norm, clip_factor; // training only
+    bool finite;                   // the update was done
 };
 // Runs one step. Inputs must stand in the MICROBATCH buffers of the program (compiled.tokens, ...).
 struct engine_result engine_step(struct engine *engine, double lr, struct trace *trace);

@@ -32,7 +32,8 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
                                 .table = &g->table,
                                 .ops = g->ops,
                                 .dtype = g->dtype,
-                                .kernels = config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
+                                .kernels = config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE
+                                                                                                : KERNELS_FAST,
                                 .threads = engine_threads(config)};
     bool cached = config->generate.cache;
     // A chunk of the prompt may end beyond the last token: leave room in the cache.
@@ -44,12 +45,12 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
     int64_t step = MAX(g->prefill.program.step_bytes, g->decode.program.step_bytes);
     size_t need = (size_t)(g->prefill.program.state_bytes + step), available = memory_available();
     if (need > available)
-        FAIL(TRIREME_ERROR_MEMORY, "the model does not fit: it needs %.3f GB and %.3f GB are available", 1e-9 * (double)need,
-             1e-9 * (double)available);
+        FAIL(TRIREME_ERROR_MEMORY, "the model does not fit: it needs %.3f GB and %.3f GB are available",
+             1e-9 * (double)need, 1e-9 * (double)available);
     TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
     TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
-    TRY(executor_create(&g->prefill_executor, &g->prefill.program, g->ops, o.kernels, o.threads, g->state.base, g->step.base,
-                        error));
+    TRY(executor_create(&g->prefill_executor, &g->prefill.program, g->ops, o.kernels, o.threads, g->state.base,
+                        g->step.base, error));
     if (cached)
         TRY(executor_create(&g->decode_executor, &g->decode.program, g->ops, o.kernels, o.threads, g->state.base,
                             g->step.base, error));
@@ -66,7 +67,8 @@ static trireme_status load(struct generator *g, const char *directory, trireme_e
     free(data);
     TRY(status);
     if (c->model.rope != NONE)
-        model_fill_rope(&g->model, c->program.buffers.item[c->model.rope].dim[0], c->program.buffers.item[c->model.rope].dtype,
+        model_fill_rope(&g->model, c->program.buffers.item[c->model.rope].dim[0],
+                        c->program.buffers.item[c->model.rope].dtype,
                         executor_address(g->prefill_executor, c->model.rope, 0));
     return TRIREME_OK;
 }
@@ -80,10 +82,10 @@ static trireme_status create(struct generator *g, const char *path, size_t promp
         parameter_table_create(&g->table, &g->model);
         g->context = MAX(1, (int64_t)prompt_tokens + config->generate.max_new_tokens);
         if (g->context > g->model.max_position_embeddings)
-            status = error_set(error, TRIREME_ERROR_USAGE,
-                               "%zu tokens of prompt and generate.max_new_tokens %lld are more than the model's %lld positions",
-                               prompt_tokens, (long long)config->generate.max_new_tokens,
-                               (long long)g->model.max_position_embeddings);
+            status = error_set(
+                error, TRIREME_ERROR_USAGE,
+                "%zu tokens of prompt and generate.max_new_tokens %lld are more than the model's %lld positions",
+                prompt_tokens, (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings);
     }
     if (status == TRIREME_OK)
         status = compile(g, error);
@@ -130,10 +132,13 @@ int64_t generator_vocab_size(const struct generator *g) {
     return g->model.vocab_size;
 }
 
-// Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits count.
-static void run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first, int64_t count) {
+// Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits
+// count.
+static void run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
+                int64_t count) {
     int64_t rows = c->program.buffers.item[c->tokens].dim[0];
-    int32_t *tokens = executor_address(executor, c->tokens, 0), *positions = executor_address(executor, c->positions, 0);
+    int32_t *tokens = executor_address(executor, c->tokens, 0),
+            *positions = executor_address(executor, c->positions, 0);
     for (int64_t i = 0; i < rows; i++) {
         tokens[i] = i < count ? g->fed[first + i] : 0;
         // Rows beyond the last token compute something that nobody reads.
@@ -189,8 +194,8 @@ static int compare_weights(const void *a, const void *b) {
     return (x->token > y->token) - (x->token < y->token);
 }
 
-int32_t token_choose(const double *logits, int32_t count, double temperature, int64_t top_k, double top_p, double uniform,
-                     struct token_weight *scratch) {
+int32_t token_choose(const double *logits, int32_t count, double temperature, int64_t top_k, double top_p,
+                     double uniform, struct token_weight *scratch) {
     int32_t best = 0;
     for (int32_t i = 1; i < count; i++)
         if (logits[i] > logits[best])

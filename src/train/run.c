@@ -69,9 +69,10 @@ static trireme_status check_same_run(struct run *r, trireme_error *error) {
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(SAME) && status == TRIREME_OK; i++)
         if (SAME[i].then != SAME[i].now)
-            status = config_refuse(now, SAME[i].key, error,
-                                   "but the run in %s was started with another: set it back, or name another run.directory",
-                                   now->run.directory);
+            status =
+                config_refuse(now, SAME[i].key, error,
+                              "but the run in %s was started with another: set it back, or name another run.directory",
+                              now->run.directory);
     config_release(&saved);
     return status;
 }
@@ -267,8 +268,8 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     return TRIREME_OK;
 }
 
-trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks, struct train_result *result,
-                         trireme_error *error) {
+trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
+                         struct train_result *result, trireme_error *error) {
     struct run r = {.config = config, .callbacks = callbacks, .directory = {.lock = -1}};
     struct train_result done = {.loss = NAN, .val_loss = NAN};
     trireme_status status = train(&r, &done, error);

@@ -27,7 +27,8 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     }
     closedir(directory);
     if (!empty && !ours)
-        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one", path);
+        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one",
+             path);
     return TRIREME_OK;
 }
 
@@ -79,7 +80,8 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
         // A line that a crash cut short ends what can be kept.
         if (line[n - 1] != '\n' || json_parse(line, (size_t)n, "metrics.jsonl", &object, &ignored) != TRIREME_OK)
             break;
-        bool read = json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &at, &ignored) == TRIREME_OK;
+        bool read = json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &at, &ignored) ==
+                    TRIREME_OK;
         json_decref(object);
         if (!read || at > step)
             break;

@@ -11,12 +11,12 @@ struct run_directory {
     FILE *metrics; // open for appending
 };
 
-// Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process runs
-// there.
+// Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
+// runs there.
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
 void run_directory_close(struct run_directory *run);
-// Writes config.yaml and opens metrics.jsonl, cut after the line of `step`: what a run did after its checkpoint, it will
-// do again.
+// Writes config.yaml and opens metrics.jsonl, cut after the line of `step`: what a run did after its checkpoint, it
+// will do again.
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);

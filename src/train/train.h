@@ -1,4 +1,5 @@
-// A run: a directory, data, an engine, and the loop over steps. Prints nothing; who started it is told through callbacks.
+// A run: a directory, data, an engine, and the loop over steps. Prints nothing; who started it is told through
+// callbacks.
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
@@ -47,7 +48,7 @@ struct train_result {
 };
 
 // Trains until config->training.steps. TRIREME_ERROR_INTERRUPTED when stopped on request: all is saved then.
-trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks, struct train_result *result,
-                         trireme_error *error);
+trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
+                         struct train_result *result, trireme_error *error);
 
 #endif
