@@ -1,5 +1,5 @@
-# Compiles the files of src/kernels/cpu/ once per instruction set (src/kernels/cpu/isa.h says why). The file itself is the copy
-# for every CPU; each wider copy is a generated file that includes it, compiled with wider flags.
+# Compiles the files of src/kernels/cpu/ once per instruction set (src/kernels/cpu/isa.h says why). The file itself is
+# the copy for every CPU; each wider copy is a generated file that includes it, compiled with wider flags.
 # Appends the generated files to the list named by `sources`.
 set(TRIREME_ISA_ONCE isa peak) # files of cpu/ that exist once
 

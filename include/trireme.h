@@ -36,6 +36,44 @@ typedef struct trireme_error {
     char message[1000];
 } trireme_error;
 
+// Version of the library that is linked; TRIREME_VERSION is that of this header.
+TRIREME_API const char *trireme_version(void);
+
+// What a call is to do, as on the command line: a configuration file (NULL: defaults) and settings "section.key=value"
+// that win over it. `trireme help config` lists all keys.
+typedef struct trireme_settings {
+    const char *path;
+    const char *const *setting;
+    size_t count;
+} trireme_settings;
+
+typedef struct trireme_progress {
+    int64_t step, steps;
+    double loss;     // nats per token
+    double val_loss; // NaN where it was not measured
+    double tokens_per_second;
+} trireme_progress;
+
+typedef struct trireme_trained {
+    int64_t step;         // last step done
+    double loss;          // of that step; NaN when there was none left to do
+    double val_loss;      // NaN without validation data
+    char checkpoint[512]; // a Hugging Face directory
+} trireme_trained;
+
+// Trains, or goes on with the run in run.directory, until training.steps. `stepped` (may be NULL) is called after every
+// step; when it returns false the run saves, ends, and the result is TRIREME_ERROR_INTERRUPTED.
+TRIREME_API trireme_status trireme_train(const trireme_settings *settings,
+                                         bool (*stepped)(void *user, const trireme_progress *progress), void *user,
+                                         trireme_trained *trained, trireme_error *error);
+
+// Continues `prompt` (length bytes) with the model in `directory`, a Hugging Face directory or a run's. `text` is
+// called with pieces of the continuation as they come, and ends it by returning false. Settings of section generate
+// apply.
+TRIREME_API trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
+                                            size_t length, bool (*text)(void *user, const char *bytes, size_t count),
+                                            void *user, trireme_error *error);
+
 #ifdef __cplusplus
 }
 #endif
