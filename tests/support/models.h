@@ -1,0 +1,76 @@
+// Small models of every family, batches with packed documents and masked targets, and what an engine holds of both.
+#ifndef SUPPORT_MODELS_H
+#define SUPPORT_MODELS_H
+
+#include "support/checkpoint.h"
+
+#include "config/config.h"
+#include "train/engine.h"
+
+struct small_model {
+    const char *name;
+    const char *json; // config.json
+};
+
+// Two layers each, 50 tokens of vocabulary (so that there is padding), 160 positions.
+enum small {
+    SMALL_GPT2,
+    SMALL_GPT2_PLAIN, // no biases, exact GELU
+    SMALL_LLAMA,      // grouped queries, RoPE scaling, untied head
+    SMALL_LLAMA_BIAS, // every bias a Llama may have, one key-value head, tied head
+    SMALL_MISTRAL,    // sliding window shorter than the sequences
+    SMALL_QWEN2,
+    SMALL_QWEN3,
+    SMALL_COUNT
+};
+extern const struct small_model small_models[SMALL_COUNT];
+
+void small_config(struct model_config *out, const char *json);
+
+// Creates an engine from overrides "section.key=value", ended by NULL; one thread. *config is the caller's to release.
+void engine_open(struct engine *engine, struct config *config, const struct model_config *model,
+                 const char *const *overrides);
+// Values that hide nothing: norms around one, biases and matrices around zero, all larger than initial ones.
+void engine_scatter(struct engine *engine, uint64_t seed);
+
+// A global batch, all its sequences in turn.
+struct batch {
+    int64_t sequences, seq_len;
+    int32_t *tokens, *targets, *starts, *positions; // [sequences * seq_len]
+};
+
+// Documents of uneven lengths packed into each sequence; targets masked so that sequences have very different numbers.
+struct batch batch_create(int64_t sequences, int64_t seq_len, int64_t vocab_size, uint64_t seed);
+void batch_release(struct batch *batch);
+// One step, or an evaluation, of an engine for as many sequences. (The two programs share the step arena, so inputs are
+// written anew each time.)
+struct engine_result batch_train(struct engine *engine, const struct batch *batch, double lr);
+struct engine_result batch_evaluate(struct engine *engine, const struct batch *batch);
+
+// Element `i` of an array of the dtype.
+double value_at(const void *data, enum dtype dtype, int64_t i);
+void value_store(void *data, enum dtype dtype, int64_t i, double value);
+
+// A parameter's values or accumulated gradient, padding included.
+struct tensor_values {
+    void *data;
+    enum dtype dtype;
+    int64_t count;
+};
+struct tensor_values engine_parameter(const struct engine *engine, size_t parameter);
+struct tensor_values engine_gradient(const struct engine *engine, size_t parameter);
+// Root mean square over all gradients, padding left out.
+double engine_gradient_rms(const struct engine *engine);
+// Copies in double, one array for all parameters, one after the other. Callers free.
+double *engine_copy(const struct engine *engine, struct tensor_values (*of)(const struct engine *, size_t));
+
+// max|a - b| <= tolerance * max(max|b|, floor), else fails naming `what`, the element and both values.
+void assert_close(const char *what, const double *a, const double *b, int64_t count, double tolerance, double floor);
+// assert_close for each parameter's part of engine_copy's arrays.
+void assert_all_close(const struct engine *engine, const char *what, const double *a, const double *b, double tolerance,
+                      double floor);
+
+// Saves the engine's parameters as a Hugging Face directory.
+void engine_save(const struct engine *engine, const char *path);
+
+#endif
