@@ -178,6 +178,38 @@ static void find_uses(struct checker *c) {
         }
 }
 
+// A name stands for one value: what an instruction has read, none after it changes, or backward would see another value
+// than forward used.
+static trireme_status check_values(struct checker *c) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    struct written *reads = mem_alloc(p->buffers.count * sizeof *reads);
+    const char *changed = NULL;
+    size_t i = 0;
+    for (; i < c->instances.count; i++) {
+        const struct instruction *instruction =
+            &p->templates.item[c->instances.item[i].template].instructions.item[c->instances.item[i].index];
+        struct footprint where;
+        for (int k = 0; differentiable(&c->table->op[instruction->op]) && k < instruction->outputs; k++) {
+            int buffer = instruction->out[k].buffer;
+            if (buffer != NONE && footprint_of(p, &instruction->out[k], &where) &&
+                written_unread(&reads[program_root(p, buffer)], &where))
+                changed = name_of(c, buffer);
+        }
+        if (changed)
+            break;
+        for (int k = 0; k < instruction->inputs; k++)
+            if (instruction->in[k].buffer != NONE && footprint_of(p, &instruction->in[k], &where))
+                written_add(&reads[program_root(p, instruction->in[k].buffer)], where);
+    }
+    for (size_t b = 0; b < p->buffers.count; b++)
+        VEC_RELEASE(&reads[b].parts);
+    free(reads);
+    if (changed)
+        REFUSE("%s: changes %s, which has been read before", place_of(c, &c->instances.item[i]).text, changed);
+    return TRIREME_OK;
+}
+
 // ---- gradients
 
 // A tensor whose one use is a sum: its gradient is the sum's, in the same buffer.
@@ -418,7 +450,9 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
     c.tensor = mem_alloc(n * sizeof *c.tensor);
     collect(&c);
     find_uses(&c);
-    trireme_status status = check_all(&c);
+    trireme_status status = check_values(&c);
+    if (status == TRIREME_OK)
+        status = check_all(&c);
     for (size_t i = 0; i < n; i++)
         VEC_RELEASE(&c.tensor[i].parts);
     for (size_t i = 0; i < c.instances.count; i++)

@@ -73,8 +73,13 @@ static trireme_status create(struct checker *c, trireme_error *error) {
     c->instances = mem_alloc((size_t)c->count * sizeof *c->instances);
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
-        if (b->parent != NONE)
+        if (b->parent != NONE) {
+            int root = program_root(p, (int)i);
+            if (b->offset != p->buffers.item[root].offset + program_root_offset(p, (int)i) * dtype_size(b->dtype))
+                REFUSE("buffer %s does not lie at byte %lld of %s, of which it is a slice", b->name,
+                       (long long)(program_root_offset(p, (int)i) * dtype_size(b->dtype)), p->buffers.item[root].name);
             continue;
+        }
         if (b->offset < 0 || b->offset % BUFFER_ALIGNMENT)
             REFUSE("buffer %s has no aligned offset: the program has not been planned", b->name);
         for (int k = 0; k < instances_of(p, b); k++) {

@@ -199,9 +199,26 @@ static trireme_status check_norm(struct checker *c, const struct found *clip) {
     return status;
 }
 
+// Root buffers that instructions other than updates read or write. The caller frees.
+static bool *find_touched(const struct checker *c) {
+    const struct program *p = c->program;
+    bool *touched = mem_alloc(p->buffers.count * sizeof *touched);
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; k < instruction->inputs + instruction->outputs; k++) {
+                int buffer = k < instruction->inputs ? instruction->in[k].buffer
+                                                     : instruction->out[k - instruction->inputs].buffer;
+                if (buffer != NONE && c->table->op[instruction->op].role != ROLE_UPDATE)
+                    touched[program_root(p, buffer)] = true;
+            }
+        }
+    return touched;
+}
+
 // The scalars and states that an update reads beside parameter and gradient. Each state belongs to one update.
 static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip,
-                                   int *used_by) {
+                                   const bool *touched, int *used_by) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct instruction *u = update->instruction;
@@ -233,6 +250,9 @@ static trireme_status check_update(struct checker *c, const struct found *update
         own |= strcmp(info->in[i].name, "decayed") == 0;
         if (buffer == NONE || !own)
             continue;
+        if (i != 0 && i != 2 && (p->buffers.item[buffer].kind != KIND_OPTIM || touched[program_root(p, buffer)]))
+            REFUSE("%s: its %s is %s, which is no state of this update alone", place, info->in[i].name,
+                   name_of(c, buffer));
         if (used_by[buffer] != NONE)
             REFUSE("%s: %s belongs to another update", place, name_of(c, buffer));
         used_by[buffer] = (int)(update - c->role[ROLE_UPDATE].item);
@@ -281,17 +301,19 @@ static trireme_status check_updates(struct checker *c) {
     TRY(check_norm(c, clip));
     TRY(check_increment(c, clip));
     int *used_by = mem_alloc(p->buffers.count * sizeof *used_by);
+    bool *touched = find_touched(c);
     for (size_t i = 0; i < p->buffers.count; i++)
         used_by[i] = NONE;
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < c->role[ROLE_UPDATE].count && status == TRIREME_OK; i++)
-        status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, used_by);
+        status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, touched, used_by);
     for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
         int of = p->buffers.item[i].gradient_of;
         if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && used_by[program_root(p, of)] == NONE)
             status = error_set(error, TRIREME_ERROR_PROGRAM, "parameter %s is never updated", p->buffers.item[of].name);
     }
     free(used_by);
+    free(touched);
     return status;
 }
 

@@ -1,0 +1,69 @@
+#include "support/small_model.h"
+
+#include "base/rng.h"
+#include "support/test.h"
+
+void small_model_create(struct small_model *small, const char *const *overrides, bool memory) {
+    size_t count = 0;
+    while (overrides[count])
+        count++;
+    trireme_error error = {0};
+    trireme_status status = config_load(&small->config, NULL, overrides, count, &error);
+    if (status != TRIREME_OK)
+        fail_msg("%s", error.message);
+    int64_t vocab = small->config.model.vocab_size ? small->config.model.vocab_size : 256;
+    status = model_config_resolve(&small->model, &small->config, vocab, &error);
+    if (status == TRIREME_OK)
+        status = (memory ? engine_create : engine_compile)(&small->engine, &small->config, &small->model, ENGINE_TRAIN,
+                                                           &error);
+    if (status != TRIREME_OK)
+        fail_msg("%s", error.message);
+}
+
+void small_model_release(struct small_model *small) {
+    engine_release(&small->engine);
+    config_release(&small->config);
+}
+
+static void fill(struct small_model *small, int buffer, uint64_t seed, double low, double high, bool add) {
+    double *at = engine_address(&small->engine, buffer, 0);
+    int64_t count = buffer_count(&small->engine.train.program.buffers.item[buffer]);
+    for (int64_t i = 0; i < count; i++)
+        at[i] = (add ? at[i] : 0) + low + (high - low) * rng_uniform(seed, (uint64_t)buffer, (uint64_t)i);
+}
+
+void small_model_values(struct small_model *small, uint64_t seed) {
+    const struct compiled *c = &small->engine.train;
+    CHECK(small->engine.dtype == DTYPE_F64);
+    engine_initialise(&small->engine, seed);
+    for (int i = 0; i < c->model.parameters; i++) {
+        fill(small, c->model.parameter[i], seed, -0.2, 0.2, true);
+        fill(small, c->optimizer.gradient_slice[i], seed, -1, 1, false);
+    }
+    for (int u = 0; u < c->model.units; u++) {
+        fill(small, c->optimizer.m[u], seed, -0.1, 0.1, false);
+        if (c->optimizer.v)
+            fill(small, c->optimizer.v[u], seed, 0.01, 0.1, false);
+    }
+    *(double *)engine_address(&small->engine, c->optimizer.t, 0) = 3;
+}
+
+void small_model_batch(const struct small_model *small, const struct executor *executor, uint64_t seed) {
+    const struct engine *e = &small->engine;
+    int32_t length = (int32_t)e->seq_len;
+    for (int m = 0; m < e->microbatches; m++) {
+        int32_t *tokens = executor_address(executor, e->train.tokens, m),
+                *targets = executor_address(executor, e->train.targets, m),
+                *positions = executor_address(executor, e->train.positions, m),
+                *starts = executor_address(executor, e->train.starts, m);
+        for (int32_t i = 0; i < length * (int32_t)e->micro_batch_size; i++) {
+            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)i);
+            int32_t at = i % length, begin = at < 3 + m ? 0 : 3 + m;
+            tokens[i] = (int32_t)(random.word[0] % (uint32_t)length);
+            targets[i] = random.word[2] % 4 == 0 ? -1 : (int32_t)(random.word[1] % (uint32_t)length);
+            positions[i] = at - begin;
+            starts[i] = begin;
+        }
+    }
+    *(double *)executor_address(executor, e->train.lr, 0) = 0.01;
+}

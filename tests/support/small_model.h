@@ -1,0 +1,37 @@
+// Models small enough to run thousands of steps of in a test, in f64 on the reference kernels.
+#ifndef SUPPORT_SMALL_MODEL_H
+#define SUPPORT_SMALL_MODEL_H
+
+#include "train/synthetic.h"
+
+// Overrides to begin a list with. Two microbatches of two sequences of 8 tokens.
+#define SMALL_TRAINING                                                                                         \
+    "training.seq_len=8", "training.global_batch_size=4", "training.micro_batch_size=2", "training.dtype=f64", \
+        "training.kernels=reference", "training.threads=1", "optimizer.eps=1e-3"
+#define SMALL_GPT2                                                                            \
+    SMALL_TRAINING, "model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=16", \
+        "model.num_attention_heads=2", "model.vocab_size=32"
+#define SMALL_LLAMA                                                                                 \
+    SMALL_TRAINING, "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16",      \
+        "model.num_attention_heads=4", "model.num_key_value_heads=2", "model.intermediate_size=24", \
+        "model.vocab_size=32", "model.qk_norm=true"
+
+struct small_model {
+    struct config config;
+    struct model_config model;
+    struct engine engine;
+};
+
+// `overrides` ends with NULL. With `memory` the engine can run (engine_create), else it has programs only. Whatever
+// fails fails the test. Release with small_model_release.
+void small_model_create(struct small_model *small, const char *const *overrides, bool memory);
+void small_model_release(struct small_model *small);
+
+// Values at which no two buffers look alike: every parameter differs from its initial value, gradients hold what an
+// earlier step might have left, moments are not zero.
+void small_model_values(struct small_model *small, uint64_t seed);
+// Writes a batch where an executor of the training program (or a mutant of it) looks for it: two documents in a
+// sequence, some targets masked, token ids below seq_len, so that no confusion of inputs leaves the tables.
+void small_model_batch(const struct small_model *small, const struct executor *executor, uint64_t seed);
+
+#endif
