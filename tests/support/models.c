@@ -42,7 +42,7 @@ void small_config(struct model_config *out, const char *json) {
 void engine_open(struct engine *e, struct config *config, const struct model_config *model,
                  const char *const *overrides) {
     trireme_error error = {0};
-    const char *all[32] = {"training.threads=1"};
+    const char *all[32] = {"training.threads=2"};
     size_t count = 1;
     for (; overrides[count - 1]; count++) {
         assert_true(count < ARRAY_LENGTH(all));

@@ -27,7 +27,7 @@ extern const struct small_model small_models[SMALL_COUNT];
 
 void small_config(struct model_config *out, const char *json);
 
-// Creates an engine from overrides "section.key=value", ended by NULL; one thread. *config is the caller's to release.
+// Creates an engine from overrides "section.key=value", ended by NULL; two threads. *config is the caller's to release.
 void engine_open(struct engine *engine, struct config *config, const struct model_config *model,
                  const char *const *overrides);
 // Values that hide nothing: norms around one, biases and matrices around zero, all larger than initial ones.
