@@ -23,9 +23,10 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     else if (command)
         text_add(&out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n", command->name,
                  command->operands, command->help);
-    else if (strcmp(topic, "config") == 0 && a->json)
+    else if (strcmp(topic, "config") == 0 && a->json) {
         config_help_json(&out);
-    else if (strcmp(topic, "config") == 0)
+        text_add(&out, "\n");
+    } else if (strcmp(topic, "config") == 0)
         config_help(&out);
     else if (strcmp(topic, "models") == 0)
         model_presets_help(&out);

@@ -127,20 +127,35 @@ trireme_status checkpoint_load_model(struct engine *e, const char *directory, bo
     return status;
 }
 
+// A directory of ours is verified; another program's has no manifest.
+static trireme_status verify_model(const char *path, trireme_error *error) {
+    char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
+    bool ours = access(manifest, F_OK) == 0;
+    free(manifest);
+    return ours ? directory_verify(path, DIRECTORY_CONTENT, error) : TRIREME_OK;
+}
+
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
     char *config = mem_printf("%s/config.json", path);
     bool is_model = access(config, R_OK) == 0;
     free(config);
     if (is_model) {
+        TRY(verify_model(path, error));
         *out = mem_strdup(path);
         return TRIREME_OK;
     }
     char *parent = mem_printf("%s/checkpoint", path);
     struct directory_search search;
-    trireme_status status = directory_newest(parent, "step-", DIRECTORY_SIZES, &search, error);
+    trireme_status status = directory_newest(parent, "step-", DIRECTORY_CONTENT, &search, error);
     free(parent);
     TRY(status);
-    if (search.path)
+    // An older model in place of the one that was asked for would be a silent answer to another question.
+    if (search.skipped.count && search.path)
+        status = error_set(error, TRIREME_ERROR_CORRUPT, "%s; the newest complete checkpoint is %s",
+                           search.skipped.item[0].reason, search.path);
+    else if (search.skipped.count)
+        status = error_set(error, TRIREME_ERROR_CORRUPT, "%s", search.skipped.item[0].reason);
+    else if (search.path)
         *out = mem_strdup(search.path);
     else
         status = error_set(error, TRIREME_ERROR_USAGE,

@@ -68,10 +68,26 @@ static const struct compiled *main_program(const struct engine *e) {
     return e->trains ? &e->train : &e->evaluate;
 }
 
+static int largest_state_buffer(const struct program *p) {
+    int largest = NONE;
+    for (int i = 0; i < (int)p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->scope == SCOPE_STATE && b->parent == NONE &&
+            (largest == NONE || buffer_bytes(b) > buffer_bytes(&p->buffers.item[largest])))
+            largest = i;
+    }
+    return largest;
+}
+
 void engine_describe_memory(const struct engine *e, struct text *out) {
     const struct program *p = &main_program(e)->program;
-    text_add(out, "state %.3f GB + step %.3f GB; largest at the peak:", 1e-9 * (double)p->state_bytes,
-             1e-9 * (double)p->step_bytes);
+    text_add(out, "state %.3f GB", 1e-9 * (double)p->state_bytes);
+    int largest = largest_state_buffer(p);
+    if (largest != NONE) {
+        const struct buffer *b = &p->buffers.item[largest];
+        text_add(out, ", the largest %s %.3f GB", b->name, 1e-9 * (double)buffer_bytes(b));
+    }
+    text_add(out, "; step %.3f GB, the largest at its peak", 1e-9 * (double)p->step_bytes);
     struct memory_profile profile;
     program_memory_profile(p, e->ops, &profile);
     for (size_t i = 0; i < MIN(profile.at_peak.count, (size_t)3); i++) {
@@ -81,6 +97,15 @@ void engine_describe_memory(const struct engine *e, struct text *out) {
     memory_profile_release(&profile);
 }
 
+// What may help: of the state only another type or model, of the step what makes it shorter.
+static const char *memory_advice(const struct engine *e, size_t state, size_t available) {
+    if (!e->trains)
+        return state > available ? "take a smaller model" : "lower training.micro_batch_size or training.seq_len";
+    if (state > available)
+        return e->dtype == DTYPE_BF16 ? "take a smaller model" : "set training.dtype to bf16, or take a smaller model";
+    return "lower training.micro_batch_size or training.seq_len, or set activation_checkpoint.mode";
+}
+
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
     const struct program *p = &main_program(e)->program;
     size_t state = (size_t)p->state_bytes, step = (size_t)MAX(p->step_bytes, e->evaluate.program.step_bytes);
@@ -88,12 +113,10 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
     if (state + step > available) {
         struct text what = {0};
         engine_describe_memory(e, &what);
-        error_set(
-            error, TRIREME_ERROR_MEMORY,
-            "the %s does not fit: it needs %.3f GB and %.3f GB are available (%s); lower training.micro_batch_size or "
-            "training.seq_len, or set activation_checkpoint.mode",
-            e->trains ? "training step" : "evaluation", 1e-9 * (double)(state + step), 1e-9 * (double)available,
-            what.text);
+        error_set(error, TRIREME_ERROR_MEMORY,
+                  "the %s does not fit: it needs %.3f GB and %.3f GB are available (%s); %s",
+                  e->trains ? "training step" : "evaluation", 1e-9 * (double)(state + step), 1e-9 * (double)available,
+                  what.text, memory_advice(e, state, available));
         text_release(&what);
         return TRIREME_ERROR_MEMORY;
     }

@@ -73,10 +73,8 @@ static trireme_status load(struct generator *g, const char *directory, trireme_e
     return TRIREME_OK;
 }
 
-static trireme_status create(struct generator *g, const char *path, size_t prompt_tokens, trireme_error *error) {
+static trireme_status create(struct generator *g, const char *directory, size_t prompt_tokens, trireme_error *error) {
     const struct config *config = g->config;
-    char *directory;
-    TRY(checkpoint_resolve(path, &directory, error));
     trireme_status status = model_config_read(&g->model, directory, error);
     if (status == TRIREME_OK) {
         parameter_table_create(&g->table, &g->model);
@@ -91,7 +89,6 @@ static trireme_status create(struct generator *g, const char *path, size_t promp
         status = compile(g, error);
     if (status == TRIREME_OK)
         status = load(g, directory, error);
-    free(directory);
     g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
     g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
     g->scratch = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->scratch);

@@ -8,7 +8,7 @@
 
 struct generator;
 
-// Opens the model in `directory` (a Hugging Face directory or a run) for sequences of at most prompt_tokens +
+// Opens the model in `directory` (as checkpoint_resolve gives it) for sequences of at most prompt_tokens +
 // config->generate.max_new_tokens tokens. Without `config->generate.cache` every token is computed from all before it.
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 size_t prompt_tokens, trireme_error *error);

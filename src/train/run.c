@@ -184,6 +184,11 @@ static trireme_status write_trace(struct run *r, trireme_error *error) {
     return status;
 }
 
+// A NaN's sign means nothing, but printf shows it.
+static double unsigned_nan(double x) {
+    return isnan(x) ? NAN : x;
+}
+
 static trireme_status check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
     if (result->finite) {
         r->progress.skipped_in_a_row = 0;
@@ -193,7 +198,8 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
     r->progress.skipped++;
     r->progress.skipped_in_a_row++;
     tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
-         isfinite(result->loss) ? "the gradient" : "the loss", result->loss, result->grad_norm);
+         isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
+         unsigned_nan(result->grad_norm));
     if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
         return TRIREME_OK;
     char last[64] = "nothing was saved yet";
@@ -202,7 +208,8 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
     FAIL(TRIREME_ERROR_DIVERGED,
          "loss or gradient was not finite for %lld steps in a row, up to step %lld (loss %g, gradient norm %g): lower "
          "optimizer.lr, or check the data; %s",
-         (long long)r->progress.skipped_in_a_row, (long long)r->progress.step, result->loss, result->grad_norm, last);
+         (long long)r->progress.skipped_in_a_row, (long long)r->progress.step, unsigned_nan(result->loss),
+         unsigned_nan(result->grad_norm), last);
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -220,9 +227,9 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
     struct train_step s = {.step = step,
                            .steps = steps,
-                           .loss = result.loss,
+                           .loss = unsigned_nan(result.loss),
                            .val_loss = NAN,
-                           .grad_norm = result.grad_norm,
+                           .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
                            .tokens = r->progress.tokens,
                            .tokens_per_second = (double)tokens / seconds,

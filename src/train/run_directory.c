@@ -7,26 +7,31 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char *join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
 }
 
-// An empty directory, or one with a config.yaml of ours, may be used.
+// An empty directory may be used, or one with lock and config.yaml; with a lock alone when a start was cut short.
 static trireme_status check_ours(const char *path, trireme_error *error) {
     DIR *directory = opendir(path);
     if (!directory)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno));
-    bool empty = true, ours = false;
+    bool lock = false, config = false, other = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        empty = false;
-        ours |= strcmp(entry->d_name, "lock") == 0;
+        if (strcmp(entry->d_name, "lock") == 0)
+            lock = true;
+        else if (strcmp(entry->d_name, "config.yaml") == 0)
+            config = true;
+        else
+            other = true;
     }
     closedir(directory);
-    if (!empty && !ours)
+    if ((other || config) && !(lock && config))
         FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one",
              path);
     return TRIREME_OK;
@@ -34,20 +39,27 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
 
 static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
     char *path = join(run, "lock");
-    run->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    run->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    run->fresh = run->lock >= 0;
+    if (run->lock < 0 && errno == EEXIST)
+        run->lock = open(path, O_RDWR | O_CLOEXEC);
     free(path);
     if (run->lock < 0)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
-    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    struct stat st;
+    bool locked = flock(run->lock, LOCK_EX | LOCK_NB) == 0;
+    if (!locked)
+        run->fresh = false; // whoever holds it will tidy up
+    // A lock without a name is one that its run has just removed.
+    if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EWOULDBLOCK)
+        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    if (!locked)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));
-    }
     return TRIREME_OK;
 }
 
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
-    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
+    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1, .made = access(path, F_OK) != 0};
     trireme_status status = directory_create(run->path, error);
     if (status == TRIREME_OK)
         status = check_ours(run->path, error);
@@ -61,6 +73,13 @@ trireme_status run_directory_open(struct run_directory *run, const char *path, t
 void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);
+    if (run->fresh && run->lock >= 0) {
+        char *lock = join(run, "lock");
+        unlink(lock);
+        free(lock);
+        if (run->made)
+            rmdir(run->path);
+    }
     if (run->lock >= 0)
         close(run->lock);
     free(run->path);
@@ -95,6 +114,7 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
 
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error) {
+    run->fresh = false;
     struct text yaml = {0};
     config_print(&yaml, config);
     char *path = join(run, "config.yaml");

@@ -1,0 +1,191 @@
+"""Bad input: one line of error, a non-zero status, nothing written, nothing lost."""
+
+import json
+import os
+import resource
+import shutil
+import struct
+import time
+
+import tool
+
+
+def untouched(code, pattern, *arguments, **options):
+    """Refused, and the whole directory is as it was."""
+    before = tool.snapshot(".")
+    line = tool.refused(code, pattern, *arguments, **options)
+    assert tool.snapshot(".") == before, f"{arguments}: files changed"
+    return line
+
+
+def test_settings():
+    train = ["train", "c.yaml"]
+    untouched(2, r"optimzer\.lr.*optimizer\.lr", *train, "--optimzer.lr=3")
+    untouched(2, r"optimizer\.lrr.*nearest is optimizer\.lr", *train, "optimizer.lrr=3")
+    untouched(2, r"optimizer\.lr.*abc.*a number", *train, "--optimizer.lr", "abc")
+    untouched(2, r"training\.steps.*1\.5.*whole number", *train, "--training.steps=1.5")
+    untouched(2, r"training\.steps", *train, "--training.steps=5s")
+    untouched(2, r"training\.dtype.*f32, bf16, f64", *train, "--training.dtype=fp8")
+    untouched(2, r"data\.split", *train, "--data.split=[0.5, 0.6]")
+    untouched(2, r"needs a value", *train, "--optimizer.lr")
+    untouched(2, r"num_attention_heads 3 .*hidden_size 16", *train, "--model.num_attention_heads=3")
+    untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
+    untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
+    tool.write("bad.yaml", tool.CONFIG.replace("optimizer:\n  lr:", "optimizer:\n  learing_rate:"))
+    untouched(2, r"bad\.yaml.*12.*learing_rate.*lr", "train", "bad.yaml")
+    tool.write("bad.yaml", "model: [\n")
+    untouched(2, r"bad\.yaml", "train", "bad.yaml")
+    untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
+    untouched(2, r"usage: trireme eval", "eval")
+    untouched(2, r"unexpected \"again\"", *train, "again")
+    untouched(2, r"program, memory or timeline", "show", "nothing", "c.yaml")
+    untouched(2, r"peak or step", "bench", "nothing")
+    untouched(2, r"unknown key", "help", "nonsense")
+    code, out, err = tool.run("trian", "c.yaml")
+    assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err
+    for name in "show", "verify", "bench":
+        what = {"show": ["memory"], "bench": ["step"], "verify": []}[name]
+        untouched(2, r"num_attention_heads 3", name, *what, "c.yaml", "--model.num_attention_heads=3")
+
+
+def test_text():
+    tool.write("empty.txt", "")
+    tool.write("bytes.txt", b"abc\xff\xfedef")
+    tool.write("fields.jsonl", '{"text": "a"}\n{"nope": "b"}\n')
+    tool.write("broken.jsonl", '{"text": "a"}\n{"text": \n')
+    os.mkdir("nothing")
+    for prefix in "--data.path=out/p", "--data.path=text/t": # a new one, and one that is there already
+        untouched(1, r"missing\.txt", "prepare", "missing.txt", prefix)
+        untouched(2, r"empty\.txt.*empty", "prepare", "empty.txt", prefix)
+        untouched(1, r"bytes\.txt.*UTF-8 at byte 3", "prepare", "bytes.txt", prefix)
+        untouched(1, r"bytes\.txt.*UTF-8", "prepare", "t.txt", "bytes.txt", prefix)
+        untouched(1, r"fields\.jsonl line 2.*\"text\"", "prepare", "fields.jsonl", prefix)
+        untouched(1, r"broken\.jsonl line 2", "prepare", "broken.jsonl", prefix)
+        untouched(2, r"nothing.*no \.txt", "prepare", "nothing", prefix)
+    untouched(2, r"data\.path", "prepare", "t.txt")
+    untouched(1, r"t\.txt", "prepare", "t.txt", "--data.path=t.txt/p")
+
+
+def test_token_files():
+    untouched(1, r"nowhere\.bin", "train", "c.yaml", "--data.path=nowhere")
+    tool.good("train", "c.yaml")
+    for name in "bin", "idx":
+        for cut in 1, 5, 40:
+            shutil.copytree("text", "cut", dirs_exist_ok=True)
+            os.truncate(f"cut/t.{name}", os.path.getsize(f"cut/t.{name}") - cut)
+            for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
+                pattern = rf"cut/t\.{name}: \d+ bytes.*(expected|tells of|too short)"
+                untouched(1, pattern, *arguments, "--data.path=cut/t")
+            shutil.rmtree("cut")
+    # Tokens outside of the model's vocabulary.
+    shutil.copytree("text", "high")
+    tool.write("high/t.bin", tool.read("text/t.bin").replace(b"f\0", b"f\1"))
+    for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
+        code, out, err = tool.run(*arguments, "--data.path=high/t")
+        assert code == 1 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
+
+
+def test_directories():
+    os.mkdir("foreign")
+    tool.write("foreign/lock", "mine")
+    tool.write("foreign/thesis.txt", "mine too")
+    untouched(2, r"foreign holds files that are no run's", "train", "c.yaml", "--run.directory=foreign")
+    untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
+    untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
+    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "nowhere"]:
+        untouched(2, r"neither a model.*nor a run", *command)
+    # A directory in the place of a checkpoint is set aside, not lost.
+    os.makedirs("run/checkpoint/step-6")
+    tool.write("run/checkpoint/step-6/mine", "mine")
+    tool.write("run/lock", "")
+    tool.write("run/config.yaml", "")
+    untouched(1, r"step-6", "generate", "run")
+
+
+def test_does_not_fit():
+    size = [f"--model.{key}=0" for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
+    begin = time.monotonic()
+    line = untouched(1, r"needs [0-9.]+ GB and [0-9.]+ GB are available .*largest at its peak \S+ [0-9.]+ GB", "train",
+                     "c.yaml", "--model.family=auto", *size, "--model.preset=llama3.1-405b")
+    assert time.monotonic() - begin < 60 and "layers." in line or "embed" in line, line
+    untouched(1, r"does not fit.*training\.micro_batch_size", "train", "c.yaml", "--training.global_batch_size=4000000")
+
+
+def test_not_finite():
+    arguments = ["train", "c.yaml", "--optimizer.name=sgd", "--optimizer.lr=1000", "--training.max_norm=0",
+                 "--training.max_nonfinite_steps=2", "--training.steps=200"]
+    code, out, err = tool.run(*arguments)
+    lines = err.splitlines()
+    assert code == 1 and "not finite for 2 steps in a row" in lines[-1] and "optimizer.lr" in lines[-1], err
+    assert all("is skipped" in line for line in lines[:-1]) and "-nan" not in out + err, err
+    for line in tool.metrics("run"):
+        assert line.get("skipped", False) == (line["loss"] is None or line["grad_norm"] is None), line
+
+
+def limit(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_disk_full():
+    kept = tool.snapshot("text")
+    tool.write("long.txt", "some text that is long enough\n" * 2000)
+    untouched(1, r"text/\S*t\.bin", "prepare", "long.txt", "--data.path=text/t", preexec_fn=limit(20000))
+    untouched(1, r"out/\S*p\.bin", "prepare", "long.txt", "--data.path=out/p", preexec_fn=limit(20000))
+    assert tool.snapshot("text") == kept
+    # The checkpoint of step 2 stays when that of step 4 cannot be written, and the run goes on from it.
+    tool.good("train", "c.yaml", "--run.directory=whole")
+    arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
+    tool.good(*arguments, "--training.steps=2", "--lr_scheduler.decay_steps=6")
+    kept = tool.snapshot("run/checkpoint")
+    code, out, err = tool.run(*arguments, preexec_fn=limit(30000))
+    assert code == 1 and "run/checkpoint" in err.splitlines()[-1], (code, err)
+    assert tool.snapshot("run/checkpoint") == kept
+    tool.good(*arguments)
+    assert tool.weights("run", 6)[0] == tool.weights("whole", 6)[0]
+
+
+def edit_weights(directory, change):
+    """Rewrites model.safetensors with what `change` makes of {name: (shape, bytes)}; plain f32."""
+    path = f"{directory}/model.safetensors"
+    data = tool.read(path)
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    body = data[8 + length:]
+    tensors = {name: (entry["shape"], body[entry["data_offsets"][0]:entry["data_offsets"][1]])
+               for name, entry in header.items() if name != "__metadata__"}
+    change(tensors)
+    at, header, body = 0, {}, b""
+    for name, (shape, content) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(content)]}
+        at += len(content)
+        body += content
+    text = json.dumps(header).encode()
+    tool.write(path, struct.pack("<Q", len(text)) + text + body)
+
+
+def test_init_from():
+    tool.good("train", "c.yaml", "--run.directory=first")
+    name = "model.layers.0.self_attn.q_proj.weight"
+
+    def drop(tensors):
+        del tensors[name]
+
+    def add(tensors):
+        tensors["model.layers.7.extra.weight"] = ([2], bytes(8))
+
+    def reshape(tensors):
+        tensors[name] = ([16, 8], tensors[name][1][:512])
+
+    for i, (change, pattern) in enumerate([(drop, name), (add, "model.layers.7.extra.weight"),
+                                           (reshape, name + r".*16.*8")]):
+        path = f"weights-{i}"
+        shutil.copytree("first/checkpoint/step-6", path)
+        os.remove(f"{path}/manifest.json")
+        edit_weights(path, change)
+        untouched(1, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
+    untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
+    assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]
+
+
+tool.main(globals())

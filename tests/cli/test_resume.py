@@ -1,0 +1,113 @@
+"""A run that was stopped and went on ends with the bits of one that was not; what is damaged is passed over."""
+
+import os
+import signal
+import time
+
+import tool
+
+
+def same_end(a, b, step):
+    tool.weights(a, step)[0] == tool.weights(b, step)[0]
+    timed = ("tokens_per_second", "mfu", "peak_bytes")
+    plain = [[{k: v for k, v in line.items() if k not in timed} for line in tool.metrics(d)] for d in (a, b)]
+    assert plain[0] == plain[1], plain
+
+
+def test_older_checkpoint():
+    for dtype in "f32", "bf16":
+        tool.good("train", "c.yaml", f"--training.dtype={dtype}", f"--run.directory=whole-{dtype}")
+        # Checkpoints of every step; without the newer ones the run goes on from an older one and repeats the rest.
+        arguments = ["train", "c.yaml", f"--training.dtype={dtype}", "--checkpoint.interval=1",
+                     "--checkpoint.keep_latest_k=0", f"--run.directory=parts-{dtype}"]
+        tool.good(*arguments)
+        assert len(os.listdir(f"parts-{dtype}/checkpoint")) == 6
+        for step in 3, 4, 5, 6:
+            os.rename(f"parts-{dtype}/checkpoint/step-{step}", f"parts-{dtype}/checkpoint/away-{step}")
+        out = tool.good(*arguments)
+        assert f"going on from parts-{dtype}/checkpoint/step-2" in out, out
+        same_end(f"whole-{dtype}", f"parts-{dtype}", 6)
+
+
+def test_interrupt():
+    steps = 20000
+    arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0", "--checkpoint.interval=0"]
+    process = tool.start(*arguments)
+    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+    # While it runs, its directory is taken.
+    tool.refused(1, "run is in use by another run", *arguments)
+    process.send_signal(signal.SIGINT)
+    code, _, err = tool.finish(process)
+    assert code == 75 and "stopped after step" in err, (code, err)
+    done = tool.metrics("run")[-1]["step"]
+    assert 0 < done < steps and os.listdir("run/checkpoint") == [f"step-{done}"], done
+    # Goes on for three more steps, as a run that was not disturbed.
+    end = f"--training.steps={done + 3}"
+    fixed = ["--lr_scheduler.decay_type=constant", "--validation.freq=0", end]
+    tool.good("train", "c.yaml", *fixed)
+    assert tool.metrics("run")[-1]["step"] == done + 3
+
+
+def test_interrupt_same_bits():
+    arguments = ["train", "c.yaml", "--training.steps=3000", "--validation.freq=0"]
+    tool.good(*arguments, "--run.directory=whole")
+    process = tool.start(*arguments)
+    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
+        assert process.poll() is None, tool.finish(process)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = tool.finish(process)
+    assert code == 75, (code, err)
+    tool.good(*arguments)
+    same_end("whole", "run", 3000)
+
+
+def test_killed():
+    arguments = ["train", "c.yaml", "--training.steps=400", "--checkpoint.interval=100"]
+    tool.good(*arguments, "--run.directory=whole")
+    process = tool.start(*arguments)
+    while not os.path.exists("run/checkpoint/step-100"):
+        assert process.poll() is None, tool.finish(process)
+    process.kill()
+    tool.finish(process)
+    tool.good(*arguments)
+    same_end("whole", "run", 400)
+    assert not [name for name in os.listdir("run/checkpoint") if not name.startswith("step-")]
+
+
+def test_damaged_newest():
+    arguments = ["train", "c.yaml", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=2"]
+    tool.good(*arguments)
+    before = tool.weights("run", 6)
+    assert sorted(os.listdir("run/checkpoint")) == ["step-4", "step-6"]
+    # A flipped byte: the older checkpoint takes over, and the message names file and tensor.
+    tool.flip("run/checkpoint/step-6/model.safetensors", -100)
+    tool.refused(1, r'step-6.*tensor "[a-z0-9_.]+".*expected.*found', "eval", "run", "data.path=text/t")
+    code, out, err = tool.run(*arguments)
+    assert code == 0 and "going on from run/checkpoint/step-4" in out, (out, err)
+    passed = [line for line in err.splitlines() if "passed over" in line]
+    assert len(passed) == 1 and "step-6" in passed[0] and 'tensor "' in passed[0], err
+    assert tool.weights("run", 6)[0] == before[0]
+    # Truncated, and none left.
+    for step in 4, 6:
+        path = f"run/checkpoint/step-{step}/state.safetensors"
+        os.truncate(path, os.path.getsize(path) - 1)
+    kept = tool.snapshot("run")
+    code, out, err = tool.run(*arguments)
+    assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+    assert tool.snapshot("run") == kept
+
+
+def test_another_run():
+    tool.good("train", "c.yaml")
+    kept = tool.snapshot("run")
+    for setting in "model.hidden_size=32", "model.num_hidden_layers=2", "model.family=gpt2":
+        tool.refused(2, "weights are of another (model|architecture)", "train", "c.yaml", setting)
+    for setting in "training.seed=5", "training.seq_len=8", "optimizer.name=lion", "training.dtype=bf16":
+        tool.refused(2, setting.split("=")[0], "train", "c.yaml", setting)
+    tool.refused(2, "training.steps", "train", "c.yaml", "training.steps=5")
+    assert tool.snapshot("run") == kept
+
+
+tool.main(globals())

@@ -1,0 +1,143 @@
+"""What the tests of the command line share: a scratch directory, the program, and checks of how it ends."""
+
+import atexit
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BINARY = os.environ.get("TRIREME_BINARY") or sys.exit("TRIREME_BINARY is not set: run by ctest")
+SANITIZED = bool(os.environ.get("TRIREME_SANITIZE"))
+TIMEOUT = 240
+
+CONFIG = """\
+model:
+  family: llama
+  num_hidden_layers: 1
+  hidden_size: 16
+  num_attention_heads: 2
+training:
+  steps: 6
+  seq_len: 16
+  global_batch_size: 4
+  threads: 1
+optimizer:
+  lr: 1e-2
+data:
+  path: text/t
+  split: [0.8, 0.2]
+validation:
+  freq: 3
+  steps: 2
+run:
+  directory: run
+"""
+
+
+def enter_scratch():
+    """Makes a directory that is removed at the end and works there."""
+    path = tempfile.mkdtemp(prefix="trireme-cli-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    os.chdir(path)
+
+
+def enter_prepared():
+    """The same with a configuration c.yaml and token files text/t."""
+    enter_scratch()
+    write("c.yaml", CONFIG)
+    write("t.txt", "The quick brown fox jumps over the lazy dog. " * 100)
+    good("prepare", "t.txt", "--data.path=text/t")
+
+
+def write(path, content):
+    with open(path, "wb") as f:
+        f.write(content if isinstance(content, bytes) else content.encode())
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def start(*arguments, **options):
+    return subprocess.Popen([BINARY, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, errors="replace", **options)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=TIMEOUT)
+    return process.returncode, out, err
+
+
+def run(*arguments, **options):
+    return finish(start(*arguments, **options))
+
+
+def good(*arguments, **options):
+    """Runs what must succeed; its standard output."""
+    code, out, err = run(*arguments, **options)
+    assert code == 0, f"{arguments}: exit {code}, {err}"
+    return out
+
+
+def good_json(*arguments):
+    """Runs what must print one JSON value on one line and nothing else."""
+    out = good(*arguments, "--json")
+    assert out.count("\n") == 1 and out.endswith("\n"), f"{arguments}: not one line: {out[:200]}"
+    return strict_json(out)
+
+
+def strict_json(text):
+    def refuse(name):
+        raise ValueError(f"{name} is not JSON")
+    return json.loads(text, parse_constant=refuse)
+
+
+def refused(code, pattern, *arguments, **options):
+    """Runs what must be refused: this exit status, a last line of errors that matches, nothing else on that stream."""
+    got, out, err = run(*arguments, **options)
+    assert got == code, f"{arguments}: exit {got}, expected {code}; {err}"
+    lines = err.splitlines()
+    assert len(lines) == 1, f"{arguments}: not one line of error: {err}"
+    assert lines[0].startswith(f"trireme {arguments[0]}: "), lines[0]
+    assert re.search(pattern, lines[0]), f"{arguments}: {lines[0]!r} does not match {pattern!r}"
+    return lines[0]
+
+
+def snapshot(path):
+    """Every file below path with its content, and every directory."""
+    found = {}
+    for directory, _, files in os.walk(path):
+        found[directory] = None
+        for name in files:
+            found[os.path.join(directory, name)] = read(os.path.join(directory, name))
+    return found
+
+
+def flip(path, at):
+    """Changes one byte of a file; a negative place counts from its end."""
+    data = bytearray(read(path))
+    data[at] ^= 0x40
+    write(path, bytes(data))
+
+
+def metrics(directory):
+    with open(os.path.join(directory, "metrics.jsonl")) as f:
+        return [strict_json(line) for line in f]
+
+
+def weights(directory, step):
+    checkpoint = f"{directory}/checkpoint/step-{step}"
+    return read(f"{checkpoint}/model.safetensors"), read(f"{checkpoint}/state.safetensors")
+
+
+def main(namespace):
+    """Runs every function named test_*, each in a fresh prepared directory."""
+    for name, function in list(namespace.items()):
+        if name.startswith("test_") and callable(function):
+            enter_prepared()
+            function()
+            print(f"{name}: passed", flush=True)
