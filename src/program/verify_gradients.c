@@ -178,8 +178,8 @@ static void find_uses(struct checker *c) {
         }
 }
 
-// A name stands for one value: what an instruction has read, none after it changes, or backward would see another value
-// than forward used.
+// Where there is a backward pass, a name stands for one value: what an instruction has read, none after it changes, or
+// backward would see another value than forward used. Nowhere is a sum read before all its terms are in.
 static trireme_status check_values(struct checker *c) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
@@ -189,8 +189,11 @@ static trireme_status check_values(struct checker *c) {
     for (; i < c->instances.count; i++) {
         const struct instruction *instruction =
             &p->templates.item[c->instances.item[i].template].instructions.item[c->instances.item[i].index];
+        bool fixed =
+            c->instances.item[i].useful || instruction->accumulate != ACCUMULATE_NO || is_recomputation(c, instruction);
+        fixed &= differentiable(&c->table->op[instruction->op]);
         struct footprint where;
-        for (int k = 0; differentiable(&c->table->op[instruction->op]) && k < instruction->outputs; k++) {
+        for (int k = 0; fixed && k < instruction->outputs; k++) {
             int buffer = instruction->out[k].buffer;
             if (buffer != NONE && footprint_of(p, &instruction->out[k], &where) &&
                 written_unread(&reads[program_root(p, buffer)], &where))

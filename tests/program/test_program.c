@@ -1,0 +1,407 @@
+// Programs as data: text form, memory plan, streams and waits.
+#include "support/small_model.h"
+#include "support/test.h"
+
+// ---- text form
+
+static void check_round_trip(const struct program *p, const struct op_table *ops) {
+    struct text first = {0}, second = {0};
+    trireme_error error = {0};
+    struct program back;
+    program_print(p, ops, &first);
+    if (program_parse(&back, ops, first.text, first.length, &error) != TRIREME_OK)
+        fail_msg("%s: %s", p->name, error.message);
+    program_print(&back, ops, &second);
+    assert_string_equal(first.text, second.text);
+    if (program_verify(&back, ops, &error) != TRIREME_OK)
+        fail_msg("%s: %s", p->name, error.message);
+    assert_int_equal(program_length(&back), program_length(p));
+    assert_int_equal(back.buffers.count, p->buffers.count);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
+    // Planned again, it is laid out as before.
+    assert_int_equal(program_plan(&back, ops, &error), TRIREME_OK);
+    struct text third = {0};
+    program_print(&back, ops, &third);
+    assert_string_equal(first.text, third.text);
+    program_release(&back);
+    text_release(&first);
+    text_release(&second);
+    text_release(&third);
+}
+
+static void check_generation(const struct small_model *small, bool cached) {
+    const struct engine *e = &small->engine;
+    struct compile_options options = {.model = &e->model,
+                                      .table = &e->table,
+                                      .ops = e->ops,
+                                      .dtype = e->dtype,
+                                      .micro_batch_size = 1,
+                                      .seq_len = e->seq_len,
+                                      .microbatches = 1,
+                                      .kernels = KERNELS_FAST,
+                                      .threads = 1};
+    struct compiled generate;
+    trireme_error error = {0};
+    if (compile_generate(&generate, &options, cached ? 3 : e->seq_len, e->seq_len, cached, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    check_round_trip(&generate.program, e->ops);
+    compiled_release(&generate);
+}
+
+static void round_trip(void **unused) {
+    (void)unused;
+    static const char *const SETS[][24] = {{SMALL_GPT2, NULL},
+                                           {SMALL_GPT2, "activation_checkpoint.mode=full", NULL},
+                                           {SMALL_LLAMA, NULL},
+                                           {SMALL_LLAMA, "activation_checkpoint.mode=selective", NULL},
+                                           {SMALL_LLAMA, "optimizer.name=lion", NULL},
+                                           {"model.preset=gpt2-124m", "training.dtype=bf16",
+                                            "training.global_batch_size=4", "training.micro_batch_size=2",
+                                            "training.threads=1", NULL}};
+    for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
+        struct small_model small;
+        small_model_create(&small, SETS[i], false);
+        check_round_trip(&small.engine.train.program, small.engine.ops);
+        check_round_trip(&small.engine.evaluate.program, small.engine.ops);
+        check_generation(&small, true);
+        check_generation(&small, false);
+        small_model_release(&small);
+    }
+}
+
+static const char GOOD[] = "program p microbatches 1 slots 1\n"
+                           "arena state 0 fixed 192 scratch 192+0 slot 192+0 step 192\n"
+                           "buffer %0 f64 input step [1] @0 \"a\"\n"
+                           "buffer %1 f64 output step [1] @64 \"b\"\n"
+                           "template 0 forward \"t\"\n"
+                           "  %1[1] = reciprocal %0[1] phase forward\n"
+                           "invoke 0 slot 0\n";
+
+// Replaces line `line` (from 1) of GOOD and expects it to be refused by number.
+static void check_bad_line(const struct op_table *ops, int line, const char *with) {
+    struct text text = {0};
+    const char *at = GOOD;
+    for (int n = 1; *at; n++) {
+        const char *end = strchr(at, '\n') + 1;
+        if (n == line)
+            text_add(&text, "%s\n", with);
+        else
+            text_add_bytes(&text, at, (size_t)(end - at));
+        at = end;
+    }
+    struct program p;
+    trireme_error error = {0};
+    char expected[20];
+    snprintf(expected, sizeof expected, "line %d: ", line);
+    if (program_parse(&p, ops, text.text, text.length, &error) != TRIREME_ERROR_CORRUPT)
+        fail_msg("accepted: %s", with);
+    if (strncmp(error.message, expected, strlen(expected)) != 0)
+        fail_msg("\"%s\": expected \"%s\", got: %s", with, expected, error.message);
+    text_release(&text);
+}
+
+static void parse_errors(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p;
+    trireme_error error = {0};
+    assert_int_equal(program_parse(&p, ops, GOOD, strlen(GOOD), &error), TRIREME_OK);
+    program_release(&p);
+    static const struct {
+        int line;
+        const char *with;
+    } BAD[] = {{1, "programme p microbatches 1 slots 1"},
+               {1, "program p microbatches 0 slots 1"},
+               {1, "program p microbatches 1 slots 99999999999999999999"},
+               {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
+               {3, "buffer %1 f64 input step [1] @0 \"a\""},
+               {3, "buffer %0 f65 input step [1] @0 \"a\""},
+               {3, "buffer %0 f64 input step [0] @0 \"a\""},
+               {3, "buffer %0 f64 input step [1] @0 \"a"},
+               {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
+               {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
+               {5, "template 1 forward \"t\""},
+               {5, "template 0 sideways \"t\""},
+               {6, "  %1[1] = reciprocate %0[1] phase forward"},
+               {6, "  %2[1] = reciprocal %0[1] phase forward"},
+               {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
+               {6, "  %1[1] = reciprocal phase forward"},
+               {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
+               {6, "  %1[1] = reciprocal %0[1] phase forward wait 1 wait 2 wait 3 wait 4 wait 5"},
+               {6, "  %1[1] = reciprocal %0[1] phase forward more"},
+               {7, "invoke 0"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
+        check_bad_line(ops, BAD[i].line, BAD[i].with);
+    assert_int_equal(program_parse(&p, ops, "", 0, &error), TRIREME_ERROR_CORRUPT);
+    assert_non_null(strstr(error.message, "line 1"));
+    free(ops);
+}
+
+// ---- memory plan
+
+// When a root buffer is touched, counted here from the schedule alone: [first, last] over the instructions that run.
+struct life {
+    int64_t first, last;
+};
+
+static void touch(const struct program *p, struct life *life, int buffer, int64_t now) {
+    if (buffer == NONE)
+        return;
+    int root = program_root(p, buffer);
+    if (life[root].first < 0)
+        life[root].first = now;
+    life[root].last = now;
+}
+
+// Whether some instruction of the program may write b over a: ops.def pairs them, and a dies there.
+static bool takes_over(const struct program *p, const struct op_table *ops, int a, int b) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int o = 0; o < instruction->outputs; o++) {
+                int k = ops->op[instruction->op].inplace[o];
+                if (k >= 0 && instruction->in[k].buffer == a && instruction->out[o].buffer == b)
+                    return true;
+            }
+        }
+    return false;
+}
+
+static int64_t instance_begin(const struct program *p, int root, int slot) {
+    const struct buffer *b = &p->buffers.item[root];
+    return b->offset + (b->scope == SCOPE_SLOT ? p->slot_base + slot * p->slot_bytes : p->scratch_base);
+}
+
+// No two buffers that live in one microbatch at the same time share a byte; one may take over where another dies.
+static void check_no_overlap(const struct program *p, const struct op_table *ops) {
+    struct life *life = mem_alloc(p->buffers.count * sizeof *life);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        life[i].first = life[i].last = -1;
+    int64_t now = 0;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        struct invocation v = p->schedule.item[k];
+        if (v.microbatch > 0)
+            continue;
+        for (size_t i = 0; i < p->templates.item[v.template].instructions.count; i++, now++) {
+            const struct instruction *instruction = &p->templates.item[v.template].instructions.item[i];
+            for (int n = 0; n < instruction->inputs; n++)
+                touch(p, life, instruction->in[n].buffer, now);
+            for (int n = 0; n < instruction->outputs; n++)
+                touch(p, life, instruction->out[n].buffer, now);
+            touch(p, life, instruction->workspace, now);
+        }
+    }
+    size_t shared = 0;
+    for (size_t a = 0; a < p->buffers.count; a++)
+        for (size_t b = 0; b < p->buffers.count; b++) {
+            const struct buffer *x = &p->buffers.item[a], *y = &p->buffers.item[b];
+            if (a == b || x->parent != NONE || y->parent != NONE || x->scope < SCOPE_SLOT || y->scope < SCOPE_SLOT ||
+                life[a].first < 0 || life[b].first < 0)
+                continue;
+            int64_t i = instance_begin(p, (int)a, 0), k = instance_begin(p, (int)b, 0);
+            if (i >= k + buffer_bytes(y) || k >= i + buffer_bytes(x))
+                continue;
+            shared++;
+            bool apart = life[a].last < life[b].first || life[b].last < life[a].first;
+            bool over = (life[a].last == life[b].first && i == k && takes_over(p, ops, (int)a, (int)b)) ||
+                        (life[b].last == life[a].first && i == k && takes_over(p, ops, (int)b, (int)a));
+            if (!apart && !over)
+                fail_msg("%s and %s overlap in memory while both live", x->name, y->name);
+        }
+    assert_true(shared > 0);
+    free(life);
+}
+
+// The most bytes that live at one time: no plan takes less.
+static int64_t lower_bound(const struct program *p, const struct op_table *ops) {
+    struct memory_profile profile;
+    program_memory_profile(p, ops, &profile);
+    int64_t peak = profile.moments.item[profile.peak].live, at_peak = 0;
+    assert_int_equal(profile.moments.count, program_length(p));
+    for (size_t i = 0; i < profile.moments.count; i++)
+        assert_true(profile.moments.item[i].live <= peak);
+    for (size_t i = 0; i < profile.at_peak.count; i++)
+        at_peak += p->buffers.item[profile.at_peak.item[i]].scope == SCOPE_MICROBATCH ? 0 : 1;
+    assert_true(at_peak > 0);
+    memory_profile_release(&profile);
+    return peak;
+}
+
+static void plan_is_sound(void **unused) {
+    (void)unused;
+    static const char *const SETS[][24] = {{SMALL_GPT2, NULL},
+                                           {SMALL_GPT2, "activation_checkpoint.mode=selective", NULL},
+                                           {SMALL_GPT2, "activation_checkpoint.mode=full", NULL},
+                                           {SMALL_LLAMA, NULL},
+                                           {SMALL_LLAMA, "activation_checkpoint.mode=selective", NULL},
+                                           {SMALL_LLAMA, "activation_checkpoint.mode=full", NULL}};
+    for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
+        struct small_model small;
+        small_model_create(&small, SETS[i], false);
+        check_no_overlap(&small.engine.train.program, small.engine.ops);
+        check_no_overlap(&small.engine.evaluate.program, small.engine.ops);
+        small_model_release(&small);
+    }
+}
+
+static void plan_is_tight(void **unused) {
+    (void)unused;
+    static const char *const MODES[] = {"activation_checkpoint.mode=none", "activation_checkpoint.mode=selective",
+                                        "activation_checkpoint.mode=full"};
+    for (size_t i = 0; i < ARRAY_LENGTH(MODES); i++) {
+        struct small_model small;
+        small_model_create(&small,
+                           (const char *const[]){"model.preset=gpt2-124m", "training.global_batch_size=8",
+                                                 "training.micro_batch_size=4", "training.threads=1", MODES[i], NULL},
+                           false);
+        const struct program *p = &small.engine.train.program;
+        int64_t bound = lower_bound(p, small.engine.ops);
+        print_message("gpt2-124m, %s: step %.1f MB, lower bound %.1f MB, %.2f%% above\n", MODES[i],
+                      1e-6 * (double)p->step_bytes, 1e-6 * (double)bound,
+                      100 * ((double)p->step_bytes / (double)bound - 1));
+        assert_true(p->step_bytes >= bound);
+        assert_true((double)p->step_bytes < 1.02 * (double)bound);
+        small_model_release(&small);
+    }
+}
+
+// ---- programs by hand
+
+// Two microbatches in flight: forward of both, then backward of both. `h` must be kept per slot, `t` is scratch.
+static void build_slots(struct program *p, int slots, int second_slot) {
+    int64_t n[] = {8, 16};
+    program_init(p, "slots", 2, slots);
+    int x = program_buffer(p, "x", DTYPE_F32, KIND_INPUT, SCOPE_MICROBATCH, 2, n);
+    int y = program_buffer(p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
+    int h = program_buffer(p, "h", DTYPE_F32, KIND_ACT, SCOPE_SLOT, 2, n);
+    int t = program_buffer(p, "t", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, n);
+    int u = program_buffer(p, "u", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, n);
+    struct operand ox = operand_whole(p, x), oy = operand_whole(p, y), oh = operand_whole(p, h),
+                   ot = operand_whole(p, t), ou = operand_whole(p, u);
+    union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+    int forward = program_template(p, "first", PHASE_FORWARD), second = program_template(p, "second", PHASE_FORWARD);
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &ox, 1, &ot, tanh);
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &ot, 1, &oh, tanh);
+    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &oh, 1, &ou, tanh);
+    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &ou, 1, &oy, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    program_invoke(p, forward, 0, 0);
+    program_invoke(p, forward, 1, second_slot);
+    program_invoke(p, second, 0, 0);
+    program_invoke(p, second, 1, second_slot);
+}
+
+static void slots(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    struct program p;
+    build_slots(&p, 2, 1);
+    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    if (program_verify(&p, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    check_round_trip(&p, ops);
+    int64_t one = 8 * 16 * 4;
+    assert_int_equal(p.slot_bytes, one);
+    assert_int_equal(p.scratch_bytes, one); // t and u follow one another
+    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * p.slot_bytes);
+    p.slot_base -= 64; // slots now reach into scratch
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    program_release(&p);
+    // Both microbatches in one slot: the second takes what the first still needs.
+    build_slots(&p, 2, 0);
+    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    assert_non_null(strstr(error.message, " h"));
+    program_release(&p);
+    build_slots(&p, 1, 1);
+    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    assert_non_null(strstr(error.message, "slot"));
+    program_release(&p);
+    free(ops);
+}
+
+// compute: a -> b; copy: b -> c; compute: a -> b once more, c -> y, b -> z.
+static void build_streams(struct program *p) {
+    int64_t n[] = {8, 16};
+    program_init(p, "streams", 1, 1);
+    int a = program_buffer(p, "a", DTYPE_F32, KIND_INPUT, SCOPE_STEP, 2, n);
+    int y = program_buffer(p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
+    int b = program_buffer(p, "b", DTYPE_F32, KIND_ACT, SCOPE_STEP, 2, n);
+    int c = program_buffer(p, "c", DTYPE_F32, KIND_ACT, SCOPE_STEP, 2, n);
+    int z = program_buffer(p, "z", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
+    struct operand oa = operand_whole(p, a), ob = operand_whole(p, b), oc = operand_whole(p, c),
+                   oy = operand_whole(p, y), oz = operand_whole(p, z);
+    union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+    int t = program_template(p, "main", PHASE_FORWARD);
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oa, 1, &ob, tanh)->signal = 0;
+    struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &ob, 1, &oc, tanh);
+    copy->stream = STREAM_COPY;
+    copy->wait[copy->waits++] = 0;
+    copy->signal = 1;
+    struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oa, 1, &ob, tanh);
+    again->wait[again->waits++] = 1;
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oc, 1, &oy, tanh);
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &ob, 1, &oz, tanh);
+    program_invoke(p, t, 0, 0);
+}
+
+static void assert_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+    trireme_error error = {0};
+    assert_int_equal(program_plan(p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_verify(p, ops, &error), TRIREME_ERROR_PROGRAM);
+    if (!strstr(error.message, what) || !strstr(error.message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
+    program_release(p);
+}
+
+static void streams(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    struct program p;
+    build_streams(&p);
+    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    if (program_verify(&p, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    check_round_trip(&p, ops);
+    program_release(&p);
+#define ITEM(i) p.templates.item[0].instructions.item[i]
+    build_streams(&p);
+    ITEM(1).waits = 0; // reads b while compute may still write it
+    assert_refused(&p, ops, "another stream may still write it", " b ");
+    build_streams(&p);
+    ITEM(2).waits = 0; // writes b while copy may still read it
+    assert_refused(&p, ops, "another stream may still use it", " b ");
+    build_streams(&p);
+    ITEM(2).waits = 0;
+    ITEM(2).out[0] = ITEM(4).out[0]; // z, so that only the read of c is too early
+    p.templates.item[0].instructions.count = 4;
+    assert_refused(&p, ops, "another stream may still write it", " c ");
+    build_streams(&p);
+    ITEM(1).wait[0] = 1; // its own event
+    assert_refused(&p, ops, "waits for event 1", "gelu");
+    build_streams(&p);
+    ITEM(0).signal = NONE; // nobody raises event 0
+    assert_refused(&p, ops, "waits for event 0", "gelu");
+    build_streams(&p);
+    ITEM(1).stream = STREAM_COUNT;
+    assert_refused(&p, ops, "no such stream", "gelu");
+    // Memory of a LOCAL buffer may not go to another while another stream may use it.
+    build_streams(&p);
+    p.buffers.item[2].scope = p.buffers.item[3].scope = SCOPE_LOCAL;
+    ITEM(2).waits = 0;
+    ITEM(2).in[0] = ITEM(0).in[0];
+    assert_refused(&p, ops, "another stream may", " b ");
+#undef ITEM
+    free(ops);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),    cmocka_unit_test(parse_errors), cmocka_unit_test(plan_is_sound),
+        cmocka_unit_test(plan_is_tight), cmocka_unit_test(slots),        cmocka_unit_test(streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
