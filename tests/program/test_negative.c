@@ -1,7 +1,6 @@
 // The negative suite of the verifier. Compiled training programs are changed at every place, one fault at a time. Each
 // mutant must be refused, or run to the very results of the original: an accepted mutant that changes what a step
 // computes is a hole in the verifier. Every mutant is tried with the memory plan that it inherits and with a new one.
-#include "program/lifetime.h"
 #include "support/small_model.h"
 #include "support/test.h"
 
@@ -381,10 +380,121 @@ SUITE(llama, SMALL_LLAMA)
 SUITE(llama_selective, SMALL_LLAMA, "activation_checkpoint.mode=selective")
 SUITE(llama_full, SMALL_LLAMA, "activation_checkpoint.mode=full")
 
+// ---- named faults: the message says what is wrong with which buffer
+
+struct place {
+    struct template *template;
+    size_t index;
+};
+
+// The instruction of `op` that has an operand in `buffer`.
+static struct place find_instruction(const struct program *p, enum op op, const char *buffer) {
+    int number = program_find(p, buffer);
+    assert_int_not_equal(number, NONE);
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; instruction->op == op && k < instruction->inputs + instruction->outputs; k++)
+                if (operand_of(instruction, k)->buffer == number)
+                    return (struct place){&p->templates.item[t], i};
+        }
+    fail_msg("no instruction touches %s", buffer);
+    return (struct place){NULL, 0};
+}
+
+static struct instruction *at(struct place place) {
+    return &place.template->instructions.item[place.index];
+}
+
+static void delete_at(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index], &item[place.index + 1],
+            (place.template->instructions.count - place.index - 1) * sizeof *item);
+    place.template->instructions.count--;
+}
+
+static void repeat_at(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index + 1], &item[place.index],
+            (place.template->instructions.count - place.index) * sizeof *item);
+    place.template->instructions.count++;
+}
+
+static void rename_input(struct program *p, struct place place, const char *from, const char *to) {
+    int old = program_find(p, from), new = program_find(p, to);
+    for (int k = 0; k < at(place)->inputs; k++)
+        if (at(place)->in[k].buffer == old)
+            at(place)->in[k].buffer = new;
+}
+
+static int64_t *offset_of(struct program *p, const char *buffer) {
+    return &p->buffers.item[program_find(p, buffer)].offset;
+}
+
+// The program is refused in words that contain both.
+static void assert_refused(const struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+    trireme_error error = {0};
+    assert_int_equal(program_verify(p, ops, &error), TRIREME_ERROR_PROGRAM);
+    if (!strstr(error.message, what) || !strstr(error.message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
+}
+
+#define FAULT(fault, what, buffer)                \
+    do {                                          \
+        struct program p = copy_program(program); \
+        fault;                                    \
+        assert_refused(&p, ops, what, buffer);    \
+        release_copy(&p);                         \
+    } while (0)
+
+static void named_faults(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    // memory
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL, "layers.1.attention.qkv")), "before it is written",
+          "layers.1.attention.qkv");
+    FAULT(delete_at(find_instruction(&p, OP_RECIPROCAL, "loss.scale")), "before it is written", "loss.scale");
+    FAULT(*offset_of(&p, "layers.1.mlp.up") = *offset_of(&p, "layers.0.mlp.activation"), "freed too early",
+          "layers.0.mlp.activation");
+    FAULT(*offset_of(&p, "layers.0.m") = *offset_of(&p, "layers.1.v"), "overlap in memory", "layers.1.v");
+    FAULT(*offset_of(&p, "tokens") = *offset_of(&p, "targets"), "overlap in memory", "targets");
+    FAULT(*offset_of(&p, "loss") = p.scratch_base, "overlaps the region of activations", "loss");
+    FAULT(*offset_of(&p, "layers.0.mlp.up.bias") += 64, "of which it is a slice", "layers.0.mlp.up.bias");
+    // gradients
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
+          "layers.0.mlp.down.weight");
+    FAULT(delete_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
+    FAULT(repeat_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
+          "grad.layers.0.mlp.down.weight");
+    FAULT(repeat_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
+    FAULT(at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
+          "which nobody has read", "grad.layers.1.mlp.up.weight");
+    FAULT(at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST, "overwrites",
+          "embed.weight");
+    // loss
+    FAULT(rename_input(&p, find_instruction(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale"), "loss.scale", "targets.count"),
+          "wrong denominator", "targets.count");
+    FAULT(rename_input(&p, find_instruction(&p, OP_LOSS_SUM, "loss.scale"), "loss.scale", "targets.count"),
+          "wrong denominator", "targets.count");
+    FAULT(at(find_instruction(&p, OP_TARGETS_COUNT, "targets"))->in[0].dim[0] = 1, "not the number of targets",
+          "targets");
+    // update
+    FAULT(delete_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
+    FAULT(repeat_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
+    FAULT(delete_at(find_instruction(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
+    FAULT(repeat_at(find_instruction(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
+    FAULT(at(find_instruction(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
+    small_model_release(&small);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),  cmocka_unit_test(gpt2_selective),  cmocka_unit_test(gpt2_full),
-        cmocka_unit_test(llama), cmocka_unit_test(llama_selective), cmocka_unit_test(llama_full),
+        cmocka_unit_test(named_faults), cmocka_unit_test(gpt2),  cmocka_unit_test(gpt2_selective),
+        cmocka_unit_test(gpt2_full),    cmocka_unit_test(llama), cmocka_unit_test(llama_selective),
+        cmocka_unit_test(llama_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
