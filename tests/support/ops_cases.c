@@ -87,6 +87,8 @@ const struct op_case op_cases[] = {
     {"attention b=2 T=33 h=2 g=2 D=16 scale=0.25 window=7", OPS_COMPARE},
     {"attention b=1 T=150 h=3 g=1 D=64 scale=0.125 window=0", OPS_COMPARE},
     {"attention b=1 T=130 h=2 g=1 D=128 scale=0.0884 window=70", OPS_COMPARE},
+    {"attention b=1 T=230 h=2 g=1 D=20 scale=0.2 window=0", OPS_COMPARE},
+    {"attention b=1 T=401 h=1 g=1 D=5 scale=0.4 window=100", OPS_COMPARE},
     {"attention b=1 T=5 h=1 g=1 D=260 scale=0.0625 window=0", OPS_COMPARE},
     {"attention b=4 T=1024 h=12 g=12 D=64 scale=0.125 window=0", OPS_TIME},
     {"attention_bwd b=1 T=1 h=1 g=1 D=4 scale=0.5 window=0", BOTH},
@@ -96,6 +98,8 @@ const struct op_case op_cases[] = {
     {"attention_bwd b=2 T=33 h=2 g=2 D=16 scale=0.25 window=7", OPS_COMPARE},
     {"attention_bwd b=1 T=150 h=3 g=1 D=64 scale=0.125 window=0", OPS_COMPARE},
     {"attention_bwd b=1 T=130 h=2 g=1 D=128 scale=0.0884 window=70", OPS_COMPARE},
+    {"attention_bwd b=1 T=230 h=2 g=1 D=20 scale=0.2 window=0", OPS_COMPARE},
+    {"attention_bwd b=1 T=401 h=1 g=1 D=5 scale=0.4 window=100", OPS_COMPARE},
     {"attention_bwd b=4 T=1024 h=12 g=12 D=64 scale=0.125 window=0", OPS_TIME},
 
     {"gelu m=5 f=7 tanh=1", OPS_COMPARE},
@@ -152,6 +156,8 @@ const struct op_case op_cases[] = {
     {"attention_cached m=3 h=4 g=2 D=6 S=11 scale=0.4 window=0", OPS_COMPARE},
     {"attention_cached m=1 h=3 g=1 D=64 S=150 scale=0.125 window=0", OPS_COMPARE},
     {"attention_cached m=7 h=2 g=2 D=32 S=40 scale=0.2 window=5", OPS_COMPARE},
+    {"attention_cached m=37 h=2 g=1 D=20 S=240 scale=0.2 window=0", OPS_COMPARE},
+    {"attention_cached m=40 h=1 g=1 D=5 S=400 scale=0.4 window=60", OPS_COMPARE},
     {"attention_cached m=1 h=12 g=12 D=64 S=1024 scale=0.125 window=0", OPS_TIME},
 };
 

@@ -1,4 +1,5 @@
-// Forward: for each block of queries, an online softmax over the blocks of keys (attention.h).
+// Forward: for each block of queries, an online softmax over the blocks of keys (attention.h). Also for queries that
+// follow a cache of keys, unless they are few.
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -102,9 +103,10 @@ static void forward_finish(const struct attention *s, const struct forward_space
         float sum = vec_sum(vec_load(w->sum + (t - t0) * LANES));
         for (int64_t c = 0; c < s->columns; c += LANES)
             vec_store(row + c, vec_load(row + c) / sum);
-        int64_t at = b * o->stride[0] + t * o->stride[1] + head * o->stride[2];
+        int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
         attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
-        s->lse[(b * s->heads + head) * s->length + t] = w->max[t - t0] + logf(sum);
+        if (s->lse)
+            s->lse[(b * s->heads + head) * s->length + t] = w->max[t - t0] + logf(sum);
     }
 }
 
@@ -113,13 +115,13 @@ static void forward_block(const struct attention *s, const struct forward_space 
     int64_t group = head / (s->heads / s->groups);
     const struct matrix q = attention_rows(s->q, b, head), v = attention_rows(s->v, b, group);
     const struct matrix k = attention_columns(s->k, b, group);
-    ISA(pack_a)(s->bf16, &q, t0, t1 - t0, 0, s->width, w->q, NULL);
+    ISA(pack_a)(s->bf16, &q, t0 - s->first, t1 - t0, 0, s->width, w->q, NULL);
     memset(w->o, 0, (size_t)(w->rows * s->columns) * sizeof *w->o);
     memset(w->sum, 0, (size_t)(w->rows * LANES) * sizeof *w->sum);
     for (int64_t i = 0; i < w->rows; i++)
         w->max[i] = -1e30f; // finite: a row may see no key of a block before its first
     for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
-        int64_t keys = MIN(ATTENTION_KEYS, s->length - j0);
+        int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
         ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
         ISA(pack_b)(s->bf16, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
         for (int64_t t = t0; t < t1; t += TILE_ROWS)
@@ -137,26 +139,39 @@ static int64_t forward_cost(const struct attention *s, int64_t t0, int64_t t1) {
     return (t1 - t0) * (t1 - first);
 }
 
-void ISA(cpu_attention)(const struct call *call) {
-    const struct attention s = attention_of(call, &call->out[0], call->out[1].data);
-    const int threads = call->threads;
-    const int64_t bytes = forward_space(&s, threads, NULL).bytes, rows = forward_space(&s, threads, NULL).rows;
+// Deals out consecutive items of known cost: whether the one that comes after `before` of `total` is this thread's.
+static bool mine(int64_t before, int64_t total, int thread, int threads) {
+    return (int)((double)before / (double)total * threads) == thread;
+}
+
+int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads) {
+    return threads * forward_space(s, threads, NULL).bytes;
+}
+
+void ISA(attention_forward)(const struct attention *s, int threads, char *workspace) {
+    const int64_t bytes = forward_space(s, threads, NULL).bytes, rows = forward_space(s, threads, NULL).rows;
+    const int64_t end = s->first + s->length;
     int64_t total = 0;
-    for (int64_t t = 0; t < s.length; t += rows)
-        total += forward_cost(&s, t, MIN(t + rows, s.length)) * s.batch * s.heads;
+    for (int64_t t = s->first; t < end; t += rows)
+        total += forward_cost(s, t, MIN(t + rows, end)) * s->batch * s->heads;
 #pragma omp parallel num_threads(threads)
     {
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
-        const struct forward_space w = forward_space(&s, threads, (char *)call->workspace + thread * bytes);
+        const struct forward_space w = forward_space(s, threads, workspace + thread * bytes);
         int64_t before = 0;
-        for (int64_t i = 0; i < s.batch * s.heads; i++)
-            for (int64_t t = 0; t < s.length; t += rows) {
-                int64_t end = MIN(t + rows, s.length);
-                if (attention_mine(before, total, thread, team))
-                    forward_block(&s, &w, i / s.heads, i % s.heads, t, end);
-                before += forward_cost(&s, t, end);
+        for (int64_t i = 0; i < s->batch * s->heads; i++)
+            for (int64_t t = s->first; t < end; t += rows) {
+                int64_t t1 = MIN(t + rows, end);
+                if (mine(before, total, thread, team))
+                    forward_block(s, &w, i / s->heads, i % s->heads, t, t1);
+                before += forward_cost(s, t, t1);
             }
     }
+}
+
+void ISA(cpu_attention)(const struct call *call) {
+    const struct attention s = attention_of(call, &call->out[0], call->out[1].data);
+    ISA(attention_forward)(&s, call->threads, call->workspace);
 }
 
 trireme_status ISA(cpu_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
@@ -164,6 +179,6 @@ trireme_status ISA(cpu_attention_prepare)(const struct call *call, void **prepar
     (void)error;
     const struct attention s = attention_of(call, &call->out[0], NULL);
     *prepared = NULL;
-    *workspace_bytes = call->threads * forward_space(&s, call->threads, NULL).bytes;
+    *workspace_bytes = ISA(attention_forward_workspace)(&s, call->threads);
     return TRIREME_OK;
 }

@@ -21,10 +21,11 @@ enum { SCORE_ROW = ATTENTION_KEYS + LANES };
 
 struct attention {
     int64_t batch, length, heads, groups, width; // groups: heads of keys and values
+    int64_t first;                               // position of the first of `length` queries; 0 but for a cache
     const struct tensor *q, *k, *v, *o;
-    const int32_t *starts;
+    const int32_t *starts; // NULL: all 0
     int64_t starts_row;
-    float *lse; // [batch, heads, length]
+    float *lse; // [batch, heads, length], or NULL
     float scale;
     int64_t window;
     bool bf16;
@@ -57,7 +58,7 @@ static inline struct attention attention_of(const struct call *call, const struc
 }
 
 static inline int64_t attention_low(const struct attention *s, int64_t b, int64_t t) {
-    int64_t start = s->starts[b * s->starts_row + t];
+    int64_t start = s->starts ? s->starts[b * s->starts_row + t] : 0;
     return s->window > 0 ? MAX(start, t - s->window + 1) : start;
 }
 
@@ -132,9 +133,9 @@ static inline float *attention_take(char *base, int64_t *bytes, int64_t floats) 
     return p;
 }
 
-// Deals out consecutive items of known cost: whether the one that comes after `before` of `total` is this thread's.
-static inline bool attention_mine(int64_t before, int64_t total, int thread, int threads) {
-    return (int)((double)before / (double)total * threads) == thread;
-}
+// Computes o and lse of all queries (attention.c); `workspace` as large as the other says for the same sizes and
+// threads.
+void ISA(attention_forward)(const struct attention *s, int threads, char *workspace);
+int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads);
 
 #endif

@@ -39,4 +39,10 @@ void ISA(cpu_attention_bwd)(const struct call *call);
 trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                               trireme_error *error);
 
+// attention_cached.c
+void ISA(cpu_cache_append)(const struct call *call);
+void ISA(cpu_attention_cached)(const struct call *call);
+trireme_status ISA(cpu_attention_cached_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                 trireme_error *error);
+
 #endif

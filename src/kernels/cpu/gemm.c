@@ -7,8 +7,8 @@
 // Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
 // second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all.
 enum { GEMM_UNITS = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
-// Columns of b that are packed at a time bound the workspace.
-enum { GEMM_PACKED = 64 * TILE_COLUMNS };
+// Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
+enum { GEMM_PACKED = 2097152 };
 
 struct blocking {
     int64_t k_block, k_blocks; // elements
@@ -29,7 +29,8 @@ static struct blocking blocking_of(const struct gemm *g) {
     s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
     s.units = divide_up(units, s.k_blocks);
     s.k_block = s.units * pack_unit(g->bf16);
-    s.columns = MIN(divide_up(g->n, TILE_COLUMNS) * TILE_COLUMNS, GEMM_PACKED);
+    int64_t packed = MAX(GEMM_PACKED / MAX(s.units, 1) / TILE_COLUMNS, 1) * TILE_COLUMNS;
+    s.columns = MIN(divide_up(g->n, TILE_COLUMNS) * TILE_COLUMNS, packed);
     s.panels = s.columns / TILE_COLUMNS;
     s.row_tiles = divide_up(g->m, TILE_ROWS);
     int64_t rows = MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);

@@ -1,5 +1,9 @@
 #include "kernels/cpu/pack.h"
 
+// The rows read are often short and far apart, which no hardware prefetches: without asking this many units early, each
+// would wait for memory.
+enum { AHEAD = 24 };
+
 static const char *element(bool bf16, const struct matrix *m, int64_t i, int64_t j) {
     return (const char *)m->data + (bf16 ? 2 : 4) * (i * m->row + j * m->column);
 }
@@ -16,6 +20,8 @@ VEC_INLINE void pack_b_along(bool bf16, const struct matrix *b, int64_t k0, int6
         const int64_t size = bf16 ? 2 : 4;
         for (int64_t u = 0; u < whole; u += LANES) {
             vec_f32 square[LANES];
+            for (int j = 0; j < LANES && present >= 2 * LANES; j++)
+                __builtin_prefetch(p[j] + (LANES * b->column + u * unit) * size);
             for (int j = 0; j < LANES; j++)
                 square[j] = j < present ? pack_load_along(bf16, p[j] + u * unit * size) : (vec_f32){0};
             tile_transpose(square);
@@ -32,10 +38,16 @@ VEC_INLINE void pack_b_along(bool bf16, const struct matrix *b, int64_t k0, int6
 
 VEC_INLINE void pack_b_across(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
                               int vecs, float *out) {
-    const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), size = bf16 ? 2 : 4;
+    const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), size = bf16 ? 2 : 4, row = size * b->row;
     for (int64_t u = 0; u < units; u++) {
         const char *p = element(bf16, b, k0 + u * unit, j0);
         const char *next = unit == 2 && u * 2 + 1 < k ? element(bf16, b, k0 + u * 2 + 1, j0) : NULL;
+        if (u + AHEAD < units)
+            for (int64_t c = 0; c < columns * size; c += 64) {
+                __builtin_prefetch(p + AHEAD * unit * row + c);
+                if (unit == 2)
+                    __builtin_prefetch(p + (AHEAD * unit + 1) * row + c);
+            }
         for (int v = 0; v < vecs; v++, out += LANES) {
             int64_t present = columns - v * LANES;
             if (present >= LANES) {
@@ -110,7 +122,6 @@ VEC_INLINE vec_f32 unit_sum(bool bf16, vec_f32 v) {
 // hardware prefetches: without asking early this would wait for memory at each.
 VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
                               float *out, float *sums) {
-    enum { AHEAD = 24 };
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), row = (bf16 ? 2 : 4) * a->column;
     for (int64_t i = 0; i < rows; i += LANES) {
         const char *p = element(bf16, a, i0 + i, k0);

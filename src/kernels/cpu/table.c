@@ -8,6 +8,8 @@ static const struct kernel table[OP_COUNT] = {
     [OP_MATMUL_DW] = {.run = ISA(cpu_matmul_dw), .prepare = ISA(cpu_matmul_dw_prepare)},
     [OP_ATTENTION] = {.run = ISA(cpu_attention), .prepare = ISA(cpu_attention_prepare)},
     [OP_ATTENTION_BWD] = {.run = ISA(cpu_attention_bwd), .prepare = ISA(cpu_attention_bwd_prepare)},
+    [OP_CACHE_APPEND] = {.run = ISA(cpu_cache_append)},
+    [OP_ATTENTION_CACHED] = {.run = ISA(cpu_attention_cached), .prepare = ISA(cpu_attention_cached_prepare)},
     [OP_EMBED] = {.run = ISA(cpu_embed)},
     [OP_ADD] = {.run = ISA(cpu_add)},
     [OP_LAYERNORM] = {.run = ISA(cpu_layernorm)},

@@ -1,0 +1,61 @@
+// Matrix products and attention give the same bits whatever the number of threads.
+#include "kernels/cpu/isa.h"
+#include "support/ops_internal.h"
+
+#include "support/test.h"
+
+static bool is_checked(enum op op) {
+    return op == OP_MATMUL || op == OP_MATMUL_DX || op == OP_MATMUL_DW || op == OP_ATTENTION ||
+           op == OP_ATTENTION_CACHED;
+}
+
+static void assert_same(const struct op_instance *a, const struct op_instance *b, const char *spec, int threads) {
+    for (int i = 0; i < a->info->outputs; i++) {
+        const struct tensor *t = &a->call.out[i];
+        size_t size = (size_t)dtype_size(t->dtype);
+        for (int64_t e = 0; t->data && e < tensor_elements(t); e++) {
+            size_t at = (size_t)tensor_position(t, e) * size;
+            if (memcmp((char *)t->data + at, (char *)b->call.out[i].data + at, size) != 0)
+                fail_msg("%s: %s[%lld] with %d threads differs from that with one", spec, a->info->out[i].name,
+                         (long long)e, threads);
+        }
+    }
+}
+
+static void check_case(const struct op_table *table, const char *spec, enum op op, enum dtype model) {
+    struct kernel kernel = kernel_find(op, model, KERNELS_FAST);
+    struct op_instance alone = {0};
+    for (int threads = 1; threads <= 7; threads += 2) {
+        struct op_options options = {.model = model, .seed = 3, .threads = threads};
+        struct op_instance several = {0}, *instance = threads == 1 ? &alone : &several;
+        trireme_error error = {0};
+        if (op_instance_create(instance, table, spec, &options, &error) != TRIREME_OK ||
+            op_instance_run(instance, &kernel, &error) != TRIREME_OK)
+            fail_msg("%s", error.message);
+        if (threads > 1)
+            assert_same(&alone, &several, spec, threads);
+        op_instance_release(&several);
+    }
+    op_instance_release(&alone);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state) {
+    (void)state;
+    struct op_table *table = op_table_create();
+    int checked = 0;
+    for (size_t i = 0; i < op_case_count; i++) {
+        enum op op = op_case_op(table, &op_cases[i]);
+        if (!is_checked(op) || !(op_cases[i].uses & OPS_COMPARE))
+            continue;
+        check_case(table, op_cases[i].spec, op, DTYPE_F32);
+        check_case(table, op_cases[i].spec, op, DTYPE_BF16);
+        checked++;
+    }
+    assert_true(checked > 20);
+    free(table);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_threads_gives_the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
