@@ -95,6 +95,16 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
     return status;
 }
 
+trireme_status generator_fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error) {
+    if (config_is_set(config, "generate.max_new_tokens"))
+        return TRIREME_OK;
+    struct model_config model;
+    TRY(model_config_read(&model, directory, error));
+    int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens;
+    config->generate.max_new_tokens = MAX(1, MIN(config->generate.max_new_tokens, left));
+    return TRIREME_OK;
+}
+
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);

@@ -8,6 +8,8 @@
 
 struct generator;
 
+// Lowers config->generate.max_new_tokens to what the model in `directory` has positions for, unless it was set.
+trireme_status generator_fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error);
 // Opens the model in `directory` (as checkpoint_resolve gives it) for sequences of at most prompt_tokens +
 // config->generate.max_new_tokens tokens. Without `config->generate.cache` every token is computed from all before it.
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,

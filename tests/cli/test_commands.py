@@ -59,6 +59,9 @@ def test_eval_and_generate():
         assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
     plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
     assert plain.startswith("The qu"), plain
+    # Unless told how much, it writes as far as the model has positions: 16 here.
+    assert len(tool.good_json("generate", "run", "--prompt=The qu")["tokens"]) == 10
+    tool.refused(2, "16 positions", "generate", "run", "--prompt=The qu", "--max_new_tokens=11")
 
 
 def test_show():
