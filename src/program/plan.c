@@ -2,6 +2,7 @@
 // orders, each buffer at the lowest offset where nothing that lives at the same time stands; the tightest result is
 // kept.
 #include "program/lifetime.h"
+#include "program/verify.h"
 
 struct placing {
     struct allocation *item;
@@ -132,6 +133,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
             TRY(add_bytes(total, bytes, b, error));
         }
     }
+    TRY(verify_structure(program, table, error));
     struct lifetimes l;
     lifetimes_create(&l, program, table);
     bool shared = program->slots == 1;

@@ -175,7 +175,8 @@ trireme_status program_parse(struct program *program, const struct op_table *tab
 // ---- memory plan (plan.c)
 
 // Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
-// same ones first share the arena. Fails when an offset would not fit 63 bits.
+// same ones first share the arena. Refuses tables that are not well formed or an offset
+// that would not fit 63 bits.
 trireme_status program_plan(struct program *program, const struct op_table *table, trireme_error *error);
 
 // One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.

@@ -89,9 +89,11 @@ static trireme_status check_operand(const struct program *program, const struct 
                dtype_name(expected));
     if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
         REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
-    int64_t last = operand->offset, count = buffer_count(b);
-    if (b->scope == SCOPE_MICROBATCH && all_microbatches)
-        count += (program->microbatches - 1) * buffer_microbatch_stride(b);
+    int64_t last = operand->offset, count = buffer_count(b), instances;
+    if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
+        (__builtin_mul_overflow((int64_t)program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
+         __builtin_add_overflow(count, instances, &count)))
+        REFUSE("%s: all instances of %s do not fit any address space", place, b->name);
     for (int i = 0; i < operand->ndim; i++) {
         int64_t span;
         if (operand->dim[i] < 1 || operand->stride[i] < 1 ||
