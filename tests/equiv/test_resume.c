@@ -51,7 +51,6 @@ static int64_t run(const char *folder, const char *const *extra, int64_t stop_at
                                  "training.seq_len=32",
                                  "training.global_batch_size=4",
                                  "training.micro_batch_size=2",
-                                 "training.threads=2",
                                  "model.family=llama",
                                  "model.num_hidden_layers=2",
                                  "model.hidden_size=32",
@@ -141,23 +140,24 @@ static void check(const char *folder, const char *const *extra) {
 }
 
 static void test_f32(void **state) {
-    check(*state, (const char *const[]){"training.dtype=f32", NULL});
+    check(*state, (const char *const[]){"training.dtype=f32", "training.threads=2", NULL});
 }
 
 static void test_bf16(void **state) {
-    check(*state, (const char *const[]){"training.dtype=bf16", NULL});
+    check(*state, (const char *const[]){"training.dtype=bf16", "training.threads=1", NULL});
 }
 
 static void test_f64(void **state) {
-    check(*state, (const char *const[]){"training.dtype=f64", "activation_checkpoint.mode=full", NULL});
+    check(*state,
+          (const char *const[]){"training.dtype=f64", "activation_checkpoint.mode=full", "training.threads=1", NULL});
 }
 
 static void test_lion(void **state) {
-    check(*state, (const char *const[]){"training.dtype=bf16", "optimizer.name=lion", NULL});
+    check(*state, (const char *const[]){"training.dtype=bf16", "optimizer.name=lion", "training.threads=1", NULL});
 }
 
 static void test_sgd(void **state) {
-    check(*state, (const char *const[]){"optimizer.name=sgd", "checkpoint.interval=3", NULL});
+    check(*state, (const char *const[]){"optimizer.name=sgd", "checkpoint.interval=3", "training.threads=1", NULL});
 }
 
 int main(void) {
