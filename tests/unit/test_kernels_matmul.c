@@ -1,0 +1,74 @@
+// Matrix products that are too large for the reference kernels: the summed dimension in several blocks, the packed
+// operand in several passes. Against plain sums in f64, on every instruction set.
+#include "kernels/cpu/isa.h"
+#include "support/ops_internal.h"
+
+#include <math.h>
+
+#include "kernels/bf16.h"
+#include "support/test.h"
+
+static double get(const struct tensor *t, int64_t i, int64_t j) {
+    int64_t at = i * t->stride[0] + j * t->stride[1];
+    return t->dtype == DTYPE_BF16 ? bf16_to_float(((uint16_t *)t->data)[at]) : ((float *)t->data)[at];
+}
+
+// Element (i, j) of the product by its definition, and the sum of the magnitudes of its terms.
+static double plain(const struct call *call, int64_t i, int64_t j, double *magnitude) {
+    const struct tensor *a = &call->in[0], *b = &call->in[1];
+    int64_t terms = call->op == OP_MATMUL_DW ? a->dim[0] : a->dim[1];
+    double sum = 0;
+    *magnitude = 0;
+    for (int64_t k = 0; k < terms; k++) {
+        double term = call->op == OP_MATMUL      ? get(a, i, k) * get(b, j, k)
+                      : call->op == OP_MATMUL_DX ? get(a, i, k) * get(b, k, j)
+                                                 : get(b, k, i) * get(a, k, j);
+        sum += term;
+        *magnitude += fabs(term);
+    }
+    return sum;
+}
+
+static void check(const struct op_table *table, const char *spec, enum dtype model, enum isa isa, bool accumulate) {
+    // Without bias, residual and its gradient, which small cases cover.
+    struct op_options options = {.model = model, .seed = 1, .threads = 1, .accumulate = accumulate, .absent = 0x2000c};
+    struct op_instance instance = {0}, before = {0};
+    trireme_error error = {0};
+    if (op_instance_create(&instance, table, spec, &options, &error) != TRIREME_OK ||
+        (accumulate && op_instance_create(&before, table, spec, &options, &error) != TRIREME_OK) ||
+        op_instance_run(&instance, &cpu_kernel_table_for(model, isa)[instance.info->op], &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    const struct tensor *out = &instance.call.out[0];
+    accumulate = accumulate && op_output_accumulates(instance.info, 0);
+    for (int64_t i = 0; i < out->dim[0]; i++)
+        for (int64_t j = i % 7; j < out->dim[1]; j += 7) {
+            double magnitude, y = plain(&instance.call, i, j, &magnitude), x = get(out, i, j);
+            y += accumulate ? get(&before.call.out[0], i, j) : 0;
+            double accepted = 1e-6 * magnitude + (out->dtype == DTYPE_BF16 ? 0x1p-8 * fabs(y) : 1e-6);
+            if (!(fabs(x - y) <= accepted))
+                fail_msg("%s (%s, %s): [%lld, %lld] is %.9g, should be %.9g", spec, dtype_name(model), isa_name(isa),
+                         (long long)i, (long long)j, x, y);
+        }
+    op_instance_release(&instance);
+    op_instance_release(&before);
+}
+
+static void large_products_are_right(void **state) {
+    (void)state;
+    static const char *const specs[] = {
+        "matmul m=11 k=9001 n=50",    "matmul m=1 k=9001 n=50",      "matmul m=3 k=1100 n=2400",
+        "matmul m=300 k=33 n=40",     "matmul_dx m=11 n=9001 k=50",  "matmul_dx m=3 n=1100 k=2400",
+        "matmul_dw m=9001 n=11 k=50", "matmul_dw m=1100 n=3 k=2400",
+    };
+    struct op_table *table = op_table_create();
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (size_t i = 0; i < ARRAY_LENGTH(specs) && isa_usable(isa); i++)
+            for (int k = 0; k < 2; k++)
+                check(table, specs[i], k ? DTYPE_BF16 : DTYPE_F32, isa, isa % 2);
+    free(table);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_products_are_right)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
