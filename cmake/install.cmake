@@ -23,9 +23,9 @@ write_basic_package_version_file(trireme-config-version.cmake COMPATIBILITY Same
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/trireme-config-version.cmake
     cmake/dependencies.cmake DESTINATION ${package_directory})
 
-# Static linking needs the dependencies by path: oneDNN has no pkg-config file of its own in Debian.
+# Static linking needs the dependencies by name, whatever prefix they were found under.
 set(private_libraries "")
-foreach(name dnnl yaml jansson sodium)
+foreach(name yaml jansson sodium)
     get_filename_component(directory ${TRIREME_${name}_LIBRARY} DIRECTORY)
     string(APPEND private_libraries " -L${directory} -l${name}")
 endforeach()

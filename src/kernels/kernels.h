@@ -1,7 +1,7 @@
 // kernels/: arithmetic of one op on tensors in memory. Knows no ranks, no model, no schedule. Includes base/ and
 // program/.
 //   ref/   every op in plain C, any floating dtype, computed in double: slow, obvious, the same bits on every machine
-//   cpu/   the fast versions (f32 and bf16), OpenMP and oneDNN
+//   cpu/   the fast versions (f32 and bf16), OpenMP
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
