@@ -13,7 +13,8 @@ enum { GEMM_PACKED = 2097152 };
 struct blocking {
     int64_t k_block, k_blocks; // elements
     int64_t units;             // of the largest block
-    int64_t columns, panels;   // packed at a time; panels of TILE_COLUMNS
+    int64_t panels;            // of up to TILE_COLUMNS columns, in all
+    int64_t packed;            // panels at a time
     int64_t row_tiles, row_blocks, splits;
     int64_t block_tiles; // of the largest row block
     int64_t a_bytes, b_bytes, sum_bytes;
@@ -29,17 +30,16 @@ static struct blocking blocking_of(const struct gemm *g) {
     s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
     s.units = divide_up(units, s.k_blocks);
     s.k_block = s.units * pack_unit(g->bf16);
-    int64_t packed = MAX(GEMM_PACKED / MAX(s.units, 1) / TILE_COLUMNS, 1) * TILE_COLUMNS;
-    s.columns = MIN(divide_up(g->n, TILE_COLUMNS) * TILE_COLUMNS, packed);
-    s.panels = s.columns / TILE_COLUMNS;
+    s.panels = divide_up(g->n, TILE_COLUMNS);
+    s.packed = MIN(s.panels, MAX(GEMM_PACKED / MAX(s.units, 1) / TILE_COLUMNS, 1));
     s.row_tiles = divide_up(g->m, TILE_ROWS);
     int64_t rows = MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
     // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
-    s.splits = MIN(divide_up(g->threads, s.row_blocks), s.panels);
+    s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
     s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
     s.a_bytes = divide_up(4 * s.block_tiles * pack_a_units(s.units), 64) * 64;
-    s.b_bytes = divide_up(4 * s.columns * s.units, 64) * 64;
+    s.b_bytes = divide_up(4 * s.packed * TILE_COLUMNS * s.units, 64) * 64;
     s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     return s;
 }
@@ -146,27 +146,42 @@ static void tile_of_panel(int vecs, bool pairs, int64_t units, const float *a, i
     }
 }
 
-// Vectors of columns that a panel starting at column j0 has.
-static int panel_vecs(int64_t n, int64_t j0) {
-    return (int)MIN(divide_up(n - j0, LANES), TILE_VECS);
+// Columns of b that are packed together.
+struct panel {
+    int64_t first, columns;
+    int vecs; // of LANES columns
+};
+
+// Panels have TILE_VECS vectors; but rather than one vector, the last has two, and so has the one before it.
+static struct panel panel_of(int64_t n, int64_t index) {
+    int64_t vecs = divide_up(n, LANES), panels = divide_up(vecs, TILE_VECS), first = index * TILE_VECS;
+    int64_t end = MIN(first + TILE_VECS, vecs);
+    if (vecs % TILE_VECS == 1 && panels > 1) {
+        first -= index == panels - 1;
+        end -= index == panels - 2;
+    }
+    return (struct panel){first * LANES, MIN(end * LANES, n) - first * LANES, (int)(end - first)};
 }
 
-// One row block against some panels of b.
-static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t first_tile,
-                      int64_t tiles, int64_t units, const float *a, const float *b, int64_t j0, int64_t first_panel,
-                      int64_t panels) {
+// A row block from tile `first_tile` on.
+struct rows {
+    int64_t first_tile, tiles;
+    const float *a; // packed
+};
+
+// One row block against `panels` panels from `first` on; `b`: the first of them, packed.
+static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct rows *rows,
+                      int64_t units, int64_t first, int64_t panels, const float *b) {
     int64_t a_row, a_step;
     pack_a_strides(&g->a, units, &a_row, &a_step);
-    for (int64_t p = first_panel; p < first_panel + panels; p++) {
-        int64_t j = j0 + p * TILE_COLUMNS;
-        if (j >= g->n)
-            break;
-        for (int64_t t = 0; t < tiles; t++) {
+    for (int64_t p = 0; p < panels; p++, b += TILE_COLUMNS * s->units) {
+        const struct panel panel = panel_of(g->n, first + p);
+        for (int64_t t = 0; t < rows->tiles; t++) {
             float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
-            tile_of_panel(panel_vecs(g->n, j), g->bf16 && TILE_PAIRS, units, a + t * pack_a_units(units), a_row, a_step,
-                          b + p * TILE_COLUMNS * s->units, tile);
-            int64_t i = (first_tile + t) * TILE_ROWS;
-            finish_tile(f, tile, i, MIN(TILE_ROWS, g->m - i), j, MIN(TILE_COLUMNS, g->n - j));
+            tile_of_panel(panel.vecs, g->bf16 && TILE_PAIRS, units, rows->a + t * pack_a_units(units), a_row, a_step, b,
+                          tile);
+            int64_t i = (rows->first_tile + t) * TILE_ROWS;
+            finish_tile(f, tile, i, MIN(TILE_ROWS, g->m - i), panel.first, panel.columns);
         }
     }
 }
@@ -177,20 +192,21 @@ static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first,
         g->row_sums[i0 + i] = first && !g->accumulate ? sums[i] : g->row_sums[i0 + i] + sums[i];
 }
 
+// What a thread does with the packed panels [first, first + panels): row block `item / splits`, and a part of the
+// panels.
 static void run_item(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t item, int64_t k0,
-                     int64_t k, const float *b, int64_t j0, float *a) {
-    int64_t block = item / s->splits, split = item % s->splits;
-    int64_t first_tile = block * s->row_tiles / s->row_blocks;
-    int64_t tiles = (block + 1) * s->row_tiles / s->row_blocks - first_tile;
-    int64_t i0 = first_tile * TILE_ROWS, rows = MIN(tiles * TILE_ROWS, g->m - i0);
+                     int64_t k, int64_t first, int64_t panels, const float *b, float *a) {
+    const int64_t block = item / s->splits, split = item % s->splits;
+    const int64_t tile = block * s->row_tiles / s->row_blocks, end = (block + 1) * s->row_tiles / s->row_blocks;
+    const struct rows rows = {.first_tile = tile, .tiles = end - tile, .a = a};
+    const int64_t i0 = tile * TILE_ROWS, count = MIN(end * TILE_ROWS, g->m) - i0;
     float sums[2 * GEMM_ROWS_MAX] = {0};
-    bool sum = g->row_sums && j0 == 0 && split == 0;
-    ISA(pack_a)(g->bf16, &g->a, i0, rows, k0, k, a, sum ? sums : NULL);
+    bool sum = g->row_sums && first == 0 && split == 0;
+    ISA(pack_a)(g->bf16, &g->a, i0, count, k0, k, a, sum ? sums : NULL);
     if (sum)
-        sums_add(g, i0, rows, k0 == 0, sums);
-    int64_t first_panel = split * s->panels / s->splits;
-    block_run(g, s, f, first_tile, tiles, pack_units(g->bf16, k), a, b, j0, first_panel,
-              (split + 1) * s->panels / s->splits - first_panel);
+        sums_add(g, i0, count, k0 == 0, sums);
+    const int64_t from = split * panels / s->splits, to = (split + 1) * panels / s->splits;
+    block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * TILE_COLUMNS * s->units);
 }
 
 void ISA(gemm_run)(const struct gemm *g) {
@@ -208,23 +224,22 @@ void ISA(gemm_run)(const struct gemm *g) {
 #pragma omp parallel num_threads(g->threads)
     {
         float *a = (float *)(all_a + omp_get_thread_num() * s.a_bytes);
-        for (int64_t j0 = 0; j0 < g->n; j0 += s.columns)
+        for (int64_t first = 0; first < s.panels; first += s.packed)
             for (int64_t kb = 0; kb < s.k_blocks; kb++) {
-                int64_t k0 = kb * s.k_block, k = MIN(s.k_block, g->k - k0);
+                const int64_t k0 = kb * s.k_block, k = MIN(s.k_block, g->k - k0);
+                const int64_t panels = MIN(s.packed, s.panels - first);
                 struct finish f = whole;
                 f.add = kb > 0 || (g->accumulate && !g->bf16_out);
                 f.last = kb == s.k_blocks - 1;
-                int64_t panels = divide_up(MIN(s.columns, g->n - j0), TILE_COLUMNS);
 #pragma omp for schedule(static)
                 for (int64_t p = 0; p < panels; p++) {
-                    int64_t j = j0 + p * TILE_COLUMNS;
-                    ISA(pack_b)
-                    (g->bf16, &g->b, k0, k, j, MIN(TILE_COLUMNS, g->n - j), panel_vecs(g->n, j),
-                     b + p * TILE_COLUMNS * s.units);
+                    const struct panel panel = panel_of(g->n, first + p);
+                    float *to = b + p * TILE_COLUMNS * s.units;
+                    ISA(pack_b)(g->bf16, &g->b, k0, k, panel.first, panel.columns, panel.vecs, to);
                 }
 #pragma omp for schedule(static)
                 for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
-                    run_item(g, &s, &f, item, k0, k, b, j0, a);
+                    run_item(g, &s, &f, item, k0, k, first, panels, b, a);
             }
     }
 }
