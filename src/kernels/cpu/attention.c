@@ -11,9 +11,8 @@ struct forward_space {
     float *q;       // packed as a
     float *o, *sum; // [rows, columns]; [rows, LANES]: partial sums of the softmax's denominator
     float *max;     // [rows]
-    float *k, *v;   // a block of keys, transposed, and of values, packed as b
+    float *k, *v;   // a block of keys, transposed, packed as b, and of values, as floats
     float *score;   // [TILE_ROWS, SCORE_ROW]
-    uint16_t *half; // the same as bf16
     int64_t bytes;
 };
 
@@ -35,13 +34,12 @@ static struct forward_space forward_space(const struct attention *s, int threads
     w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
     w.v = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
     w.score = attention_take(base, &w.bytes, TILE_ROWS * SCORE_ROW);
-    w.half = (uint16_t *)attention_take(base, &w.bytes, TILE_ROWS * SCORE_ROW / 2);
     return w;
 }
 
 // Scores of one row to probabilities relative to the greatest so far; what was summed before shrinks to match.
-VEC_INLINE void softmax_row(const struct attention *s, bool pairs, bool masked, struct span span, int64_t low,
-                            int64_t high, float *score, uint16_t *half, float *max, float *sum, float *o) {
+VEC_INLINE void softmax_row(const struct attention *s, bool masked, struct span span, int64_t low, int64_t high,
+                            float *score, float *max, float *sum, float *o) {
     vec_f32 top = vec_splat(*max);
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
         vec_f32 x = vec_load(score + c) * s->scale;
@@ -62,10 +60,7 @@ VEC_INLINE void softmax_row(const struct attention *s, bool pairs, bool masked, 
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
         vec_f32 p = vec_exp(vec_load(score + c) - greatest);
         total += p;
-        if (pairs)
-            vec_store_bf16(half + c, p);
-        else
-            vec_store(score + c, p);
+        vec_store(score + c, p);
     }
     vec_store(sum, total);
 }
@@ -76,23 +71,21 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct
     struct span span = attention_span(s, b, t0, t1, j0, keys);
     if (span.low >= span.high)
         return;
-    const int64_t unit = pairs ? 2 : 1, columns = span.c1 - span.c0;
+    const int64_t columns = span.c1 - span.c0;
     float *o = w->o + row * s->columns;
     attention_multiply(pairs, columns, s->units, w->q + row / TILE_ROWS * pack_a_units(s->units), s->units + LANES, 1,
                        w->k + span.c0, ATTENTION_KEYS, w->score + span.c0, SCORE_ROW, false);
     for (int64_t t = t0; t < t1; t++) {
         int64_t i = t - t0, low = attention_low(s, b, t) - j0, high = t + 1 - j0;
         float *score = w->score + i * SCORE_ROW;
-        uint16_t *half = w->half + i * SCORE_ROW;
         float *max = w->max + row + i, *sum = w->sum + (row + i) * LANES;
         if (low <= span.c0 && high >= span.c1)
-            softmax_row(s, pairs, false, span, low, high, score, half, max, sum, o + i * s->columns);
+            softmax_row(s, false, span, low, high, score, max, sum, o + i * s->columns);
         else
-            softmax_row(s, pairs, true, span, low, high, score, half, max, sum, o + i * s->columns);
+            softmax_row(s, true, span, low, high, score, max, sum, o + i * s->columns);
     }
-    const void *p = pairs ? (const void *)(w->half + span.c0) : (const void *)(w->score + span.c0);
-    attention_multiply(pairs, s->columns, pack_units(s->bf16, MIN(span.c1, keys) - span.c0), p, SCORE_ROW / unit, 1,
-                       w->v + span.c0 / unit * s->columns, s->columns, o, s->columns, true);
+    attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,
+                       w->v + span.c0 * s->columns, s->columns, o, s->columns, true);
 }
 
 static void forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
@@ -123,7 +116,7 @@ static void forward_block(const struct attention *s, const struct forward_space 
     for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
         int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
         ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
-        ISA(pack_b)(s->bf16, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
+        attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
         for (int64_t t = t0; t < t1; t += TILE_ROWS)
             if (s->bf16 && TILE_PAIRS)
                 forward_tile(s, true, w, b, t - t0, t, MIN(t + TILE_ROWS, t1), j0, keys);

@@ -7,8 +7,9 @@
 // every sum runs over them in ascending order.
 //
 // Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
-// `columns` (the width rounded up to vectors) wide. bf16 goes in pairs where the CPU multiplies pairs, else widened;
-// sums are f32.
+// `columns` (the width rounded up to vectors) wide. Of bf16, what is summed over the width goes in pairs where the CPU
+// multiplies pairs; what is summed over keys or queries is widened, since probabilities and their gradients stay f32:
+// rounded, they would be the greatest error of a step in bf16. Sums are f32.
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
 
@@ -124,6 +125,21 @@ VEC_INLINE void attention_store(void *to, enum dtype dtype, const float *from, i
         vec_store_bf16((uint16_t *)to + c, vec_load(from + c));
     for (; c < width; c++)
         ((uint16_t *)to)[c] = bf16_from_float(from[c]);
+}
+
+// Rows [first, first + rows) of m as floats, `columns` apart, zeros behind the width.
+VEC_INLINE void attention_widen(const struct matrix *m, bool bf16, int64_t first, int64_t rows, int64_t width,
+                                int64_t columns, float *out) {
+    for (int64_t i = 0; i < rows; i++, out += columns) {
+        const char *row = (const char *)m->data + (bf16 ? 2 : 4) * (first + i) * m->row;
+        int64_t c = 0;
+        for (; c + LANES <= width; c += LANES)
+            vec_store(out + c, bf16 ? vec_load_bf16((const uint16_t *)row + c) : vec_load((const float *)row + c));
+        if (c < columns)
+            vec_store(out + c, (vec_f32){0});
+        for (; c < width; c++)
+            out[c] = bf16 ? bf16_to_float(((const uint16_t *)row)[c]) : ((const float *)row)[c];
+    }
 }
 
 // The next `floats` of a workspace; counts them alone where base is NULL.

@@ -12,13 +12,12 @@ enum { QUERIES = 64, PARTS_MAX = 16 }; // queries per block
 // What one thread works in.
 struct backward_space {
     float *q, *d_o;              // a block of queries and of output gradients, packed as a
-    float *q_across, *do_across; // packed as b; the same memory where bf16 does not go in pairs
+    float *q_across, *do_across; // as floats; the same memory where bf16 does not go in pairs
     int64_t across_row;          // floats between their rows
     float *k, *v;                // a block of keys and of values, transposed, packed as b
-    float *k_across;             // keys as they are, packed as b
+    float *k_across;             // keys as they are, as floats
     float *dk, *dv;              // [ATTENTION_KEYS, columns]
-    float *p, *ds;               // [QUERIES, SCORE_ROW], in pairs [QUERIES / 2, SCORE_ROW]
-    uint16_t *half;              // ds as bf16 [QUERIES, SCORE_ROW]
+    float *p, *ds;               // [QUERIES, SCORE_ROW]
     float *delta;                // [heads of the group, length]: sum(do o)
     int64_t bytes;
 };
@@ -47,8 +46,8 @@ static struct backward_space backward_space(const struct attention *s, char *bas
     w.do_across = w.d_o;
     w.across_row = s->units + LANES;
     if (in_pairs(s)) {
-        w.q_across = attention_take(base, &w.bytes, QUERIES / 2 * s->columns);
-        w.do_across = attention_take(base, &w.bytes, QUERIES / 2 * s->columns);
+        w.q_across = attention_take(base, &w.bytes, QUERIES * s->columns);
+        w.do_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.across_row = s->columns;
     }
     w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
@@ -58,7 +57,6 @@ static struct backward_space backward_space(const struct attention *s, char *bas
     w.dv = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
     w.p = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
     w.ds = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
-    w.half = (uint16_t *)attention_take(base, &w.bytes, QUERIES * SCORE_ROW / 2);
     w.delta = attention_take(base, &w.bytes, s->heads / s->groups * s->length);
     return w;
 }
@@ -122,15 +120,6 @@ VEC_INLINE void gradient_row(bool masked, struct span span, int64_t low, int64_t
     }
 }
 
-// Two rows of floats to one of pairs, each column's two values side by side.
-VEC_INLINE void pair_rows(struct span span, const float *first, const float *second, float *out) {
-    for (int64_t c = span.c0; c < span.c1; c += LANES) {
-        vec_u32 low = __builtin_convertvector(vec_to_bf16(vec_load(first + c)), vec_u32);
-        vec_u32 high = __builtin_convertvector(vec_to_bf16(vec_load(second + c)), vec_u32);
-        vec_store(out + c, (vec_f32)(low | high << 16));
-    }
-}
-
 // Where a block of queries and one of keys meet.
 struct meeting {
     int64_t b, head;
@@ -144,11 +133,8 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
                            const struct meeting *m, int tile, const float *delta, float *dq) {
     const struct attention *s = &r->s;
     const struct span span = m->span[tile];
-    const int64_t i0 = tile * TILE_ROWS, unit = pairs ? 2 : 1, columns = span.c1 - span.c0;
-    const int64_t packed = tile * pack_a_units(s->units);
-    // In pairs, rows of floats live only until they are paired.
-    float rows[2][TILE_ROWS * SCORE_ROW] __attribute__((aligned(64)));
-    float *p = pairs ? rows[0] : w->p + i0 * SCORE_ROW, *ds = pairs ? rows[1] : w->ds + i0 * SCORE_ROW;
+    const int64_t i0 = tile * TILE_ROWS, columns = span.c1 - span.c0, packed = tile * pack_a_units(s->units);
+    float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
     attention_multiply(pairs, columns, s->units, w->q + packed, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
                        p + span.c0, SCORE_ROW, false);
     attention_multiply(pairs, columns, s->units, w->d_o + packed, s->units + LANES, 1, w->v + span.c0, ATTENTION_KEYS,
@@ -164,26 +150,14 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
         else
             gradient_row(true, span, low, high, s->scale, present ? lse[t] : 0, present ? delta[t] : 0, pi, dsi);
     }
-    const void *a = ds + span.c0;
-    if (pairs) {
-        uint16_t *half = w->half + i0 * SCORE_ROW;
-        for (int64_t i = 0; i < TILE_ROWS; i++)
-            for (int64_t c = span.c0; c < span.c1; c += LANES)
-                vec_store_bf16(half + i * SCORE_ROW + c, vec_load(ds + i * SCORE_ROW + c));
-        for (int64_t i = 0; i < TILE_ROWS; i += 2) {
-            pair_rows(span, p + i * SCORE_ROW, p + (i + 1) * SCORE_ROW, w->p + (i0 + i) / 2 * SCORE_ROW);
-            pair_rows(span, ds + i * SCORE_ROW, ds + (i + 1) * SCORE_ROW, w->ds + (i0 + i) / 2 * SCORE_ROW);
-        }
-        a = half + span.c0;
-    }
-    attention_multiply(pairs, s->columns, pack_units(s->bf16, MIN(span.c1, m->keys) - span.c0), a, SCORE_ROW / unit, 1,
-                       w->k_across + span.c0 / unit * s->columns, s->columns, dq + (m->t0 + i0) * s->columns,
-                       s->columns, true);
+    attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
+                       w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,
+                       true);
 }
 
 // What the block of queries adds to dk and dv of the TILE_ROWS keys from k on.
-VEC_INLINE void key_tile(const struct backward *r, bool pairs, const struct backward_space *w, const struct meeting *m,
-                         int tiles, int64_t k) {
+static void key_tile(const struct backward *r, const struct backward_space *w, const struct meeting *m, int tiles,
+                     int64_t k) {
     const struct attention *s = &r->s;
     int first = 0, last = tiles;
     while (first < last && m->span[first].c1 <= k)
@@ -192,12 +166,11 @@ VEC_INLINE void key_tile(const struct backward *r, bool pairs, const struct back
         last--;
     if (first == last)
         return;
-    const int64_t unit = pairs ? 2 : 1, u = first * TILE_ROWS / unit;
-    const int64_t units = pack_units(s->bf16, MIN(last * TILE_ROWS, m->queries)) - u;
-    attention_multiply(pairs, s->columns, units, w->p + u * SCORE_ROW + k, 1, SCORE_ROW,
-                       w->do_across + u * w->across_row, w->across_row, w->dv + k * s->columns, s->columns, true);
-    attention_multiply(pairs, s->columns, units, w->ds + u * SCORE_ROW + k, 1, SCORE_ROW,
-                       w->q_across + u * w->across_row, w->across_row, w->dk + k * s->columns, s->columns, true);
+    const int64_t i0 = first * TILE_ROWS, rows = MIN(last * TILE_ROWS, m->queries) - i0;
+    attention_multiply(false, s->columns, rows, w->p + i0 * SCORE_ROW + k, 1, SCORE_ROW,
+                       w->do_across + i0 * w->across_row, w->across_row, w->dv + k * s->columns, s->columns, true);
+    attention_multiply(false, s->columns, rows, w->ds + i0 * SCORE_ROW + k, 1, SCORE_ROW,
+                       w->q_across + i0 * w->across_row, w->across_row, w->dk + k * s->columns, s->columns, true);
 }
 
 VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward_space *w, struct meeting *m,
@@ -207,9 +180,8 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
     ISA(pack_a)(s->bf16, &q, m->t0, m->queries, 0, s->width, w->q, NULL);
     ISA(pack_a)(s->bf16, &d_o, m->t0, m->queries, 0, s->width, w->d_o, NULL);
     if (pairs) {
-        int vecs = (int)(s->columns / LANES);
-        ISA(pack_b)(s->bf16, &q, m->t0, m->queries, 0, s->width, vecs, w->q_across);
-        ISA(pack_b)(s->bf16, &d_o, m->t0, m->queries, 0, s->width, vecs, w->do_across);
+        attention_widen(&q, true, m->t0, m->queries, s->width, s->columns, w->q_across);
+        attention_widen(&d_o, true, m->t0, m->queries, s->width, s->columns, w->do_across);
     }
     int tiles = (int)((m->queries + TILE_ROWS - 1) / TILE_ROWS);
     for (int i = 0; i < tiles; i++) {
@@ -221,7 +193,7 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
             m->span[i].c0 = m->span[i].c1 = m->span[i].high <= 0 ? 0 : ATTENTION_KEYS;
     }
     for (int64_t k = 0; k < m->keys; k += TILE_ROWS)
-        key_tile(r, pairs, w, m, tiles, k);
+        key_tile(r, w, m, tiles, k);
 }
 
 static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t j0, int64_t keys, const float *from,
@@ -241,7 +213,7 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
     const struct matrix v_columns = attention_columns(s->v, b, group);
     ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
     ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
-    ISA(pack_b)(s->bf16, &k, j0, keys, 0, s->width, (int)(s->columns / LANES), w->k_across);
+    attention_widen(&k, s->bf16, j0, keys, s->width, s->columns, w->k_across);
     memset(w->dk, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dk);
     memset(w->dv, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dv);
     for (int64_t h = 0; h < r->shared; h++) {

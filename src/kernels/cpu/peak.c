@@ -40,11 +40,6 @@ static double rate(enum isa isa, bool bf16, int threads, int64_t iterations) {
     return (double)flops / (double)MAX(end - start, 1) * 1e9;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double peak_flops_for(enum dtype dtype, int threads, enum isa isa) {
     enum { RUNS = 15 };
     const double seconds = 0.02;
@@ -53,11 +48,10 @@ double peak_flops_for(enum dtype dtype, int threads, enum isa isa) {
     // One thread alone tells how long an iteration takes: starting several costs more than a short run.
     double alone = rate(isa, bf16, 1, 20000) / (double)loop(isa, bf16, 0);
     int64_t iterations = (int64_t)(alone * seconds) + 1;
-    double runs[RUNS];
+    double best = 0; // whatever else the machine does only slows a run
     for (int i = 0; i < RUNS; i++)
-        runs[i] = rate(isa, bf16, threads, iterations);
-    qsort(runs, RUNS, sizeof *runs, compare);
-    return dtype == DTYPE_F64 ? runs[RUNS / 2] / 2 : runs[RUNS / 2];
+        best = MAX(best, rate(isa, bf16, threads, iterations));
+    return dtype == DTYPE_F64 ? best / 2 : best;
 }
 
 double peak_flops(enum dtype dtype, int threads) {

@@ -5,7 +5,7 @@
 #include "kernels/cpu/isa.h"
 
 // Floating-point operations per second of `threads` threads that do nothing but multiply-adds in registers, at the
-// widest instructions that kernels on `dtype` use: the median of several short runs, 0.3 seconds in all. bf16 is
+// widest instructions that kernels on `dtype` use: the best of several short runs, 0.3 seconds in all. bf16 is
 // measured where the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
 double peak_flops(enum dtype dtype, int threads);
 double peak_flops_for(enum dtype dtype, int threads, enum isa isa);
