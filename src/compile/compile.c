@@ -67,6 +67,10 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     c->count = scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
     c->loss = scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
     int scale = scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);
+    program_declare(&c->program, c->targets, "targets", NONE);
+    program_declare(&c->program, c->starts, "starts", NONE);
+    program_declare(&c->program, c->count, "count", NONE);
+    program_declare(&c->program, c->loss, "loss", NONE);
     int input = program_template(&c->program, "input", PHASE_INPUT);
     struct operand targets = operand_microbatches(&c->program, c->targets), count = whole(c, c->count),
                    reciprocal = whole(c, scale);
@@ -137,6 +141,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     struct program *p = &c.program;
     optimizer_state_declare(&c.optimizer, &c.model, p, o->table, &o->optimizer, o->dtype);
     c.lr = scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
+    program_declare(p, c.lr, "lr", NONE);
     int scale = emit_batch(&c, o);
 
     struct gradients gradients;

@@ -1,5 +1,13 @@
 #include "optim/optimizer.h"
 
+// One more buffer per unit, of its shape: `operand` of its update.
+static void declare_state(struct program *program, const struct model_state *model, const struct parameter_table *table,
+                          enum dtype dtype, const char *suffix, const char *operand, int **unit) {
+    model_state_declare_like(model, program, table, dtype, KIND_OPTIM, suffix, NULL, unit, NULL);
+    for (int u = 0; u < model->units; u++)
+        program_declare(program, (*unit)[u], operand, model->unit[u]);
+}
+
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
                              const struct parameter_table *table, const struct optimizer_config *config,
                              enum dtype dtype) {
@@ -8,18 +16,19 @@ void optimizer_state_declare(struct optimizer_state *state, const struct model_s
     model_state_declare_like(model, program, table, sum, KIND_GRAD, "gradients", "grad", &state->gradient,
                              &state->gradient_slice);
     if (dtype == DTYPE_BF16)
-        model_state_declare_like(model, program, table, DTYPE_U16, KIND_OPTIM, "remainder", NULL, &state->remainder,
-                                 NULL);
-    model_state_declare_like(model, program, table, sum, KIND_OPTIM, "m", NULL, &state->m, NULL);
+        declare_state(program, model, table, DTYPE_U16, "remainder", "rem", &state->remainder);
+    declare_state(program, model, table, sum, "m", "m", &state->m);
     if (config->name == OPTIMIZER_ADAMW)
-        model_state_declare_like(model, program, table, sum, KIND_OPTIM, "v", NULL, &state->v, NULL);
+        declare_state(program, model, table, sum, "v", "v", &state->v);
     state->decayed = mem_alloc((size_t)model->units * sizeof(int));
     for (int u = 0; u < model->units; u++) {
         char *name = mem_printf("%s.decayed", table->units.item[u]);
         state->decayed[u] = program_buffer(program, name, DTYPE_F64, KIND_OPTIM, SCOPE_STATE, 1, (int64_t[]){1});
+        program_declare(program, state->decayed[u], "decayed", model->unit[u]);
         free(name);
     }
     state->t = program_buffer(program, "optimizer.t", DTYPE_F64, KIND_OPTIM, SCOPE_STATE, 1, (int64_t[]){1});
+    program_declare(program, state->t, "t", NONE);
 }
 
 void optimizer_state_release(struct optimizer_state *state) {
@@ -78,6 +87,9 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
     outputs->norm = program_buffer(program, "grad_norm", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     outputs->factor = program_buffer(program, "clip_factor", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     outputs->finite = program_buffer(program, "finite", DTYPE_I32, KIND_OUTPUT, SCOPE_STEP, 1, &one);
+    program_declare(program, outputs->norm, "norm", NONE);
+    program_declare(program, outputs->factor, "factor", NONE);
+    program_declare(program, outputs->finite, "finite", NONE);
     struct operand total = operand_whole(program, sum), t = operand_whole(program, state->t);
     for (int u = 0; u < model->units; u++) {
         struct operand gradient = operand_whole(program, state->gradient[u]);

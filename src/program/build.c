@@ -35,7 +35,7 @@ static int add_buffer(struct program *program, struct buffer buffer, const char 
     buffer.name = mem_strdup(name);
     buffer.ndim = ndim;
     memcpy(buffer.dim, dim, (size_t)ndim * sizeof *dim);
-    buffer.gradient_of = buffer.recomputes = NONE;
+    buffer.gradient_of = buffer.recomputes = buffer.belongs_to = NONE;
     buffer.offset = -1;
     VEC_PUSH(&program->buffers, buffer);
     return (int)program->buffers.count - 1;
@@ -55,6 +55,13 @@ int program_slice(struct program *program, int parent, const char *name, int64_t
     CHECK(offset >= 0 &&
           offset + buffer_count(&program->buffers.item[buffer]) <= buffer_count(&program->buffers.item[parent]));
     return buffer;
+}
+
+void program_declare(struct program *program, int buffer, const char *as, int belongs_to) {
+    struct buffer *b = &program->buffers.item[buffer];
+    CHECK(strlen(as) < sizeof b->as);
+    strcpy(b->as, as);
+    b->belongs_to = belongs_to;
 }
 
 int program_root(const struct program *program, int buffer) {

@@ -164,7 +164,7 @@ static trireme_status end_of_line(struct parser *p) {
 // ---- lines
 
 static trireme_status parse_buffer(struct parser *p) {
-    struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .offset = -1};
+    struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .belongs_to = NONE, .offset = -1};
     int n = 0, kind = 0, scope = 0;
     TRY(buffer_number(p, &n));
     if (n != (int)p->program->buffers.count)
@@ -196,6 +196,10 @@ static trireme_status parse_buffer(struct parser *p) {
         TRY(buffer_number(p, &b.gradient_of));
     if (accept_word(p, "recomputes"))
         TRY(buffer_number(p, &b.recomputes));
+    if (accept_word(p, "as"))
+        TRY(word(p, b.as, sizeof b.as, "an operand's name"));
+    if (accept_word(p, "for"))
+        TRY(buffer_number(p, &b.belongs_to));
     TRY(quoted(p, &b.name));
     VEC_PUSH(&p->program->buffers, b);
     return end_of_line(p);

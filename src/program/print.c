@@ -5,6 +5,7 @@
 //   arena state 1024 fixed 64 scratch 64+512 slot 64+512 step 576
 //   buffer %3 f32 act slot [64,32] @128 "layers.0.mlp.up"
 //   buffer %4 f32 act slot [32,32] @128 of %3+1024 gradient %9 "..."
+//   buffer %5 f32 optim state [64] @256 as m for %1 "layers.0.m"
 //   template 1 forward "forward"
 //     %7[64,32] = matmul %3[64,32] %1[32,32] - - phase forward layer 0
 //   invoke 1 microbatch 0 slot 0
@@ -85,6 +86,10 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         text_add(out, " gradient %%%d", b->gradient_of);
     if (b->recomputes != NONE)
         text_add(out, " recomputes %%%d", b->recomputes);
+    if (*b->as)
+        text_add(out, " as %s", b->as);
+    if (b->belongs_to != NONE)
+        text_add(out, " for %%%d", b->belongs_to);
     text_add(out, " \"%s\"\n", b->name);
 }
 

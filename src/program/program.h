@@ -53,6 +53,8 @@ struct buffer {
     int64_t parent_offset; // elements
     int gradient_of;       // NONE, or the buffer whose gradient this holds
     int recomputes;        // NONE, or the buffer whose value this holds once more
+    char as[12];           // the operand of ops.def's rows that this stands as wherever it is touched ("m"), or empty
+    int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
 };
 
@@ -129,6 +131,9 @@ int program_buffer(struct program *program, const char *name, enum dtype dtype, 
                    enum buffer_scope scope, int ndim, const int64_t *dim);
 // Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim);
+// Says what a buffer means to those outside the program, who know it by name: instructions may touch it as the operand
+// `as` of their rows only. An optimizer's state belongs to parameters, or to all updates (NONE).
+void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
 int program_find(const struct program *program, const char *name);      // NONE when absent
 int program_root(const struct program *program, int buffer);            // the outermost parent
 int64_t program_root_offset(const struct program *program, int buffer); // elements from the root's start
@@ -202,7 +207,7 @@ void memory_profile_release(struct memory_profile *profile);
 //   per
 //              microbatch, and no gradient is read before it is complete
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
-//              parameter is updated exactly once, from its own gradient, clipped by that norm
+//              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
 
 #endif

@@ -39,7 +39,8 @@ static trireme_status check_names(const struct program *program, trireme_error *
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
     int count = (int)program->buffers.count;
-    if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count)
+    if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
+        b->belongs_to < NONE || b->belongs_to >= count)
         REFUSE("buffer %s refers to a buffer that is not there", b->name);
     if (b->parent < NONE || b->parent >= number)
         REFUSE("buffer %s is a slice of a buffer that does not stand before it", b->name);

@@ -1,5 +1,6 @@
 // Proves what surrounds the backward pass: the loss is the mean over all targets of the global batch; the norm counts
-// every gradient once; every parameter is updated once, from its own complete gradient, by the factor of that norm.
+// every gradient once; every parameter is updated once, from its own complete gradient and states, by the factor of
+// that norm; and buffers that others know by name hold what they are declared to.
 #include "program/verify.h"
 
 struct found {
@@ -62,6 +63,40 @@ static void collect(struct checker *c) {
                     c->last_gradient = (int)k;
         }
     }
+}
+
+// ---- what others know
+
+// A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. What
+// touches it takes it as that operand, or continues from it in place. All states of the optimizer are declared.
+static trireme_status check_declared(const struct checker *c, const struct instruction *instruction,
+                                     const char *place) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    const struct op_info *info = &c->table->op[instruction->op];
+    for (int k = 0; k < info->inputs + info->outputs; k++) {
+        bool out = k >= info->inputs;
+        const struct operand *operand = out ? &instruction->out[k - info->inputs] : &instruction->in[k];
+        if (operand->buffer == NONE)
+            continue;
+        const struct buffer *b = &p->buffers.item[program_root(p, operand->buffer)];
+        const char *name = out ? info->out[k - info->inputs].name : info->in[k].name;
+        int from = out ? info->inplace[k - info->inputs] : NONE;
+        bool continues = from != NONE && operand_equal(operand, &instruction->in[from]);
+        if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
+            REFUSE("%s: takes %s as its %s, which is declared %s", place, name_of(c, operand->buffer), name,
+                   *b->as ? b->as : "nothing");
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_all_declared(const struct checker *c) {
+    const struct program *p = c->program;
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+            TRY(check_declared(c, &p->templates.item[t].instructions.item[i],
+                               verify_place(p, c->table, (int)t, (int)i, NONE).text));
+    return TRIREME_OK;
 }
 
 // ---- the loss
@@ -199,36 +234,25 @@ static trireme_status check_norm(struct checker *c, const struct found *clip) {
     return status;
 }
 
-// Root buffers that instructions other than updates read or write. The caller frees.
-static bool *find_touched(const struct checker *c) {
-    const struct program *p = c->program;
-    bool *touched = mem_alloc(p->buffers.count * sizeof *touched);
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
-            for (int k = 0; k < instruction->inputs + instruction->outputs; k++) {
-                int buffer = k < instruction->inputs ? instruction->in[k].buffer
-                                                     : instruction->out[k - instruction->inputs].buffer;
-                if (buffer != NONE && c->table->op[instruction->op].role != ROLE_UPDATE)
-                    touched[program_root(p, buffer)] = true;
-            }
-        }
-    return touched;
+static bool is_written(const struct op_info *info, int input) {
+    for (int o = 0; o < info->outputs; o++)
+        if (info->inplace[o] == input)
+            return true;
+    return false;
 }
 
-// The scalars and states that an update reads beside parameter and gradient. Each state belongs to one update.
+// What an update reads: a parameter that no other updates, its gradient, its own states, and the step's scalars.
 static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip,
-                                   const bool *touched, int *used_by) {
+                                   bool *updated) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct instruction *u = update->instruction;
     const struct op_info *info = &c->table->op[u->op];
     struct place_name name = place_of(c, update);
     const char *place = name.text;
-    int parameter = u->in[0].buffer, gradient = u->in[2].buffer;
+    int parameter = u->in[0].buffer, gradient = u->in[2].buffer, root = program_root(p, parameter);
     if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
-        operand_count(&u->in[0]) != buffer_count(&p->buffers.item[program_root(p, parameter)]) ||
-        !is_gradient_of(c, gradient, parameter))
+        operand_count(&u->in[0]) != buffer_count(&p->buffers.item[root]) || !is_gradient_of(c, gradient, parameter))
         REFUSE("%s: %s is not the gradient of %s", place, name_of(c, gradient), name_of(c, parameter));
     if (update->invocation <= c->last_gradient)
         REFUSE("%s: updates %s before the last microbatch is in", place, name_of(c, parameter));
@@ -246,17 +270,17 @@ static trireme_status check_update(struct checker *c, const struct found *update
                    name_of(c, u->out[o].buffer));
     for (int i = 0; i < info->inputs; i++) {
         int buffer = u->in[i].buffer;
-        bool own = info->in[i].ndim == 1 && info->in[i].dim[0] != '1';
-        own |= strcmp(info->in[i].name, "decayed") == 0;
-        if (buffer == NONE || !own)
+        const char *operand = info->in[i].name;
+        if (i == 0 || i == 2 || buffer == NONE || strcmp(operand, "lr") == 0 || strcmp(operand, "factor") == 0)
             continue;
-        if (i != 0 && i != 2 && (p->buffers.item[buffer].kind != KIND_OPTIM || touched[program_root(p, buffer)]))
-            REFUSE("%s: its %s is %s, which is no state of this update alone", place, info->in[i].name,
-                   name_of(c, buffer));
-        if (used_by[buffer] != NONE)
-            REFUSE("%s: %s belongs to another update", place, name_of(c, buffer));
-        used_by[buffer] = (int)(update - c->role[ROLE_UPDATE].item);
+        int of = p->buffers.item[program_root(p, buffer)].belongs_to;
+        if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || is_written(info, i))))
+            REFUSE("%s: its %s is %s, which is no state of %s", place, operand, name_of(c, buffer),
+                   name_of(c, parameter));
     }
+    if (updated[root])
+        REFUSE("%s: %s belongs to another update", place, name_of(c, parameter));
+    updated[root] = true;
     return TRIREME_OK;
 }
 
@@ -300,20 +324,16 @@ static trireme_status check_updates(struct checker *c) {
                name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
     TRY(check_increment(c, clip));
-    int *used_by = mem_alloc(p->buffers.count * sizeof *used_by);
-    bool *touched = find_touched(c);
-    for (size_t i = 0; i < p->buffers.count; i++)
-        used_by[i] = NONE;
+    bool *updated = mem_alloc(p->buffers.count * sizeof *updated);
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < c->role[ROLE_UPDATE].count && status == TRIREME_OK; i++)
-        status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, touched, used_by);
+        status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, updated);
     for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
         int of = p->buffers.item[i].gradient_of;
-        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && used_by[program_root(p, of)] == NONE)
+        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && !updated[program_root(p, of)])
             status = error_set(error, TRIREME_ERROR_PROGRAM, "parameter %s is never updated", p->buffers.item[of].name);
     }
-    free(used_by);
-    free(touched);
+    free(updated);
     return status;
 }
 
@@ -321,6 +341,8 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
     struct checker c = {.program = program, .table = table, .error = error};
     collect(&c);
     trireme_status status = check_loss(&c);
+    if (status == TRIREME_OK)
+        status = check_all_declared(&c);
     if (status == TRIREME_OK)
         status = check_updates(&c);
     for (size_t i = 0; i < ARRAY_LENGTH(c.role); i++)

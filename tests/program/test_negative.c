@@ -342,6 +342,37 @@ static void mutate_memory(struct subject *s) {
     }
 }
 
+static void swap_throughout(struct program *p, int a, int b) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; k < instruction->inputs + instruction->outputs; k++) {
+                int *buffer = &operand_of(instruction, k)->buffer;
+                *buffer = *buffer == a ? b : *buffer == b ? a : *buffer;
+            }
+            int *predicate = &instruction->predicate;
+            *predicate = *predicate == a ? b : *predicate == b ? a : *predicate;
+        }
+}
+
+// Two buffers that the host, the next step or a checkpoint knows by name, swapped wherever they stand, so that the
+// program is as consistent as before. Which parameter is which and what is looked up in which table, the model alone
+// knows.
+static void mutate_names(struct subject *s) {
+    const struct program *p = original(s);
+    struct program mutant;
+    for (size_t a = 0; a < p->buffers.count; a++)
+        for (size_t b = a + 1; b < p->buffers.count; b++) {
+            const struct buffer *x = &p->buffers.item[a], *y = &p->buffers.item[b];
+            bool looked_up = !*x->as && !*y->as && x->kind == KIND_INPUT;
+            if (x->kind != y->kind || x->kind == KIND_PARAM || x->kind >= KIND_ACT || looked_up ||
+                x->dtype != y->dtype || buffer_count(x) != buffer_count(y) || !begin_mutant(s, &mutant))
+                continue;
+            swap_throughout(&mutant, (int)a, (int)b);
+            end_mutant(s, &mutant, true, "%s and %s swapped throughout", x->name, y->name);
+        }
+}
+
 static void mutate_everything(struct subject *s) {
     const struct program *p = original(s);
     for (size_t t = 0; t < p->templates.count; t++)
@@ -354,6 +385,7 @@ static void mutate_everything(struct subject *s) {
         }
     mutate_schedule(s);
     mutate_memory(s);
+    mutate_names(s);
 }
 
 static void check_mutants(const char *name, const char *const *overrides) {
@@ -487,6 +519,15 @@ static void named_faults(void **unused) {
     FAULT(delete_at(find_instruction(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
     FAULT(repeat_at(find_instruction(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
     FAULT(at(find_instruction(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
+    // names
+#define SWAP(a, b) swap_throughout(&p, program_find(&p, a), program_find(&p, b))
+    FAULT(SWAP("layers.0.m", "layers.0.v"), "as its m", "layers.0.v");
+    FAULT(SWAP("layers.0.m", "layers.1.m"), "which is no state of layers.0.parameters", "layers.1.m");
+    FAULT(SWAP("layers.0.decayed", "layers.1.decayed"), "which is no state of layers.0.parameters", "layers.1.decayed");
+    FAULT(SWAP("layers.0.decayed", "optimizer.t"), "as its t", "decayed");
+    FAULT(SWAP("grad_norm", "clip_factor"), "as its norm", "clip_factor");
+    FAULT(SWAP("tokens", "targets"), "as its ids", "targets");
+#undef SWAP
     small_model_release(&small);
 }
 
