@@ -1,0 +1,67 @@
+// comm/: transports: bytes between ranks. A *world* is a set of ranks that can reach one another; a *communicator* is a
+// group of them on one stream. Every rank of a group makes the same calls on its communicator in the same order; calls
+// on different communicators are independent. Includes base/, mesh/, program/ (dtypes), kernels/ (arithmetic).
+//
+// Results are the same bits on every rank and in every run: sums run over the ranks in the order of their index,
+// whoever comes first. No call allocates. A call blocks until its buffers may be used again.
+//
+// When a peer does not arrive before the deadline, or a rank has failed, calls return TRIREME_ERROR_LOST and the whole
+// world is broken: every call of every rank returns it from then on.
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "mesh/mesh.h"
+#include "program/ops.h"
+
+struct world;        // shared by its ranks
+struct communicator; // one rank's
+
+enum reduction { REDUCE_SUM, REDUCE_MAX };
+
+// Groups of one process: every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
+trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
+void world_free(struct world *world);
+// Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
+void world_break(struct world *world, const char *reason);
+
+// Every rank calls this the same number of times for the same groups, in the same order; `members` lists the group's
+// ranks in order of index, this rank among them. `name` is for messages ("tp", "dp+fsdp"); copied.
+trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
+                                 const char *name, trireme_error *error);
+void communicator_free(struct communicator *communicator);
+int communicator_size(const struct communicator *communicator);
+int communicator_index(const struct communicator *communicator);
+
+// out[count] = the reduction of every rank's in[count]. `in` may be `out`. dtype: f32, bf16, f64, i32 (no sums of
+// u16). `wire` is the dtype that values travel in: `dtype` itself, or bf16 for f32. Then every contribution is rounded
+// to it, the sum is made in f32, and an all-reduce rounds that once more.
+trireme_status comm_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
+                               enum dtype dtype, enum reduction reduction, enum dtype wire, trireme_error *error);
+// out[count] = the reduction of every rank's in[index * count, (index + 1) * count). `out` may be that part of `in`;
+// then the other parts of `in` keep their values. With `accumulate` it is added to what `out` holds (not in place).
+trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
+                                   enum dtype dtype, enum reduction reduction, enum dtype wire, bool accumulate,
+                                   trireme_error *error);
+// out[i * count, (i + 1) * count) = in[count] of rank i. `in` may be this rank's part of `out`.
+trireme_status comm_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
+                               enum dtype dtype, trireme_error *error);
+// data[bytes] of the rank `root` to all.
+trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
+                              trireme_error *error);
+// out[i * bytes, ...) = in[index * bytes, ...) of rank i. In and out do not overlap.
+trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
+                               trireme_error *error);
+// To rank i go in[in_offset[i], + in_bytes[i]); from it come out[out_offset[i], + out_bytes[i]). Byte counts that do
+// not agree between sender and receiver break the world.
+trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
+                                 const int64_t *in_bytes, void *out, const int64_t *out_offset,
+                                 const int64_t *out_bytes, trireme_error *error);
+// To and from the rank at index `peer`. A send ends when the receiver has the bytes; sizes must agree. Sends and
+// receives between two ranks of one communicator match in order.
+trireme_status comm_send(struct communicator *communicator, const void *data, int64_t bytes, int peer,
+                         trireme_error *error);
+trireme_status comm_receive(struct communicator *communicator, void *data, int64_t bytes, int peer,
+                            trireme_error *error);
+trireme_status comm_barrier(struct communicator *communicator, trireme_error *error);
+
+#endif

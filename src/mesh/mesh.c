@@ -1,0 +1,105 @@
+#include "mesh/mesh.h"
+
+#include "base/text.h"
+
+static const char *const NAMES[AXIS_COUNT] = {
+    [AXIS_KV] = "kv", [AXIS_TP] = "tp", [AXIS_FSDP] = "fsdp", [AXIS_DP] = "dp", [AXIS_PP] = "pp"};
+
+struct mesh mesh_single(void) {
+    struct mesh mesh;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        mesh.degree[a] = 1;
+    return mesh;
+}
+
+int mesh_ranks(const struct mesh *mesh) {
+    return mesh_group_size(mesh, AXES_ALL);
+}
+
+// Ranks between neighbours along `axis`.
+static int stride(const struct mesh *mesh, int axis) {
+    return mesh_group_size(mesh, AXES(axis) - 1);
+}
+
+int mesh_coordinate(const struct mesh *mesh, int rank, enum axis axis) {
+    return rank / stride(mesh, (int)axis) % mesh->degree[axis];
+}
+
+int mesh_group_size(const struct mesh *mesh, axes group) {
+    int size = 1;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (group & AXES(a))
+            size *= mesh->degree[a];
+    return size;
+}
+
+int mesh_index(const struct mesh *mesh, int rank, axes group) {
+    int index = 0, step = 1;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (group & AXES(a)) {
+            index += step * mesh_coordinate(mesh, rank, (enum axis)a);
+            step *= mesh->degree[a];
+        }
+    return index;
+}
+
+int mesh_member(const struct mesh *mesh, int rank, axes group, int index) {
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (group & AXES(a)) {
+            rank += (index % mesh->degree[a] - mesh_coordinate(mesh, rank, (enum axis)a)) * stride(mesh, a);
+            index /= mesh->degree[a];
+        }
+    return rank;
+}
+
+axes mesh_present(const struct mesh *mesh, axes group) {
+    axes present = AXES_NONE;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((group & AXES(a)) && mesh->degree[a] > 1)
+            present |= AXES(a);
+    return present;
+}
+
+// ---- words
+
+const char *axis_name(enum axis axis) {
+    return NAMES[axis];
+}
+
+const char *axes_print(axes set, char text[AXES_TEXT]) {
+    size_t n = 0;
+    text[0] = '\0';
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (set & AXES(a))
+            n += (size_t)snprintf(text + n, AXES_TEXT - n, "%s%s", n ? "+" : "", NAMES[a]);
+    return set & AXES_ALL ? text : "none";
+}
+
+bool axes_parse(const char *text, size_t length, axes *out) {
+    axes set = AXES_NONE;
+    for (size_t at = 0; at <= length;) {
+        size_t end = at;
+        while (end < length && text[end] != '+')
+            end++;
+        int found = AXIS_COUNT;
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (strlen(NAMES[a]) == end - at && memcmp(NAMES[a], text + at, end - at) == 0)
+                found = a;
+        if (found == AXIS_COUNT || (set & AXES(found)))
+            return false;
+        set |= AXES(found);
+        at = end + 1;
+    }
+    *out = set;
+    return true;
+}
+
+char *mesh_print(const struct mesh *mesh) {
+    struct text text = {0};
+    for (int a = AXIS_COUNT; a-- > 0;)
+        if (mesh->degree[a] > 1)
+            text_add(&text, "%s%s %d", text.length ? " x " : "", NAMES[a], mesh->degree[a]);
+    char *result = mem_strdup(text.length ? text.text : "one rank");
+    text_release(&text);
+    return result;
+}
