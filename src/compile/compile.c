@@ -4,8 +4,6 @@
 #include "compile/passes.h"
 #include "model/emit.h"
 
-enum { LOGITS_CHUNK_BYTES = 128 << 20 }; // logits held at once
-
 static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
@@ -80,16 +78,23 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     return scale;
 }
 
+// Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.
+static int64_t logits_rows(const struct compile_options *o, int64_t rows) {
+    if (o->logits_rows > 0)
+        return MIN(rows, o->logits_rows);
+    int64_t bytes = rows * o->model->padded_vocab_size * dtype_size(o->dtype);
+    int64_t chunks = (bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES;
+    int64_t step = (rows + chunks - 1) / chunks;
+    return MIN(rows, (step + 63) / 64 * 64);
+}
+
 // The head and the loss in chunks of rows, so that all logits are never held at once. With `gradients`, each chunk's
 // backward pass follows its forward pass at once.
 static void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
                       struct gradients *gradients) {
     struct program *p = &c->program;
     int64_t rows = e->sequences * e->seq_len, vocab = o->model->padded_vocab_size, width = o->model->hidden_size;
-    int64_t row_bytes = vocab * dtype_size(o->dtype);
-    int64_t chunks = (rows * row_bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES;
-    int64_t step = (rows + chunks - 1) / chunks;
-    step = MIN(rows, (step + 63) / 64 * 64);
+    int64_t step = logits_rows(o, rows);
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.i = o->model->vocab_size}};
     int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
     for (int64_t first = 0; first < rows; first += step) {

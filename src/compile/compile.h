@@ -8,6 +8,8 @@
 #include "optim/optimizer.h"
 #include "parallel/recompute.h"
 
+enum { LOGITS_CHUNK_BYTES = 128 << 20 };
+
 struct compile_options {
     const struct model_config *model;
     const struct parameter_table *table;
@@ -15,6 +17,7 @@ struct compile_options {
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;
+    int64_t logits_rows; // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES
     enum recompute recompute;
     struct optimizer_config optimizer;
     enum kernel_set kernels;

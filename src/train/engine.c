@@ -50,6 +50,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                                       .micro_batch_size = e->micro_batch_size,
                                       .seq_len = e->seq_len,
                                       .microbatches = e->microbatches,
+                                      .logits_rows = t->logits_rows,
                                       .recompute = recompute_mode(config),
                                       .optimizer = e->optimizer,
                                       .kernels = e->kernels,

@@ -81,6 +81,8 @@ static void test_microbatches(void **state) {
         "training.micro_batch_size=2", "training.seed=0",
         "training.micro_batch_size=1", "training.seed=0",
         "training.micro_batch_size=1", "activation_checkpoint.mode=full",
+        "training.micro_batch_size=8", "training.logits_rows=33",
+        "training.micro_batch_size=2", "training.logits_rows=7",
     };
     check_against_whole((enum small)(intptr_t)*state, VARIANTS, ARRAY_LENGTH(VARIANTS) / 2, 1e-12);
 }
