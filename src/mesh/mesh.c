@@ -25,7 +25,7 @@ int mesh_coordinate(const struct mesh *mesh, int rank, enum axis axis) {
     return rank / stride(mesh, (int)axis) % mesh->degree[axis];
 }
 
-int mesh_group_size(const struct mesh *mesh, axes group) {
+int mesh_group_size(const struct mesh *mesh, axis_set group) {
     int size = 1;
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a))
@@ -33,7 +33,7 @@ int mesh_group_size(const struct mesh *mesh, axes group) {
     return size;
 }
 
-int mesh_index(const struct mesh *mesh, int rank, axes group) {
+int mesh_index(const struct mesh *mesh, int rank, axis_set group) {
     int index = 0, step = 1;
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a)) {
@@ -43,7 +43,7 @@ int mesh_index(const struct mesh *mesh, int rank, axes group) {
     return index;
 }
 
-int mesh_member(const struct mesh *mesh, int rank, axes group, int index) {
+int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index) {
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a)) {
             rank += (index % mesh->degree[a] - mesh_coordinate(mesh, rank, (enum axis)a)) * stride(mesh, a);
@@ -52,8 +52,8 @@ int mesh_member(const struct mesh *mesh, int rank, axes group, int index) {
     return rank;
 }
 
-axes mesh_present(const struct mesh *mesh, axes group) {
-    axes present = AXES_NONE;
+axis_set mesh_present(const struct mesh *mesh, axis_set group) {
+    axis_set present = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
         if ((group & AXES(a)) && mesh->degree[a] > 1)
             present |= AXES(a);
@@ -66,7 +66,7 @@ const char *axis_name(enum axis axis) {
     return NAMES[axis];
 }
 
-const char *axes_print(axes set, char text[AXES_TEXT]) {
+const char *axes_print(axis_set set, char text[AXES_TEXT]) {
     size_t n = 0;
     text[0] = '\0';
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -75,8 +75,8 @@ const char *axes_print(axes set, char text[AXES_TEXT]) {
     return set & AXES_ALL ? text : "none";
 }
 
-bool axes_parse(const char *text, size_t length, axes *out) {
-    axes set = AXES_NONE;
+bool axes_parse(const char *text, size_t length, axis_set *out) {
+    axis_set set = AXES_NONE;
     for (size_t at = 0; at <= length;) {
         size_t end = at;
         while (end < length && text[end] != '+')

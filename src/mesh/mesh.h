@@ -18,7 +18,7 @@ enum axis {
 };
 
 // A set of axes, one bit each.
-typedef unsigned axes;
+typedef unsigned axis_set;
 #define AXES(axis) (1u << (axis))
 enum { AXES_NONE = 0, AXES_ALL = (1 << AXIS_COUNT) - 1 };
 // The axes of a user's words.
@@ -36,19 +36,19 @@ struct mesh mesh_single(void);
 int mesh_ranks(const struct mesh *mesh);
 int mesh_coordinate(const struct mesh *mesh, int rank, enum axis axis);
 // Ranks of a group along `group`.
-int mesh_group_size(const struct mesh *mesh, axes group);
+int mesh_group_size(const struct mesh *mesh, axis_set group);
 // The rank's index in its group along `group`.
-int mesh_index(const struct mesh *mesh, int rank, axes group);
+int mesh_index(const struct mesh *mesh, int rank, axis_set group);
 // The rank at `index` of the group along `group` that `rank` is in.
-int mesh_member(const struct mesh *mesh, int rank, axes group, int index);
+int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index);
 // The axes of `group` whose degree is above one.
-axes mesh_present(const struct mesh *mesh, axes group);
+axis_set mesh_present(const struct mesh *mesh, axis_set group);
 
 const char *axis_name(enum axis axis); // "kv", "tp", "fsdp", "dp", "pp"
 // "tp+dp" in the order of the enum, "none" for the empty set; `text` holds at least AXES_TEXT bytes.
 enum { AXES_TEXT = 32 };
-const char *axes_print(axes set, char text[AXES_TEXT]);
-bool axes_parse(const char *text, size_t length, axes *out);
+const char *axes_print(axis_set set, char text[AXES_TEXT]);
+bool axes_parse(const char *text, size_t length, axis_set *out);
 // "dp 2 x tp 4", without axes of degree one; "one rank" when there are none. The caller frees.
 char *mesh_print(const struct mesh *mesh);
 

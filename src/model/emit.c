@@ -48,12 +48,13 @@ static struct operand whole(const struct emitter *e, int buffer) {
 
 int emit_embedding(struct emitter *e) {
     int x = activation(e, NONE, "embedding", rows(e), e->config->hidden_size);
-    emit(e, OP_EMBED, NONE, 2, (struct operand[]){whole(e, e->tokens), parameter(e, NONE, "embed.weight")}, 1,
+    emit(e, OP_EMBED, NONE, 3,
+         (struct operand[]){whole(e, e->tokens), parameter(e, NONE, "embed.weight"), operand_none()}, 1,
          (struct operand[]){whole(e, x)}, NULL);
     struct operand position = parameter(e, NONE, "position.weight");
     if (position.buffer != NONE) {
-        struct instruction *add = program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 2,
-                                               (struct operand[]){whole(e, e->positions), position}, 1,
+        struct instruction *add = program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
+                                               (struct operand[]){whole(e, e->positions), position, operand_none()}, 1,
                                                (struct operand[]){whole(e, x)}, NULL);
         add->accumulate = ACCUMULATE_YES;
     }

@@ -4,7 +4,8 @@
 #include <ctype.h>
 
 void program_init(struct program *program, const char *name, int microbatches, int slots) {
-    *program = (struct program){.name = mem_strdup(name), .microbatches = microbatches, .slots = slots};
+    *program =
+        (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches, .slots = slots};
 }
 
 void program_release(struct program *program) {
@@ -131,6 +132,24 @@ struct operand operand_shape(struct operand operand, int ndim, const int64_t *di
     return shaped;
 }
 
+struct operand operand_part(const struct program *program, struct operand operand, axis_set along) {
+    int64_t whole = operand_count(&operand), parts = mesh_group_size(&program->mesh, along);
+    CHECK(whole % parts == 0);
+    struct operand part = operand_shape(operand, 1, &whole);
+    part.dim[0] = whole / parts;
+    part.along = mesh_present(&program->mesh, along);
+    part.step = part.along ? part.dim[0] : 0;
+    return part;
+}
+
+struct operand operand_of_rank(const struct program *program, struct operand operand, int rank) {
+    if (operand.along)
+        operand.offset += operand.step * mesh_index(&program->mesh, rank, operand.along);
+    operand.along = AXES_NONE;
+    operand.step = 0;
+    return operand;
+}
+
 struct operand operand_none(void) {
     return (struct operand){.buffer = NONE};
 }
@@ -140,7 +159,7 @@ bool operand_equal(const struct operand *a, const struct operand *b) {
         return false;
     if (a->buffer == NONE)
         return true;
-    return a->offset == b->offset && a->ndim == b->ndim &&
+    return a->offset == b->offset && a->along == b->along && a->step == b->step && a->ndim == b->ndim &&
            memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof a->dim[0]) == 0 &&
            memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]) == 0;
 }

@@ -35,9 +35,12 @@ enum dtype dtype_accumulate(enum dtype model) {
 
 static const struct row {
     const char *name, *signature, *adjoint, *attributes, *flops, *inplace;
+    bool communication;
 } ROWS[OP_COUNT] = {
 #define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) \
-    [OP_##id] = {name, signature, adjoint, attributes, flops, inplace},
+    [OP_##id] = {name, signature, adjoint, attributes, flops, inplace, false},
+#define COMMUNICATION(id, name, signature, adjoint, attributes, inplace) \
+    [OP_##id] = {name, signature, adjoint, attributes, "", inplace, true},
 #include "program/ops.def"
 #undef OP
 };
@@ -63,12 +66,18 @@ static const char *read_word(const char *s, char *word, size_t size) {
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = read_word(s, operand->name, sizeof operand->name);
     CHECK(*s++ == ':');
-    CHECK(strchr("PASIU", *s) != NULL);
+    CHECK(strchr("PASIUX", *s) != NULL);
     operand->dtype = *s++;
     CHECK(*s++ == '[');
     while (*s != ']') {
         CHECK(operand->ndim < OP_MAX_DIMS && (isalpha((unsigned char)*s) || *s == '1'));
-        operand->dim[operand->ndim++] = *s++;
+        operand->dim[operand->ndim] = *s++;
+        if (*s == '~') {
+            CHECK(islower((unsigned char)s[1]));
+            operand->follows[operand->ndim] = s[1];
+            s += 2;
+        }
+        operand->ndim++;
         if (*s == ',')
             s++;
     }
@@ -109,36 +118,15 @@ static const char *read_reference(const char *s, struct op_reference *reference)
     return skip_spaces(s);
 }
 
-static void read_adjoint(const char *s, struct op_info *info) {
-    static const struct {
-        const char *word;
-        enum op_role role;
-    } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},  {"total", ROLE_TOTAL},
-                 {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}};
-    info->role = ROLE_FORWARD;
-    if (*s == 0)
-        return;
-    for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++)
-        if (strcmp(s, ROLES[i].word) == 0) {
-            info->role = ROLES[i].role;
-            return;
-        }
-    if (*s == '=') {
-        for (s = skip_spaces(s + 1); *s;) {
-            struct op_reference reference = {0};
-            s = read_reference(s, &reference);
-            CHECK(!reference.output && reference.index < info->inputs);
-            info->identity[reference.index] = true;
-        }
-        return;
-    }
-    info->role = ROLE_BACKWARD;
+// embed: i0 o0' -> i1'
+static void read_transposed(const char *s, struct op_info *info) {
     char forward[24];
     s = read_word(s, forward, sizeof forward);
     for (info->forward = 0; info->forward < OP_COUNT; info->forward++)
         if (strcmp(ROWS[info->forward].name, forward) == 0)
             break;
     CHECK(info->forward < OP_COUNT && *s == ':');
+    info->transposes = true;
     s = skip_spaces(s + 1);
     for (int i = 0; i < info->inputs; i++)
         s = read_reference(s, &info->reads[i]);
@@ -147,6 +135,38 @@ static void read_adjoint(const char *s, struct op_info *info) {
     for (int i = 0; i < info->outputs; i++)
         s = read_reference(s, &info->contributes[i]);
     CHECK(*s == 0);
+}
+
+static void read_adjoint(const char *s, bool communication, struct op_info *info) {
+    static const struct {
+        const char *word;
+        enum op_role role;
+    } ROLES[] = {{"loss", ROLE_LOSS},   {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
+                 {"norm", ROLE_NORM},   {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"aid", ROLE_AID},
+                 {"aid max", ROLE_AID}, {"zero", ROLE_ZERO}};
+    info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
+    if (*s == 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++)
+        if (strcmp(s, ROLES[i].word) == 0) {
+            info->role = ROLES[i].role;
+            info->maximum = strcmp(s, "aid max") == 0;
+            return;
+        }
+    if (*s == '=') {
+        for (s = skip_spaces(s + 1); *s && *s != ';';) {
+            struct op_reference reference = {0};
+            s = read_reference(s, &reference);
+            CHECK(!reference.output && reference.index < info->inputs);
+            info->identity[reference.index] = true;
+        }
+        if (*s == 0)
+            return;
+        s = skip_spaces(s + 1);
+    }
+    if (!communication)
+        info->role = ROLE_BACKWARD;
+    read_transposed(s, info);
 }
 
 static void read_attributes(const char *s, struct op_info *info) {
@@ -199,7 +219,7 @@ struct op_table *op_table_create(void) {
         info->name = ROWS[op].name;
         info->flops = ROWS[op].flops;
         read_signature(ROWS[op].signature, info);
-        read_adjoint(ROWS[op].adjoint, info);
+        read_adjoint(ROWS[op].adjoint, ROWS[op].communication, info);
         read_attributes(ROWS[op].attributes, info);
         read_inplace(ROWS[op].inplace, info);
     }

@@ -24,10 +24,11 @@ enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
 // One operand of a row's signature.
 struct op_operand {
     char name[12];
-    char dtype; // P A S I U
+    char dtype; // P A S I U X
     bool optional;
     int ndim;
-    char dim[OP_MAX_DIMS]; // letters; '1' for the extent one
+    char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
+    char follows[OP_MAX_DIMS]; // the letter that this one is split with, or 0
 };
 
 // A reference inside an adjoint: input or output `index` of the forward op; its gradient if `gradient`;
@@ -40,7 +41,10 @@ struct op_reference {
 enum op_role {
     ROLE_FORWARD,
     ROLE_BACKWARD,
+    ROLE_COMMUNICATION, // forward or backward, as it comes
     ROLE_LOSS,
+    ROLE_AID,
+    ROLE_ZERO,
     ROLE_COUNT,
     ROLE_SCALE,
     ROLE_TOTAL,
@@ -63,9 +67,11 @@ struct op_info {
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
     bool identity[OP_MAX_IN]; // forward ops: input enters the output by plain addition
-    enum op forward;          // backward ops: whose gradient this computes
+    bool transposes;          // backward and communication ops:
+    enum op forward;          // whose gradient this computes
     bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
+    bool maximum;               // what a split letter leaves of the outputs is a maximum, not a sum
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
     const char *flops;
 };

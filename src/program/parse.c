@@ -161,7 +161,47 @@ static trireme_status end_of_line(struct parser *p) {
     return TRIREME_OK;
 }
 
+static trireme_status read_axes(struct parser *p, axis_set *out) {
+    skip(p);
+    size_t n = 0;
+    while (p->at + n < p->end && (islower((unsigned char)p->at[n]) || p->at[n] == '+'))
+        n++;
+    if (!axes_parse(p->at, n, out))
+        BAD(p, "axes of the mesh");
+    p->at += n;
+    return TRIREME_OK;
+}
+
+static trireme_status one_axis(struct parser *p, int *out) {
+    const char *start = p->at;
+    axis_set set;
+    TRY(read_axes(p, &set));
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (set == AXES(a)) {
+            *out = a;
+            return TRIREME_OK;
+        }
+    p->at = start;
+    BAD(p, "one axis of the mesh");
+}
+
 // ---- lines
+
+static trireme_status parse_placement(struct parser *p, struct buffer *b) {
+    while (accept_word(p, "place")) {
+        int axis = 0, dim = 0;
+        TRY(one_axis(p, &axis));
+        if (accept_word(p, "sum")) {
+            b->placement[axis] = PLACE_SUM;
+        } else if (accept_word(p, "max")) {
+            b->placement[axis] = PLACE_MAX;
+        } else {
+            TRY(integer(p, 0, b->ndim - 1, &dim));
+            b->placement[axis] = PLACE_SHARD(dim);
+        }
+    }
+    return TRIREME_OK;
+}
 
 static trireme_status parse_buffer(struct parser *p) {
     struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .belongs_to = NONE, .offset = -1};
@@ -200,6 +240,7 @@ static trireme_status parse_buffer(struct parser *p) {
         TRY(word(p, b.as, sizeof b.as, "an operand's name"));
     if (accept_word(p, "for"))
         TRY(buffer_number(p, &b.belongs_to));
+    TRY(parse_placement(p, &b));
     TRY(quoted(p, &b.name));
     VEC_PUSH(&p->program->buffers, b);
     return end_of_line(p);
@@ -228,6 +269,12 @@ static trireme_status parse_operand(struct parser *p, struct operand *o) {
     }
     if (accept(p, '+'))
         TRY(number(p, 0, INT64_MAX / 8, &o->offset));
+    if (accept(p, '@')) {
+        TRY(read_axes(p, &o->along));
+        if (!accept(p, '*'))
+            BAD(p, "*step");
+        TRY(number(p, 1, INT64_MAX / 8, &o->step));
+    }
     return TRIREME_OK;
 }
 
@@ -241,6 +288,10 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(integer(p, 0, INT32_MAX, &in->layer));
     if (accept_word(p, "stream"))
         TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &in->stream));
+    if (accept_word(p, "group"))
+        TRY(read_axes(p, &in->group));
+    if (accept_word(p, "peer"))
+        TRY(integer(p, -(1 << 20), 1 << 20, &in->peer));
     if (accept_word(p, "accumulate")) {
         TRY(choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
         in->accumulate = (enum accumulate)value;
@@ -332,6 +383,20 @@ static trireme_status parse_header(struct parser *p) {
     return end_of_line(p);
 }
 
+static trireme_status parse_mesh(struct parser *p) {
+    int64_t ranks = 1;
+    do {
+        int axis = 0, degree = 0;
+        TRY(one_axis(p, &axis));
+        TRY(integer(p, 1, 1 << 20, &degree));
+        ranks *= degree;
+        if (ranks > 1 << 20)
+            BAD(p, "fewer ranks before this");
+        p->program->mesh.degree[axis] = degree;
+    } while (skip(p), p->at < p->end);
+    return TRIREME_OK;
+}
+
 static trireme_status parse_arena(struct parser *p) {
     struct program *q = p->program;
     const struct {
@@ -361,6 +426,8 @@ static trireme_status parse_line(struct parser *p) {
             BAD(p, "\"program\"");
         return parse_header(p);
     }
+    if (accept_word(p, "mesh"))
+        return parse_mesh(p);
     if (accept_word(p, "arena"))
         return parse_arena(p);
     if (accept_word(p, "buffer"))

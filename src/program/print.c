@@ -10,7 +10,9 @@
 //     %7[64,32] = matmul %3[64,32] %1[32,32] - - phase forward layer 0
 //   invoke 1 microbatch 0 slot 0
 //
-// An operand is %buffer[extents], then (strides) unless contiguous, then +offset unless 0; `-` is an absent one.
+// An operand is %buffer[extents], then (strides) unless contiguous, then +offset unless 0, then @axes*step where it
+// begins at the rank's index; `-` is an absent one. On more than one rank a line `mesh fsdp 2 tp 4` follows the first;
+// a buffer has `place tp 0`, `place dp sum`, and communication `group tp+kv`, `peer 1`.
 #include "program/names.h"
 
 static void print_dims(struct text *out, int ndim, const int64_t *dim) {
@@ -39,6 +41,10 @@ static void print_operand(struct text *out, const struct operand *o) {
     }
     if (o->offset)
         text_add(out, "+%lld", (long long)o->offset);
+    if (o->along) {
+        char axes[AXES_TEXT];
+        text_add(out, "@%s*%lld", axes_print(o->along, axes), (long long)o->step);
+    }
 }
 
 static void print_instruction(struct text *out, const struct op_table *table, const struct instruction *in) {
@@ -60,6 +66,12 @@ static void print_instruction(struct text *out, const struct op_table *table, co
         text_add(out, " layer %d", in->layer);
     if (in->stream != STREAM_COMPUTE)
         text_add(out, " stream %s", STREAM_WORDS[in->stream]);
+    if (in->group) {
+        char axes[AXES_TEXT];
+        text_add(out, " group %s", axes_print(in->group, axes));
+    }
+    if (in->peer)
+        text_add(out, " peer %d", in->peer);
     if (in->accumulate != ACCUMULATE_NO)
         text_add(out, " accumulate %s", ACCUMULATE_WORDS[in->accumulate]);
     if (in->workspace != NONE)
@@ -90,11 +102,23 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         text_add(out, " as %s", b->as);
     if (b->belongs_to != NONE)
         text_add(out, " for %%%d", b->belongs_to);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (b->placement[a] >= PLACE_SHARD(0))
+            text_add(out, " place %s %d", axis_name((enum axis)a), b->placement[a] - PLACE_SHARD(0));
+        else if (b->placement[a] != PLACE_REPLICATE)
+            text_add(out, " place %s %s", axis_name((enum axis)a), b->placement[a] == PLACE_SUM ? "sum" : "max");
     text_add(out, " \"%s\"\n", b->name);
 }
 
 void program_print(const struct program *p, const struct op_table *table, struct text *out) {
     text_add(out, "program %s microbatches %d slots %d\n", p->name, p->microbatches, p->slots);
+    if (mesh_ranks(&p->mesh) > 1) {
+        text_add(out, "mesh");
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (p->mesh.degree[a] > 1)
+                text_add(out, " %s %d", axis_name((enum axis)a), p->mesh.degree[a]);
+        text_add(out, "\n");
+    }
     text_add(out, "arena state %lld fixed %lld scratch %lld+%lld slot %lld+%lld step %lld\n", (long long)p->state_bytes,
              (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes,
              (long long)p->slot_base, (long long)p->slot_bytes, (long long)p->step_bytes);

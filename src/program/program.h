@@ -12,7 +12,8 @@
 //   SLOT        one instance per slot; lives from its first write to its last read, across the templates of a
 //   microbatch LOCAL       lives inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
-// An *operand* is a strided view of a buffer.
+// An *operand* is a strided view of a buffer. On many ranks, all that differ only by coordinates run the same program:
+// a view may then begin where its rank's index in a group says, and a peer is told by its distance along an axis.
 //
 // Addresses (bytes), filled by program_plan:
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slot 0 | slot 1 | ... ]; with one slot, scratch and
@@ -22,6 +23,7 @@
 #define PROGRAM_PROGRAM_H
 
 #include "base/text.h"
+#include "mesh/mesh.h"
 #include "program/ops.h"
 
 enum { NONE = -1 };
@@ -56,13 +58,23 @@ struct buffer {
     char as[12];           // the operand of ops.def's rows that this stands as wherever it is touched ("m"), or empty
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
+    // What ranks along each axis hold, of buffers that no instruction of this program writes first: inputs, parameters,
+    // states, what is received. That of others follows from the rows of ops.def.
+    int8_t placement[AXIS_COUNT];
 };
+
+// Along one axis: every rank has the same (0), rank i has the i-th part along a dim (1 + dim), or the value is the sum
+// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1).
+enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2 };
+#define PLACE_SHARD(dim) ((int8_t)(1 + (dim)))
 
 struct operand {
     int buffer;     // NONE for an absent optional operand
     int64_t offset; // elements
     int ndim;
     int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
+    axis_set along;                                // with `step`: the view begins index * step elements further on,
+    int64_t step;                                  // `index` the rank's in its group along these axes
 };
 
 union attribute {
@@ -79,9 +91,19 @@ enum accumulate {
 
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
 
-enum { STREAM_COMPUTE, STREAM_COPY, STREAM_COUNT };
+// Each runs in order. Communication has streams of its own, so that it may run beside arithmetic.
+enum stream {
+    STREAM_COMPUTE,
+    STREAM_COPY,
+    STREAM_TENSOR,   // within a layer
+    STREAM_GATHER,   // parameters
+    STREAM_REDUCE,   // gradients
+    STREAM_NEXT,     // activations to and from the neighbouring stages
+    STREAM_PREVIOUS, // their gradients
+    STREAM_COUNT
+};
 
-enum { INSTRUCTION_MAX_WAITS = 4 };
+enum { INSTRUCTION_MAX_WAITS = STREAM_COUNT };
 
 struct instruction {
     enum op op;
@@ -91,12 +113,14 @@ struct instruction {
     enum accumulate accumulate;
     int inputs, outputs;
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
-    int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
+    axis_set group; // communication: between the ranks of this group
+    int peer;       // send and receive: the other's coordinate along the group's one axis, less one's own (it wraps)
+    int workspace;  // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     int signal;    // NONE, or the event (a number unique in the program) raised when done
     int waits;
-    int wait[INSTRUCTION_MAX_WAITS]; // events that must have been raised, in this microbatch's invocations or before
+    int wait[INSTRUCTION_MAX_WAITS]; // events: each must have been raised the last time before this in list order
 };
 
 struct template {
@@ -113,6 +137,7 @@ struct invocation {
 
 struct program {
     char *name; // train, evaluate, ...
+    struct mesh mesh;
     int microbatches, slots;
     VEC(struct buffer) buffers;
     VEC(struct template) templates;
@@ -148,6 +173,11 @@ struct operand operand_whole(const struct program *program, int buffer);
 struct operand operand_microbatches(const struct program *program, int buffer);
 // The same elements under another shape (row-major, contiguous operands only).
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
+// A view `count` elements long of a contiguous operand, as [count], the rank's own part along `along`: count times the
+// group's size is the operand's.
+struct operand operand_part(const struct program *program, struct operand operand, axis_set along);
+// The view of the rank with this number.
+struct operand operand_of_rank(const struct program *program, struct operand operand, int rank);
 // Absent.
 struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);

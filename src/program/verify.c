@@ -54,8 +54,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
 }
 
 static trireme_status check_operand(const struct program *program, const struct op_operand *row,
-                                    const struct operand *operand, enum dtype *model, bool all_microbatches,
-                                    const char *place, trireme_error *error) {
+                                    const struct operand *operand, enum dtype *model, enum dtype *any,
+                                    bool all_microbatches, const char *place, trireme_error *error) {
     if (operand->buffer == NONE && row->optional)
         return TRIREME_OK;
     if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
@@ -83,6 +83,11 @@ static trireme_status check_operand(const struct program *program, const struct 
         break;
     case 'U':
         expected = DTYPE_U16;
+        break;
+    case 'X':
+        if (*any == DTYPE_COUNT)
+            *any = b->dtype;
+        expected = *any;
         break;
     }
     if (b->dtype != expected)
@@ -127,15 +132,15 @@ static trireme_status check_instruction(const struct program *program, const str
         REFUSE("%s: no such stream, or too many waits", place);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: workspace or predicate is a buffer that is not there", place);
-    enum dtype model = DTYPE_COUNT;
+    enum dtype model = DTYPE_COUNT, any = DTYPE_COUNT;
     for (int i = 0; i < info->inputs; i++)
         if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && model == DTYPE_COUNT &&
             valid_buffer(program, instruction->in[i].buffer))
             model = program->buffers.item[instruction->in[i].buffer].dtype;
     for (int i = 0; i < info->inputs; i++)
-        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, all_microbatches, place, error));
+        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, &any, all_microbatches, place, error));
     for (int i = 0; i < info->outputs; i++)
-        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, all_microbatches, place, error));
+        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, &any, all_microbatches, place, error));
     int64_t extent[128];
     const char *what;
     if (!instruction_extents(table, instruction, extent, &what))

@@ -8,6 +8,8 @@ struct embed {
     bool bf16, accumulate;
     int64_t count, columns;
     const int32_t *ids;
+    int32_t first;    // the table's rows are [first, first + rows) of those that ids count
+    int64_t rows;     // others belong to other ranks
     struct rows w, y; // y: also dy
     struct rows dw;
 };
@@ -16,13 +18,39 @@ VEC_INLINE void add_lanes(int64_t i, int count, void *to, bool to_bf16, const vo
     row_store(to, i, count, row_load(to, i, count, to_bf16) + row_load(from, i, count, from_bf16), to_bf16);
 }
 
+static struct embed embed_of(const struct call *call, const struct tensor *y, int64_t rows) {
+    const int32_t *first = call->in[2].data;
+    return (struct embed){
+        .bf16 = y->dtype == DTYPE_BF16,
+        .accumulate = call->accumulate,
+        .count = y->dim[0],
+        .columns = y->dim[1],
+        .ids = call->in[0].data,
+        .first = first ? *first : 0,
+        .rows = rows,
+        .y = rows_of(y),
+    };
+}
+
+// The table's row of id r, -1 when it has none.
+static int64_t picked_row(const struct embed *e, int64_t r) {
+    int64_t row = (int64_t)e->ids[r] - e->first;
+    return row >= 0 && row < e->rows ? row : -1;
+}
+
 static void embed_rows(const void *args, int64_t from, int64_t to) {
     const struct embed *e = args;
     for (int64_t r = from; r < to; r++) {
         void *y = row_at(e->y, r);
-        const void *w = row_at(e->w, e->ids[r]);
+        const int64_t row = picked_row(e, r), bytes = e->columns * (e->bf16 ? 2 : 4);
+        if (row < 0) {
+            if (!e->accumulate)
+                memset(y, 0, (size_t)bytes);
+            continue;
+        }
+        const void *w = row_at(e->w, row);
         if (!e->accumulate)
-            memcpy(y, w, (size_t)e->columns * (e->bf16 ? 2 : 4));
+            memcpy(y, w, (size_t)bytes);
         else if (e->bf16)
             ROW_EACH(e->columns, add_lanes, y, true, w, true);
         else
@@ -32,14 +60,8 @@ static void embed_rows(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_embed)(const struct call *call) {
     const struct tensor *y = &call->out[0];
-    struct embed e = {
-        .bf16 = y->dtype == DTYPE_BF16,
-        .accumulate = call->accumulate,
-        .columns = y->dim[1],
-        .ids = call->in[0].data,
-        .w = rows_of(&call->in[1]),
-        .y = rows_of(y),
-    };
+    struct embed e = embed_of(call, y, call->in[1].dim[0]);
+    e.w = rows_of(&call->in[1]);
     run_split(call, y->dim[0], y->dim[0] * y->dim[1], embed_rows, &e);
 }
 
@@ -54,7 +76,10 @@ static void add_groups(const void *args, int64_t from, int64_t to) {
     const struct embed *e = args;
     int64_t column = from * COLUMN_GROUP, columns = MIN(to * COLUMN_GROUP, e->columns) - column;
     for (int64_t r = 0; r < e->count; r++) {
-        float *dw = (float *)row_at(e->dw, e->ids[r]) + column;
+        const int64_t row = picked_row(e, r);
+        if (row < 0)
+            continue;
+        float *dw = (float *)row_at(e->dw, row) + column;
         if (e->bf16)
             ROW_EACH(columns, add_lanes, dw, false, row_part(row_at(e->y, r), column, true), true);
         else
@@ -64,14 +89,8 @@ static void add_groups(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_embed_dw)(const struct call *call) {
     const struct tensor *dy = &call->in[1], *dw = &call->out[0];
-    struct embed e = {
-        .bf16 = dy->dtype == DTYPE_BF16,
-        .count = dy->dim[0],
-        .columns = dy->dim[1],
-        .ids = call->in[0].data,
-        .y = rows_of(dy),
-        .dw = rows_of(dw),
-    };
+    struct embed e = embed_of(call, dy, dw->dim[0]);
+    e.dw = rows_of(dw);
     if (!call->accumulate)
         run_split(call, dw->dim[0], dw->dim[0] * dw->dim[1], zero_rows, &e);
     run_split(call, (e.columns + COLUMN_GROUP - 1) / COLUMN_GROUP, e.count * e.columns, add_groups, &e);

@@ -74,11 +74,19 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
         }
 }
 
+// Row of w that id m picks, -1 where another rank has it: this one's begin at `first`.
+static int64_t picked_row(const struct tensor *ids, const struct tensor *first, int64_t rows, int64_t m) {
+    int64_t row = tensor_int(ids, at1(ids, m)) - (first->data ? tensor_int(first, 0) : 0);
+    return row >= 0 && row < rows ? row : -1;
+}
+
 void ref_embed(const struct call *call) {
     const struct tensor *ids = &call->in[0], *w = &call->in[1], *y = &call->out[0];
-    for (int64_t m = 0; m < y->dim[0]; m++)
+    for (int64_t m = 0; m < y->dim[0]; m++) {
+        int64_t row = picked_row(ids, &call->in[2], w->dim[0], m);
         for (int64_t c = 0; c < y->dim[1]; c++)
-            tensor_put(y, at2(y, m, c), tensor_get(w, at2(w, tensor_int(ids, at1(ids, m)), c)), call->accumulate);
+            tensor_put(y, at2(y, m, c), row < 0 ? 0 : tensor_get(w, at2(w, row, c)), call->accumulate);
+    }
 }
 
 void ref_embed_dw(const struct call *call) {
@@ -87,9 +95,23 @@ void ref_embed_dw(const struct call *call) {
         for (int64_t v = 0; v < dw->dim[0]; v++)
             for (int64_t c = 0; c < dw->dim[1]; c++)
                 tensor_set(dw, at2(dw, v, c), 0);
-    for (int64_t m = 0; m < dy->dim[0]; m++)
-        for (int64_t c = 0; c < dy->dim[1]; c++)
-            tensor_put(dw, at2(dw, tensor_int(ids, at1(ids, m)), c), tensor_get(dy, at2(dy, m, c)), true);
+    for (int64_t m = 0; m < dy->dim[0]; m++) {
+        int64_t row = picked_row(ids, &call->in[2], dw->dim[0], m);
+        for (int64_t c = 0; row >= 0 && c < dy->dim[1]; c++)
+            tensor_put(dw, at2(dw, row, c), tensor_get(dy, at2(dy, m, c)), true);
+    }
+}
+
+// y = x, which it may lie in already.
+void ref_fan_out(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    if (x->data != y->data)
+        memcpy(y->data, x->data, (size_t)(y->dim[0] * dtype_size(y->dtype)));
+}
+
+void ref_zero(const struct call *call) {
+    const struct tensor *y = &call->out[0];
+    memset(y->data, 0, (size_t)(y->dim[0] * dtype_size(y->dtype)));
 }
 
 // y[m, n] = sum over k of x[m, k] w[n, k], + b[n] + r[m, n]

@@ -52,6 +52,70 @@ void ref_cross_entropy_grad(const struct call *call) {
     }
 }
 
+// ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
+
+static int64_t own_columns(const struct call *call, const struct tensor *first) {
+    int64_t left = call->attribute[0].i - tensor_int(first, 0), columns = call->in[0].dim[1];
+    return left < 0 ? 0 : left < columns ? left : columns;
+}
+
+void ref_logits_max(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *max = &call->out[0];
+    int64_t columns = own_columns(call, &call->in[1]);
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        double largest = -INFINITY;
+        for (int64_t v = 0; v < columns; v++) {
+            double s = tensor_get(logits, at2(logits, m, v));
+            largest = s > largest ? s : largest;
+        }
+        tensor_set(max, at1(max, m), largest);
+    }
+}
+
+void ref_logits_sum(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1], *first = &call->in[2], *max = &call->in[3];
+    const struct tensor *sum = &call->out[0], *picked = &call->out[1];
+    int64_t columns = own_columns(call, first);
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        double largest = tensor_get(max, at1(max, m)), total = 0;
+        for (int64_t v = 0; v < columns; v++)
+            total += math_exp(tensor_get(logits, at2(logits, m, v)) - largest);
+        int64_t target = tensor_int(targets, at1(targets, m)) - tensor_int(first, 0);
+        tensor_set(sum, at1(sum, m), total);
+        tensor_set(picked, at1(picked, m),
+                   target >= 0 && target < columns ? tensor_get(logits, at2(logits, m, target)) : 0);
+    }
+}
+
+void ref_logits_nll(const struct call *call) {
+    const struct tensor *targets = &call->in[0], *max = &call->in[1], *sum = &call->in[2], *picked = &call->in[3];
+    const struct tensor *nll = &call->out[0];
+    for (int64_t m = 0; m < nll->dim[0]; m++) {
+        double lse = tensor_get(max, at1(max, m)) + math_log(tensor_get(sum, at1(sum, m)));
+        tensor_set(nll, at1(nll, m),
+                   tensor_int(targets, at1(targets, m)) >= 0 ? lse - tensor_get(picked, at1(picked, m)) : 0);
+    }
+}
+
+void ref_logits_grad(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1], *first = &call->in[2], *max = &call->in[3];
+    const struct tensor *sum = &call->in[4], *dlogits = &call->out[0];
+    double scale = scalar(&call->in[5]);
+    int64_t columns = own_columns(call, first);
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        int64_t target = tensor_int(targets, at1(targets, m)), own = target - tensor_int(first, 0);
+        double largest = tensor_get(max, at1(max, m)), total = tensor_get(sum, at1(sum, m));
+        for (int64_t v = 0; v < logits->dim[1]; v++) {
+            double g = 0;
+            if (target >= 0 && v < columns)
+                g = (math_exp(tensor_get(logits, at2(logits, m, v)) - largest) / total - (v == own)) * scale;
+            tensor_set(dlogits, at2(dlogits, m, v), g);
+        }
+    }
+}
+
+// ---- scalars
+
 void ref_targets_count(const struct call *call) {
     const struct tensor *targets = &call->in[0];
     int64_t count = 0;

@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 
 #define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) void kernel(const struct call *call);
+#define COMMUNICATION(...)
 #include "program/ops.def"
 #undef OP
 
