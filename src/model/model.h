@@ -59,7 +59,10 @@ trireme_status model_config_compare(const struct model_config *weights, const st
 // The config.json that `transformers` (4 and 5) opens and model_config_read reads back to the same. `torch_dtype` is
 // PyTorch's word: "float32", "bfloat16", "float64".
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
+// The named models: a table for people, or one JSON object with the array "models" (vocab_size 0: the tokenizer
+// decides).
 void model_presets_help(struct text *out);
+void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);
 // The name `transformers` has for this mixture, out->architecture's own if it fits; NULL when there is none.
 const char *model_architecture(const struct model_config *config);
@@ -73,6 +76,20 @@ struct parameter_piece {
 
 enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
+// Over which ranks of a tensor group a parameter is split (split.h).
+enum parameter_class {
+    CLASS_SPLIT, // over all
+    CLASS_KV,    // over those with different key-value heads
+    CLASS_WHOLE, // every rank has all of it
+    CLASS_COUNT
+};
+
+// Elements [row, row + rows) x [column, column + columns) of what a rank holds are those from (whole_row, whole_column)
+// on of the whole parameter. What no region covers is padding, zero.
+struct parameter_region {
+    int64_t row, column, rows, columns, whole_row, whole_column;
+};
+
 struct parameter {
     char *name; // ours: "layers.3.attention.qkv.weight"
     int ndim;
@@ -83,6 +100,10 @@ struct parameter {
     double std; // of INIT_NORMAL
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
+    int whole;                       // its number in the table of whole parameters
+    enum parameter_class split;
+    int regions;
+    struct parameter_region region[3];
 };
 
 // Rows (elements of a vector) that are not padding.

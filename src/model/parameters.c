@@ -154,6 +154,12 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
         free(hf_prefix);
     }
     add_head(&b);
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        struct parameter *p = &table->parameters.item[i];
+        p->whole = (int)i;
+        p->regions = 1;
+        p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
+    }
 }
 
 void parameter_table_release(struct parameter_table *table) {

@@ -80,6 +80,7 @@ bool op_output_accumulates(const struct op_info *info, int output) {
     case OP_LAYERNORM_DW:
     case OP_RMSNORM_DW:
     case OP_QKNORM_DW:
+    case OP_ADD_BIAS_DW:
     case OP_LOSS_SUM:
     case OP_SQUARE_SUM:
         return true;

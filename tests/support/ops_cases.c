@@ -31,6 +31,10 @@ const struct op_case op_cases[] = {
     {"add m=3 c=7", BOTH},
     {"add m=19 c=128", OPS_COMPARE},
     {"add m=4096 c=768", OPS_TIME},
+    {"add_bias m=3 c=7", BOTH},
+    {"add_bias m=19 c=150", OPS_COMPARE},
+    {"add_bias_dw m=3 c=7", BOTH},
+    {"add_bias_dw m=19 c=150", OPS_COMPARE},
 
     {"layernorm m=5 C=7 eps=1e-5", OPS_COMPARE},
     {"layernorm m=19 C=128 eps=1e-5", OPS_COMPARE},

@@ -95,6 +95,77 @@ void ISA(cpu_add)(const struct call *call) {
     elementwise_run(call, &e, add_pieces);
 }
 
+// ---- a bias on the way
+
+struct biased {
+    bool bf16, accumulate;
+    int64_t count, columns;
+    struct rows y, a, b; // a: also dy
+    const void *bias;
+    float *dbias;
+};
+
+VEC_INLINE void add_bias_lanes(int64_t i, int count, void *y, const void *a, const void *b, const void *bias,
+                               bool bf16) {
+    row_store(y, i, count, row_load(a, i, count, bf16) + row_load(b, i, count, bf16) + row_load(bias, i, count, bf16),
+              bf16);
+}
+
+static void add_bias_rows(const void *args, int64_t from, int64_t to) {
+    const struct biased *e = args;
+    for (int64_t r = from; r < to; r++) {
+        void *y = row_at(e->y, r);
+        const void *a = row_at(e->a, r), *b = row_at(e->b, r);
+        if (e->bf16)
+            ROW_EACH(e->columns, add_bias_lanes, y, a, b, e->bias, true);
+        else
+            ROW_EACH(e->columns, add_bias_lanes, y, a, b, e->bias, false);
+    }
+}
+
+void ISA(cpu_add_bias)(const struct call *call) {
+    const struct tensor *y = &call->out[0];
+    const struct biased e = {.bf16 = y->dtype == DTYPE_BF16,
+                             .columns = y->dim[1],
+                             .y = rows_of(y),
+                             .a = rows_of(&call->in[0]),
+                             .b = rows_of(&call->in[1]),
+                             .bias = call->in[2].data};
+    run_split(call, y->dim[0], y->dim[0] * y->dim[1], add_bias_rows, &e);
+}
+
+enum { BIAS_COLUMNS = 64 }; // that one thread sums at a time: whole cache lines
+
+VEC_INLINE void sum_lanes(int64_t i, int count, float *sum, const void *dy, bool bf16) {
+    row_store(sum, i, count, row_load(sum, i, count, false) + row_load(dy, i, count, bf16), false);
+}
+
+static void add_bias_dw_groups(const void *args, int64_t from, int64_t to) {
+    const struct biased *e = args;
+    int64_t column = from * BIAS_COLUMNS, columns = MIN(to * BIAS_COLUMNS, e->columns) - column;
+    float *sum = e->dbias + column;
+    if (!e->accumulate)
+        memset(sum, 0, (size_t)columns * sizeof *sum);
+    for (int64_t r = 0; r < e->count; r++)
+        if (e->bf16)
+            ROW_EACH(columns, sum_lanes, sum, row_part(row_at(e->a, r), column, true), true);
+        else
+            ROW_EACH(columns, sum_lanes, sum, row_part(row_at(e->a, r), column, false), false);
+}
+
+void ISA(cpu_add_bias_dw)(const struct call *call) {
+    const struct tensor *dy = &call->in[0];
+    const struct biased e = {.bf16 = dy->dtype == DTYPE_BF16,
+                             .accumulate = call->accumulate,
+                             .count = dy->dim[0],
+                             .columns = dy->dim[1],
+                             .a = rows_of(dy),
+                             .dbias = call->out[0].data};
+    run_split(call, (e.columns + BIAS_COLUMNS - 1) / BIAS_COLUMNS, e.count * e.columns, add_bias_dw_groups, &e);
+}
+
+// ---- activations
+
 VEC_INLINE void gelu_lanes(int64_t i, int count, void *y, const void *x, bool tanh, bool bf16) {
     row_store(y, i, count, gelu(row_load(x, i, count, bf16), tanh), bf16);
 }

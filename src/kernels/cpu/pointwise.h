@@ -1,5 +1,5 @@
-// The pointwise kernels: norms, rotary embedding, activations, loss, embedding, optimizers. Each serves f32 and bf16
-// models and gives the same bits for any number of threads. Sums over rows are kept per block of rows in workspace.
+// The pointwise kernels: norms, rotary embedding, activations, loss, embedding, optimizers, copies. Each serves f32 and
+// bf16 models and gives the same bits for any number of threads. Sums over rows are kept per block of rows in workspace.
 #ifndef KERNELS_CPU_POINTWISE_H
 #define KERNELS_CPU_POINTWISE_H
 
@@ -31,6 +31,8 @@ void ISA(cpu_rope_dx)(const struct call *call);
 
 // activation.c
 void ISA(cpu_add)(const struct call *call);
+void ISA(cpu_add_bias)(const struct call *call);
+void ISA(cpu_add_bias_dw)(const struct call *call);
 void ISA(cpu_gelu)(const struct call *call);
 void ISA(cpu_gelu_dx)(const struct call *call);
 void ISA(cpu_swiglu)(const struct call *call);
@@ -43,6 +45,13 @@ void ISA(cpu_embed_dw)(const struct call *call);
 // loss.c
 void ISA(cpu_cross_entropy)(const struct call *call);
 void ISA(cpu_cross_entropy_grad)(const struct call *call);
+void ISA(cpu_logits_max)(const struct call *call);
+void ISA(cpu_logits_sum)(const struct call *call);
+void ISA(cpu_logits_grad)(const struct call *call);
+
+// copy.c
+void ISA(cpu_fan_out)(const struct call *call);
+void ISA(cpu_zero)(const struct call *call);
 
 // optimizer.c
 void ISA(cpu_square_sum)(const struct call *call);

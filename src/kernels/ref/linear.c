@@ -76,7 +76,7 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
 
 // Row of w that id m picks, -1 where another rank has it: this one's begin at `first`.
 static int64_t picked_row(const struct tensor *ids, const struct tensor *first, int64_t rows, int64_t m) {
-    int64_t row = tensor_int(ids, at1(ids, m)) - (first->data ? tensor_int(first, 0) : 0);
+    int64_t row = (int64_t)tensor_int(ids, at1(ids, m)) - (first->data ? tensor_int(first, 0) : 0);
     return row >= 0 && row < rows ? row : -1;
 }
 
@@ -137,6 +137,24 @@ void ref_matmul_dw(const struct call *call) {
         for (int64_t m = 0; m < dy->dim[0]; m++)
             sum += tensor_get(dy, at2(dy, m, n));
         tensor_put(db, at1(db, n), sum, call->accumulate);
+    }
+}
+
+void ref_add_bias(const struct call *call) {
+    const struct tensor *a = &call->in[0], *b = &call->in[1], *bias = &call->in[2], *y = &call->out[0];
+    for (int64_t m = 0; m < y->dim[0]; m++)
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            tensor_set(y, at2(y, m, c),
+                       tensor_get(a, at2(a, m, c)) + tensor_get(b, at2(b, m, c)) + tensor_get(bias, at1(bias, c)));
+}
+
+void ref_add_bias_dw(const struct call *call) {
+    const struct tensor *dy = &call->in[0], *dbias = &call->out[0];
+    for (int64_t c = 0; c < dy->dim[1]; c++) {
+        double sum = 0;
+        for (int64_t m = 0; m < dy->dim[0]; m++)
+            sum += tensor_get(dy, at2(dy, m, c));
+        tensor_put(dbias, at1(dbias, c), sum, call->accumulate);
     }
 }
 

@@ -1,0 +1,232 @@
+#include "model/split.h"
+
+enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
+
+static int64_t divide_up(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
+static int64_t clamp(int64_t n, int64_t most) {
+    return n < 0 ? 0 : MIN(n, most);
+}
+
+trireme_status model_split_create(struct model_split *out, const struct model_config *c, int ranks, bool sequence,
+                                  trireme_error *error) {
+    if (ranks == 1) {
+        *out = (struct model_split){.ranks = 1,
+                                    .copies = 1,
+                                    .heads = c->num_attention_heads,
+                                    .kv_heads = c->num_key_value_heads,
+                                    .intermediate_size = c->intermediate_size,
+                                    .vocab_size = c->padded_vocab_size};
+        return TRIREME_OK;
+    }
+    if (ranks > c->num_attention_heads || ranks > c->intermediate_size || ranks > c->vocab_size)
+        FAIL(TRIREME_ERROR_USAGE,
+             "parallelism.tensor_parallel_degree: a model of %lld heads, %lld columns in its MLPs and %lld tokens "
+             "cannot be split over %d ranks",
+             (long long)c->num_attention_heads, (long long)c->intermediate_size, (long long)c->vocab_size, ranks);
+    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence};
+    int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
+    if (groups >= ranks) {
+        s.kv_heads = divide_up(groups, ranks);
+    } else {
+        while (ranks % groups)
+            groups++;
+        s.copies = ranks / (int)groups;
+        s.kv_heads = 1;
+    }
+    s.heads = s.kv_heads * divide_up(queries, s.copies);
+    s.intermediate_size = divide_up(c->intermediate_size, ranks);
+    s.vocab_size = divide_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT) * VOCAB_ALIGNMENT;
+    *out = s;
+    return TRIREME_OK;
+}
+
+// ---- what a rank holds
+
+// A run of rows or columns: `extent` local ones, of which `valid` exist, from `first` on of the whole.
+struct run {
+    int64_t extent, first, valid;
+};
+
+struct splitter {
+    const struct model_config *config;
+    const struct model_split *split;
+    int index;
+};
+
+static struct run part(int64_t extent, int index, int64_t all) {
+    return (struct run){extent, index * extent, clamp(all - index * extent, extent)};
+}
+
+static struct run scaled(struct run run, int64_t by) {
+    return (struct run){run.extent * by, run.first * by, run.valid * by};
+}
+
+static struct run kv_heads(const struct splitter *s) {
+    return part(s->split->kv_heads, s->index / s->split->copies, s->config->num_key_value_heads);
+}
+
+static struct run query_heads(const struct splitter *s) {
+    int64_t queries = s->config->num_attention_heads / s->config->num_key_value_heads;
+    struct run groups = kv_heads(s);
+    if (s->split->copies == 1)
+        return scaled(groups, queries);
+    // One group, its queries dealt out to the copies.
+    struct run own = part(s->split->heads, s->index % s->split->copies, queries);
+    own.first += groups.first * queries;
+    own.valid = groups.valid ? own.valid : 0;
+    return own;
+}
+
+// Appends a local parameter made of whole one `p`, all its columns or rows, and returns it.
+static struct parameter *add(struct parameter_table *out, const struct parameter *p, const char *name,
+                             enum parameter_class split) {
+    struct parameter local = {.name = mem_strdup(name),
+                              .ndim = p->ndim,
+                              .dim = {0, p->dim[1]},
+                              .unit = p->unit,
+                              .decayed = p->decayed,
+                              .init = p->init,
+                              .std = p->std,
+                              .whole = p->whole,
+                              .split = split};
+    VEC_PUSH(&out->parameters, local);
+    return &out->parameters.item[out->parameters.count - 1];
+}
+
+static void add_rows(struct parameter *local, struct run run, int64_t whole_row) {
+    CHECK(local->regions < (int)ARRAY_LENGTH(local->region));
+    if (run.valid)
+        local->region[local->regions++] =
+            (struct parameter_region){local->dim[0], 0, run.valid, local->dim[1], whole_row + run.first, 0};
+    local->dim[0] += run.extent;
+}
+
+static void add_columns(struct parameter *local, const struct parameter *p, struct run run) {
+    local->dim[0] = p->dim[0];
+    local->dim[1] = run.extent;
+    if (run.valid)
+        local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
+}
+
+static bool ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+static void split_qkv(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
+    int64_t size = s->config->head_dim, q = s->config->num_attention_heads * size;
+    int64_t kv = s->config->num_key_value_heads * size;
+    struct run queries = scaled(query_heads(s), size), keys = scaled(kv_heads(s), size);
+    if (s->split->copies == 1) {
+        struct parameter *local = add(out, p, p->name, CLASS_SPLIT);
+        add_rows(local, queries, 0);
+        add_rows(local, keys, q);
+        add_rows(local, keys, q + kv);
+        return;
+    }
+    // "attention.qkv.weight" becomes "attention.q.weight" and "attention.kv.weight".
+    const char *dot = strrchr(p->name, '.');
+    int stem = (int)(dot - p->name) - 3;
+    char *name[2] = {mem_printf("%.*sq%s", stem, p->name, dot), mem_printf("%.*skv%s", stem, p->name, dot)};
+    add_rows(add(out, p, name[0], CLASS_SPLIT), queries, 0);
+    struct parameter *local = add(out, p, name[1], CLASS_KV);
+    add_rows(local, keys, q);
+    add_rows(local, keys, q + kv);
+    free(name[0]);
+    free(name[1]);
+}
+
+static void split_parameter(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
+    const struct model_config *c = s->config;
+    struct run inner = part(s->split->intermediate_size, s->index, c->intermediate_size);
+    if (ends_in(p->name, "attention.qkv.weight") || ends_in(p->name, "attention.qkv.bias")) {
+        split_qkv(s, out, p);
+    } else if (ends_in(p->name, "attention.out.weight")) {
+        add_columns(add(out, p, p->name, CLASS_SPLIT), p, scaled(query_heads(s), c->head_dim));
+    } else if (ends_in(p->name, "mlp.up.weight") || ends_in(p->name, "mlp.up.bias")) {
+        struct parameter *local = add(out, p, p->name, CLASS_SPLIT);
+        for (int64_t at = 0; at < parameter_rows(p); at += c->intermediate_size)
+            add_rows(local, inner, at);
+    } else if (ends_in(p->name, "mlp.down.weight")) {
+        add_columns(add(out, p, p->name, CLASS_SPLIT), p, inner);
+    } else if (strcmp(p->name, "embed.weight") == 0 || strcmp(p->name, "head.weight") == 0) {
+        add_rows(add(out, p, p->name, CLASS_SPLIT), part(s->split->vocab_size, s->index, c->vocab_size), 0);
+    } else {
+        add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
+    }
+}
+
+// Parameters of one unit that are split alike become a unit of their own; order within stays.
+static void regroup(struct parameter_table *out, const struct parameter_table *whole) {
+    static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "", [CLASS_KV] = ".kv", [CLASS_WHOLE] = ".whole"};
+    struct parameter_table from = *out;
+    memset(&out->parameters, 0, sizeof out->parameters);
+    for (int unit = 0; unit < (int)whole->units.count; unit++)
+        for (int split = 0; split < CLASS_COUNT; split++) {
+            bool any = false;
+            for (size_t i = 0; i < from.parameters.count; i++) {
+                struct parameter p = from.parameters.item[i];
+                if (p.unit != unit || (int)p.split != split)
+                    continue;
+                if (!any)
+                    VEC_PUSH(&out->units, mem_printf("%s%s", whole->units.item[unit], SUFFIX[split]));
+                any = true;
+                p.unit = (int)out->units.count - 1;
+                VEC_PUSH(&out->parameters, p);
+            }
+        }
+    VEC_RELEASE(&from.parameters);
+}
+
+static void copy_table(struct parameter_table *out, const struct parameter_table *whole) {
+    for (size_t i = 0; i < whole->units.count; i++)
+        VEC_PUSH(&out->units, mem_strdup(whole->units.item[i]));
+    for (size_t i = 0; i < whole->parameters.count; i++) {
+        struct parameter p = whole->parameters.item[i];
+        p.name = mem_strdup(p.name);
+        p.pieces = 0;
+        VEC_PUSH(&out->parameters, p);
+    }
+}
+
+void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
+                           const struct model_config *config, const struct model_split *split, int index) {
+    CHECK(index >= 0 && index < split->ranks);
+    *out = (struct parameter_table){.total = whole->total};
+    if (split->ranks == 1) {
+        copy_table(out, whole);
+        return;
+    }
+    const struct splitter s = {config, split, index};
+    for (size_t i = 0; i < whole->parameters.count; i++)
+        split_parameter(&s, out, &whole->parameters.item[i]);
+    regroup(out, whole);
+}
+
+// ---- values
+
+void parameter_take(const struct parameter *local, const struct parameter *whole, const void *from, void *to,
+                    int64_t size) {
+    memset(to, 0, (size_t)(local->dim[0] * local->dim[1] * size));
+    for (int i = 0; i < local->regions; i++) {
+        const struct parameter_region *r = &local->region[i];
+        for (int64_t row = 0; row < r->rows; row++)
+            memcpy((char *)to + ((r->row + row) * local->dim[1] + r->column) * size,
+                   (const char *)from + ((r->whole_row + row) * whole->dim[1] + r->whole_column) * size,
+                   (size_t)(r->columns * size));
+    }
+}
+
+void parameter_give(const struct parameter *local, const struct parameter *whole, const void *from, void *to,
+                    int64_t size) {
+    for (int i = 0; i < local->regions; i++) {
+        const struct parameter_region *r = &local->region[i];
+        for (int64_t row = 0; row < r->rows; row++)
+            memcpy((char *)to + ((r->whole_row + row) * whole->dim[1] + r->whole_column) * size,
+                   (const char *)from + ((r->row + row) * local->dim[1] + r->column) * size,
+                   (size_t)(r->columns * size));
+    }
+}

@@ -1,0 +1,38 @@
+// How a model is split over the ranks of a tensor group (Shoeybi et al., "Megatron-LM", 2019, section 3; Korthikanti et
+// al., "Reducing Activation Recomputation in Large Transformer Models", 2022, for the rows between layers).
+//
+// Projections into a layer are split by rows (whole heads; columns of the MLP), those out of it by columns, embedding
+// and head by vocabulary; norms and biases behind a sum are whole on every rank. What does not divide is padded with
+// heads, columns and rows of zeros, which stay zero: their gradients are. Where there are fewer key-value heads than
+// ranks, `copies` ranks hold the same ones, each with some of the queries that attend to them.
+#ifndef MODEL_SPLIT_H
+#define MODEL_SPLIT_H
+
+#include "model/model.h"
+
+struct model_split {
+    int ranks;     // of the tensor group; 1: nothing is split
+    int copies;    // of them, neighbours that hold the same key-value heads (AXIS_KV)
+    bool sequence; // rows of the residual stream are split, not held by all
+    // Of one rank, padding included.
+    int64_t heads, kv_heads, intermediate_size, vocab_size;
+};
+
+// Refuses (TRIREME_ERROR_USAGE) more ranks than there are heads, vocabulary rows or columns to split.
+trireme_status model_split_create(struct model_split *out, const struct model_config *config, int ranks, bool sequence,
+                                  trireme_error *error);
+
+// The table of what rank `index` of the tensor group holds of the parameters of `whole`: local extents, units apart
+// whose parameters are split alike ("layers.0", "layers.0.kv", "layers.0.whole"). Programs depend on it in the same
+// way whatever the index; regions do not. Names, pieces and `total` are those of the whole. With one rank it is a copy.
+void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
+                           const struct model_config *config, const struct model_split *split, int index);
+
+// Values of a whole parameter to those that a rank holds (the rest of `part` becomes zero), and back (other ranks'
+// values are left as they are). Elements of `size` bytes, row-major with padding.
+void parameter_take(const struct parameter *part, const struct parameter *whole, const void *from, void *to,
+                    int64_t size);
+void parameter_give(const struct parameter *part, const struct parameter *whole, const void *from, void *to,
+                    int64_t size);
+
+#endif
