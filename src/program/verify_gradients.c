@@ -98,6 +98,32 @@ static trireme_status check_microbatches(const struct program *p, trireme_error 
     return TRIREME_OK;
 }
 
+// The gradient of a part of a tensor is that part of the tensor's gradient, and so it is with what is computed again:
+// who reads the whole finds each part in its place.
+static trireme_status check_parts(const struct program *p, trireme_error *error) {
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        bool again = b->recomputes != NONE;
+        int of = again ? b->recomputes : b->gradient_of;
+        if (of == NONE)
+            continue;
+        const struct buffer *tensor = &p->buffers.item[of];
+        const char *what = again ? "recomputes" : "is the gradient of";
+        if (b->ndim != tensor->ndim || memcmp(b->dim, tensor->dim, (size_t)b->ndim * sizeof b->dim[0]) != 0)
+            REFUSE("%s %s %s, which has another shape", b->name, what, tensor->name);
+        if (tensor->parent == NONE)
+            continue;
+        const struct buffer *root = &p->buffers.item[program_root(p, (int)i)];
+        int whole = again ? root->recomputes : root->gradient_of;
+        bool parameter = tensor->kind == KIND_PARAM && !again; // their gradients are declared part by part
+        if (b->parent == NONE || program_root_offset(p, (int)i) != program_root_offset(p, of) ||
+            (!parameter && whole != program_root(p, of)))
+            REFUSE("%s %s %s, but is not the same part of what does so for %s", b->name, what, tensor->name,
+                   p->buffers.item[program_root(p, of)].name);
+    }
+    return TRIREME_OK;
+}
+
 static void collect(struct checker *c) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
@@ -448,6 +474,7 @@ static trireme_status check_all(struct checker *c) {
 
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
     TRY(check_microbatches(program, error));
+    TRY(check_parts(program, error));
     struct checker c = {.program = program, .table = table, .error = error};
     size_t n = program->buffers.count;
     c.tensor = mem_alloc(n * sizeof *c.tensor);

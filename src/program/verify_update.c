@@ -101,6 +101,42 @@ static trireme_status check_all_declared(const struct checker *c) {
 
 // ---- the loss
 
+// The instruction of microbatch 0 that makes `buffer`; *out is the number of that output. NULL when there is none.
+static const struct instruction *find_maker(const struct checker *c, int buffer, int *out) {
+    const struct program *p = c->program;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        const struct template *t = &p->templates.item[p->schedule.item[k].template];
+        for (size_t i = 0; p->schedule.item[k].microbatch == 0 && i < t->instructions.count; i++)
+            for (*out = 0; *out < t->instructions.item[i].outputs; ++*out)
+                if (t->instructions.item[i].out[*out].buffer == buffer)
+                    return &t->instructions.item[i];
+    }
+    return NULL;
+}
+
+// The row of the microbatch, of `rows`, that `operand` begins with: its place in a buffer that holds them all, or that
+// of what its own rows were made from, one from one. NONE where that cannot be said.
+static int64_t first_row(const struct checker *c, const struct operand *operand, int64_t rows) {
+    for (size_t depth = 0; depth < c->program->buffers.count; depth++) {
+        int root = program_root(c->program, operand->buffer), out;
+        int64_t width = operand->stride[0];
+        if (buffer_count(&c->program->buffers.item[root]) == rows * width)
+            return (program_root_offset(c->program, operand->buffer) + operand->offset) / width;
+        const struct instruction *maker = find_maker(c, operand->buffer, &out);
+        if (!maker || operand->offset)
+            return NONE;
+        const struct op_info *info = &c->table->op[maker->op];
+        char letter = info->out[out].dim[0];
+        operand = NULL;
+        for (int i = 0; i < info->inputs && !operand; i++)
+            if (maker->in[i].buffer != NONE && info->in[i].dtype == 'P' && info->in[i].dim[0] == letter)
+                operand = &maker->in[i];
+        if (!operand)
+            return NONE;
+    }
+    return NONE;
+}
+
 // Rows of targets that loss instructions see, and rows of their results, must tile the microbatch.
 static trireme_status check_rows(struct checker *c, int targets, int nll) {
     trireme_error *error = c->error;
@@ -120,6 +156,9 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
                                place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
                                name_of(c, nll));
+        else if (first_row(c, &f->instruction->in[find_operand(info->in, info->inputs, "logits")], rows) != in.begin)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its rows of %s are not those of its logits",
+                               place_of(c, f).text, name_of(c, targets));
         else if (written_unread(&seen, &in))
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts rows of %s a second time", place_of(c, f).text,
                                name_of(c, targets));
@@ -277,6 +316,7 @@ static trireme_status check_update(struct checker *c, const struct found *update
         if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || is_written(info, i))))
             REFUSE("%s: its %s is %s, which is no state of %s", place, operand, name_of(c, buffer),
                    name_of(c, parameter));
+        updated[program_root(p, buffer)] = true;
     }
     if (updated[root])
         REFUSE("%s: %s belongs to another update", place, name_of(c, parameter));
@@ -285,7 +325,7 @@ static trireme_status check_update(struct checker *c, const struct found *update
 }
 
 // The count of updates that some optimizers read goes up once, before them, and only when they run.
-static trireme_status check_increment(struct checker *c, const struct found *clip) {
+static trireme_status check_increment(struct checker *c, const struct found *clip, bool *updated) {
     trireme_error *error = c->error;
     int increments = 0;
     for (size_t i = 0; i < c->role[ROLE_FORWARD].count; i++) {
@@ -293,9 +333,11 @@ static trireme_status check_increment(struct checker *c, const struct found *cli
         if (f->instruction->op != OP_INCREMENT)
             continue;
         increments++;
+        int counted = f->instruction->in[0].buffer;
         if (f->instruction->predicate != output(c, clip->instruction, "finite") ||
-            f->instruction->in[0].buffer != f->instruction->out[0].buffer)
+            f->instruction->out[0].buffer != counted || c->program->buffers.item[counted].kind != KIND_OPTIM)
             REFUSE("%s: does not count the updates that are done", place_of(c, f).text);
+        updated[program_root(c->program, counted)] = true;
         for (size_t u = 0; u < c->role[ROLE_UPDATE].count; u++) {
             const struct found *update = &c->role[ROLE_UPDATE].item[u];
             int t = input(c, update->instruction, "t");
@@ -323,15 +365,16 @@ static trireme_status check_updates(struct checker *c) {
         REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
-    TRY(check_increment(c, clip));
     bool *updated = mem_alloc(p->buffers.count * sizeof *updated);
-    trireme_status status = TRIREME_OK;
+    trireme_status status = check_increment(c, clip, updated);
     for (size_t i = 0; i < c->role[ROLE_UPDATE].count && status == TRIREME_OK; i++)
         status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, updated);
     for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
         int of = p->buffers.item[i].gradient_of;
         if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && !updated[program_root(p, of)])
             status = error_set(error, TRIREME_ERROR_PROGRAM, "parameter %s is never updated", p->buffers.item[of].name);
+        else if (p->buffers.item[i].kind == KIND_OPTIM && !updated[program_root(p, (int)i)])
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "no update uses %s", p->buffers.item[i].name);
     }
     free(updated);
     return status;

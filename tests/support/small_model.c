@@ -1,6 +1,7 @@
 #include "support/small_model.h"
 
 #include "base/rng.h"
+#include "kernels/bf16.h"
 #include "support/test.h"
 
 void small_model_create(struct small_model *small, const char *const *overrides, bool memory) {
@@ -26,15 +27,23 @@ void small_model_release(struct small_model *small) {
 }
 
 static void fill(struct small_model *small, int buffer, uint64_t seed, double low, double high, bool add) {
-    double *at = engine_address(&small->engine, buffer, 0);
-    int64_t count = buffer_count(&small->engine.train.program.buffers.item[buffer]);
-    for (int64_t i = 0; i < count; i++)
-        at[i] = (add ? at[i] : 0) + low + (high - low) * rng_uniform(seed, (uint64_t)buffer, (uint64_t)i);
+    void *at = engine_address(&small->engine, buffer, 0);
+    const struct buffer *b = &small->engine.train.program.buffers.item[buffer];
+    for (int64_t i = 0; i < buffer_count(b); i++) {
+        double x = low + (high - low) * rng_uniform(seed, (uint64_t)buffer, (uint64_t)i);
+        if (b->dtype == DTYPE_F64)
+            ((double *)at)[i] = (add ? ((double *)at)[i] : 0) + x;
+        else if (b->dtype == DTYPE_F32)
+            ((float *)at)[i] = (add ? ((float *)at)[i] : 0) + (float)x;
+        else if (b->dtype == DTYPE_BF16)
+            ((uint16_t *)at)[i] = bf16_from_float((add ? bf16_to_float(((uint16_t *)at)[i]) : 0) + (float)x);
+        else
+            ((uint16_t *)at)[i] = (uint16_t)(int16_t)x;
+    }
 }
 
 void small_model_values(struct small_model *small, uint64_t seed) {
     const struct compiled *c = &small->engine.train;
-    CHECK(small->engine.dtype == DTYPE_F64);
     engine_initialise(&small->engine, seed);
     for (int i = 0; i < c->model.parameters; i++) {
         fill(small, c->model.parameter[i], seed, -0.2, 0.2, true);
@@ -44,6 +53,8 @@ void small_model_values(struct small_model *small, uint64_t seed) {
         fill(small, c->optimizer.m[u], seed, -0.1, 0.1, false);
         if (c->optimizer.v)
             fill(small, c->optimizer.v[u], seed, 0.01, 0.1, false);
+        if (c->optimizer.remainder)
+            fill(small, c->optimizer.remainder[u], seed, INT16_MIN, INT16_MAX, false);
     }
     *(double *)engine_address(&small->engine, c->optimizer.t, 0) = 3;
 }

@@ -1,20 +1,22 @@
-// Models small enough to run thousands of steps of in a test, in f64 on the reference kernels.
+// Models small enough to run thousands of steps of in a test, in f64 on the reference kernels unless told otherwise.
 #ifndef SUPPORT_SMALL_MODEL_H
 #define SUPPORT_SMALL_MODEL_H
 
 #include "train/synthetic.h"
 
 // Overrides to begin a list with. Two microbatches of two sequences of 8 tokens.
-#define SMALL_TRAINING                                                                                         \
-    "training.seq_len=8", "training.global_batch_size=4", "training.micro_batch_size=2", "training.dtype=f64", \
-        "training.kernels=reference", "training.threads=1", "optimizer.eps=1e-3"
-#define SMALL_GPT2                                                                            \
-    SMALL_TRAINING, "model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=16", \
-        "model.num_attention_heads=2", "model.vocab_size=32"
-#define SMALL_LLAMA                                                                                 \
-    SMALL_TRAINING, "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16",      \
-        "model.num_attention_heads=4", "model.num_key_value_heads=2", "model.intermediate_size=24", \
-        "model.vocab_size=32", "model.qk_norm=true"
+#define SMALL_BATCH                                                                                            \
+    "training.seq_len=8", "training.global_batch_size=4", "training.micro_batch_size=2", "training.threads=1", \
+        "optimizer.eps=1e-3"
+#define SMALL_GPT2_MODEL                                                                                     \
+    "model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=2", \
+        "model.vocab_size=32"
+#define SMALL_LLAMA_MODEL                                                                                     \
+    "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=4", \
+        "model.num_key_value_heads=2", "model.intermediate_size=24", "model.vocab_size=32", "model.qk_norm=true"
+#define SMALL_EXACT "training.dtype=f64", "training.kernels=reference"
+#define SMALL_GPT2 SMALL_BATCH, SMALL_EXACT, SMALL_GPT2_MODEL
+#define SMALL_LLAMA SMALL_BATCH, SMALL_EXACT, SMALL_LLAMA_MODEL
 
 struct small_model {
     struct config config;

@@ -1,0 +1,181 @@
+// Faults by name: each is refused, in words that say what is wrong with which buffer.
+#include "support/mutant.h"
+#include "support/test.h"
+
+struct place {
+    struct template *template;
+    size_t index;
+};
+
+// The instruction of `op` that has an operand in `buffer`.
+static struct place find_instruction(const struct program *p, enum op op, const char *buffer) {
+    int number = program_find(p, buffer);
+    assert_int_not_equal(number, NONE);
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; instruction->op == op && k < instruction->inputs + instruction->outputs; k++)
+                if (mutant_operand(instruction, k)->buffer == number)
+                    return (struct place){&p->templates.item[t], i};
+        }
+    fail_msg("no instruction touches %s", buffer);
+    return (struct place){NULL, 0};
+}
+
+static struct instruction *at(struct place place) {
+    return &place.template->instructions.item[place.index];
+}
+
+static void delete_at(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index], &item[place.index + 1],
+            (place.template->instructions.count - place.index - 1) * sizeof *item);
+    place.template->instructions.count--;
+}
+
+static void repeat_at(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index + 1], &item[place.index],
+            (place.template->instructions.count - place.index) * sizeof *item);
+    place.template->instructions.count++;
+}
+
+static void rename_input(struct program *p, struct place place, const char *from, const char *to) {
+    int old = program_find(p, from), new = program_find(p, to);
+    for (int k = 0; k < at(place)->inputs; k++)
+        if (at(place)->in[k].buffer == old)
+            at(place)->in[k].buffer = new;
+}
+
+static int64_t *offset_of(struct program *p, const char *buffer) {
+    return &p->buffers.item[program_find(p, buffer)].offset;
+}
+
+// The program is refused in words that contain both.
+static void assert_refused(const struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+    trireme_error error = {0};
+    assert_int_equal(program_verify(p, ops, &error), TRIREME_ERROR_PROGRAM);
+    if (!strstr(error.message, what) || !strstr(error.message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
+}
+
+#define FAULT(fault, what, buffer)               \
+    do {                                         \
+        struct program p = mutant_copy(program); \
+        fault;                                   \
+        assert_refused(&p, ops, what, buffer);   \
+        mutant_release(&p);                      \
+    } while (0)
+
+static void named_faults(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    // memory
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL, "layers.1.attention.qkv")), "before it is written",
+          "layers.1.attention.qkv");
+    FAULT(delete_at(find_instruction(&p, OP_RECIPROCAL, "loss.scale")), "before it is written", "loss.scale");
+    FAULT(*offset_of(&p, "layers.1.mlp.up") = *offset_of(&p, "layers.0.mlp.activation"), "freed too early",
+          "layers.0.mlp.activation");
+    FAULT(*offset_of(&p, "layers.0.m") = *offset_of(&p, "layers.1.v"), "overlap in memory", "layers.1.v");
+    FAULT(*offset_of(&p, "tokens") = *offset_of(&p, "targets"), "overlap in memory", "targets");
+    FAULT(*offset_of(&p, "loss") = p.scratch_base, "overlaps the region of activations", "loss");
+    FAULT(*offset_of(&p, "layers.0.mlp.up.bias") += 64, "of which it is a slice", "layers.0.mlp.up.bias");
+    // gradients
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
+          "layers.0.mlp.down.weight");
+    FAULT(delete_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
+    FAULT(repeat_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
+          "grad.layers.0.mlp.down.weight");
+    FAULT(repeat_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
+    FAULT(at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
+          "which nobody has read", "grad.layers.1.mlp.up.weight");
+    FAULT(at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST, "overwrites",
+          "embed.weight");
+    // loss
+    FAULT(rename_input(&p, find_instruction(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale"), "loss.scale", "targets.count"),
+          "wrong denominator", "targets.count");
+    FAULT(rename_input(&p, find_instruction(&p, OP_LOSS_SUM, "loss.scale"), "loss.scale", "targets.count"),
+          "wrong denominator", "targets.count");
+    FAULT(at(find_instruction(&p, OP_TARGETS_COUNT, "targets"))->in[0].dim[0] = 1, "not the number of targets",
+          "targets");
+    // update
+    FAULT(delete_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
+    FAULT(repeat_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
+    FAULT(delete_at(find_instruction(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
+    FAULT(repeat_at(find_instruction(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
+    FAULT(at(find_instruction(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
+    // names
+#define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))
+    FAULT(SWAP("layers.0.m", "layers.0.v"), "as its m", "layers.0.v");
+    FAULT(SWAP("layers.0.m", "layers.1.m"), "which is no state of layers.0.parameters", "layers.1.m");
+    FAULT(SWAP("layers.0.decayed", "layers.1.decayed"), "which is no state of layers.0.parameters", "layers.1.decayed");
+    FAULT(SWAP("layers.0.decayed", "optimizer.t"), "as its t", "decayed");
+    FAULT(SWAP("grad_norm", "clip_factor"), "as its norm", "clip_factor");
+    FAULT(SWAP("tokens", "targets"), "as its ids", "targets");
+#undef SWAP
+    small_model_release(&small);
+}
+
+static struct instruction *loss_of_chunk(struct program *p, const char *logits) {
+    return at(find_instruction(p, OP_CROSS_ENTROPY_GRAD, logits));
+}
+
+// Two chunks of the same size, each with the other's targets and losses.
+static void exchange_targets(struct program *p) {
+    struct instruction *a = loss_of_chunk(p, "logits.rows0"), *b = loss_of_chunk(p, "logits.rows6");
+    int64_t first = a->in[1].offset;
+    a->in[1].offset = a->out[0].offset = b->in[1].offset;
+    b->in[1].offset = b->out[0].offset = first;
+}
+
+// One chunk a row aside.
+static void move_slice(struct program *p, const char *name) {
+    struct buffer *b = &p->buffers.item[program_find(p, name)];
+    b->parent_offset += 16;
+    b->offset += 16 * dtype_size(b->dtype);
+}
+
+static void named_faults_of_chunks(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, "training.logits_rows=6", NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    FAULT(exchange_targets(&p), "are not those of its logits", "targets");
+    FAULT(loss_of_chunk(&p, "logits.rows6")->in[1].offset = 0, "expected the same rows", "targets");
+    FAULT(loss_of_chunk(&p, "logits.rows12")->in[1].offset = 0, "expected the same rows", "targets");
+    FAULT(move_slice(&p, "norm.rows6"), "is not the same part", "d.norm.rows6");
+    FAULT((move_slice(&p, "norm.rows6"), move_slice(&p, "d.norm.rows6")), "which nobody has read", "d.norm.rows12");
+    FAULT(at(find_instruction(&p, OP_MATMUL_DW, "d.logits.rows6"))->accumulate = ACCUMULATE_AFTER_FIRST,
+          "which nobody has read", "grad.embed.weight");
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DW, "d.logits.rows6")), "never computed", "embed.weight");
+    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DX, "d.logits.rows12")), "before it is written", "d.norm");
+    small_model_release(&small);
+}
+
+static void count_elsewhere(struct program *p, const char *name) {
+    struct instruction *increment = at(find_instruction(p, OP_INCREMENT, "optimizer.t"));
+    increment->in[0].buffer = increment->out[0].buffer = program_find(p, name);
+}
+
+// An update that does not read the count of updates: it must go up all the same, for a run that is resumed.
+static void named_faults_of_lion(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, "optimizer.name=lion", NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    FAULT(count_elsewhere(&p, "loss.scale"), "does not count", "increment");
+    FAULT(mutant_swap(&p, program_find(&p, "layers.0.m"), program_find(&p, "layers.1.m")), "which is no state of",
+          "layers.1.m");
+    small_model_release(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(named_faults), cmocka_unit_test(named_faults_of_chunks),
+                                       cmocka_unit_test(named_faults_of_lion)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

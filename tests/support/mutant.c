@@ -1,0 +1,178 @@
+#include "support/mutant.h"
+
+#include "support/test.h"
+
+#include <math.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+enum { SANITIZED_STRIDE = 7 };
+
+const struct program *subject_program(const struct subject *s) {
+    return &s->small.engine.train.program;
+}
+
+// ---- running
+
+static size_t outputs_bytes(const struct program *p) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        n += p->buffers.item[i].kind == KIND_OUTPUT ? sizeof(double) : 0;
+    return n;
+}
+
+// Runs one step of `program` on the subject's inputs; *result gets the state and the outputs, as doubles. False when
+// the executor refuses the program.
+static bool run_step(struct subject *s, const struct program *program, char *result) {
+    const struct engine *e = &s->small.engine;
+    if ((size_t)program->step_bytes > s->step_bytes) {
+        free(s->step);
+        s->step_bytes = (size_t)program->step_bytes;
+        s->step = aligned_alloc(BUFFER_ALIGNMENT, s->step_bytes);
+    }
+    memcpy(s->state, s->first_state, s->state_bytes);
+    memset(s->step, 0xff, s->step_bytes); // not a number, wherever something is read that nobody wrote
+    struct executor *executor;
+    trireme_error error = {0};
+    if (executor_create(&executor, program, e->ops, e->kernels, 1, s->state, s->step, &error) != TRIREME_OK) {
+        assert_true(error.message[0] != 0);
+        return false;
+    }
+    small_model_batch(&s->small, executor, 7);
+    executor_run(executor, NULL);
+    memcpy(result, s->state, s->state_bytes);
+    double *output = (double *)(result + s->state_bytes);
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        if (b->kind != KIND_OUTPUT)
+            continue;
+        const void *at = executor_address(executor, (int)i, 0);
+        *output++ = b->dtype == DTYPE_I32 ? *(const int32_t *)at : *(const double *)at;
+    }
+    executor_free(executor);
+    return true;
+}
+
+void subject_create(struct subject *s, const char *name, const char *const *overrides) {
+    *s = (struct subject){.name = name};
+    small_model_create(&s->small, overrides, true);
+    small_model_values(&s->small, 5);
+    const struct program *p = subject_program(s);
+    s->state_bytes = (size_t)p->state_bytes;
+    s->state = aligned_alloc(BUFFER_ALIGNMENT, s->state_bytes);
+    s->first_state = mem_alloc(s->state_bytes);
+    memcpy(s->first_state, s->small.engine.state.base, s->state_bytes);
+    s->result_bytes = s->state_bytes + outputs_bytes(p);
+    s->result = mem_alloc(s->result_bytes);
+    assert_true(run_step(s, p, s->result));
+    char *again = mem_alloc(s->result_bytes);
+    assert_true(run_step(s, p, again));
+    assert_memory_equal(again, s->result, s->result_bytes);
+    free(again);
+    for (size_t at = s->state_bytes; at < s->result_bytes; at += sizeof(double))
+        assert_true(isfinite(*(const double *)(s->result + at)));
+}
+
+void subject_release(struct subject *s) {
+    small_model_release(&s->small);
+    free(s->state);
+    free(s->step);
+    free(s->first_state);
+    free(s->result);
+}
+
+// ---- mutants
+
+struct program mutant_copy(const struct program *p) {
+    struct program copy = *p;
+#define COPY(vec)                                                       \
+    do {                                                                \
+        (vec)->capacity = (vec)->count + 1;                             \
+        void *from = (vec)->item;                                       \
+        (vec)->item = mem_alloc((vec)->capacity * sizeof *(vec)->item); \
+        memcpy((vec)->item, from, (vec)->count * sizeof *(vec)->item);  \
+    } while (0)
+    COPY(&copy.buffers);
+    COPY(&copy.schedule);
+    COPY(&copy.templates);
+    for (size_t t = 0; t < copy.templates.count; t++)
+        COPY(&copy.templates.item[t].instructions);
+#undef COPY
+    return copy;
+}
+
+void mutant_release(struct program *copy) {
+    for (size_t t = 0; t < copy->templates.count; t++)
+        free(copy->templates.item[t].instructions.item);
+    free(copy->buffers.item);
+    free(copy->schedule.item);
+    free(copy->templates.item);
+}
+
+bool mutant_begin(struct subject *s, struct program *mutant) {
+    size_t stride = SANITIZED && !getenv("TRIREME_ALL_MUTANTS") ? SANITIZED_STRIDE : 1;
+    if (s->generated++ % stride != 0)
+        return false;
+    s->tried++;
+    *mutant = mutant_copy(subject_program(s));
+    return true;
+}
+
+void mutant_end(struct subject *s, struct program *mutant, bool replan, const char *format, ...) {
+    const struct op_table *ops = s->small.engine.ops;
+    char *result = NULL;
+    bool accepted = false, harmful = false;
+    for (int planned = 0; planned <= (int)replan && !harmful; planned++) {
+        trireme_error error = {0};
+        if (planned && program_plan(mutant, ops, &error) != TRIREME_OK)
+            continue;
+        if (program_verify(mutant, ops, &error) != TRIREME_OK) {
+            assert_true(error.message[0] != 0);
+            continue;
+        }
+        result = result ? result : mem_alloc(s->result_bytes);
+        if (!run_step(s, mutant, result))
+            continue;
+        accepted = true;
+        harmful = memcmp(result, s->result, s->result_bytes) != 0;
+    }
+    if (harmful) {
+        va_list args;
+        va_start(args, format);
+        char *what = mem_vprintf(format, args);
+        va_end(args);
+        print_error("%s: accepted, and changes the results: %s\n", s->name, what);
+        free(what);
+    }
+    s->harmful += harmful;
+    s->harmless += accepted && !harmful;
+    s->refused += !accepted;
+    free(result);
+    mutant_release(mutant);
+}
+
+struct operand *mutant_operand(struct instruction *instruction, int k) {
+    return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
+}
+
+void mutant_swap(struct program *p, int a, int b) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; k < instruction->inputs + instruction->outputs; k++) {
+                int *buffer = &mutant_operand(instruction, k)->buffer;
+                *buffer = *buffer == a ? b : *buffer == b ? a : *buffer;
+            }
+            int *predicate = &instruction->predicate;
+            *predicate = *predicate == a ? b : *predicate == b ? a : *predicate;
+        }
+}

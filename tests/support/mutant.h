@@ -1,0 +1,40 @@
+// Training programs with one fault each. A mutant must be refused by the verifier, or run to the very results of the
+// original, bit for bit: an accepted mutant that changes what a step computes is a hole in the verifier.
+#ifndef SUPPORT_MUTANT_H
+#define SUPPORT_MUTANT_H
+
+#include "support/small_model.h"
+
+struct subject {
+    const char *name;
+    struct small_model small;
+    char *state, *step; // of a run
+    size_t state_bytes, step_bytes;
+    char *first_state; // before the step
+    char *result;      // state after it, then the outputs, as doubles
+    size_t result_bytes;
+    size_t generated, tried, refused, harmless, harmful;
+};
+
+// Compiles the small model of `overrides` (ends with NULL) and runs a step of it. The name stays the caller's.
+void subject_create(struct subject *subject, const char *name, const char *const *overrides);
+void subject_release(struct subject *subject);
+const struct program *subject_program(const struct subject *subject);
+
+// Gives a copy of the program to change, with room for one more instruction per template and invocation, or says that
+// this mutant is not tried: under sanitizers only some are, unless TRIREME_ALL_MUTANTS is set.
+bool mutant_begin(struct subject *subject, struct program *mutant);
+// Judges the mutant by the memory plan that it inherits and, with `replan`, by a new one, counts it in the subject,
+// reports a harmful one by the words that follow, and releases it.
+void mutant_end(struct subject *subject, struct program *mutant, bool replan, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+// A copy that shares the names, with room for one more of everything. Release with mutant_release.
+struct program mutant_copy(const struct program *program);
+void mutant_release(struct program *copy);
+// Input k, or output k - inputs.
+struct operand *mutant_operand(struct instruction *instruction, int k);
+// Puts two buffers in each other's place in all instructions.
+void mutant_swap(struct program *program, int a, int b);
+
+#endif
