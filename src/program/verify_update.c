@@ -149,6 +149,7 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
         struct footprint in, out;
         const struct operand *t = &f->instruction->in[find_operand(info->in, info->inputs, "targets")];
         const struct operand *n = &f->instruction->out[find_operand(info->out, info->outputs, "nll")];
+        int l = find_operand(info->in, info->inputs, "logits");
         footprint_of(c->program, t, &in);
         footprint_of(c->program, n, &out);
         if (t->buffer != targets || n->buffer != nll || !footprint_equal(&in, &out))
@@ -156,7 +157,7 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
                                place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
                                name_of(c, nll));
-        else if (first_row(c, &f->instruction->in[find_operand(info->in, info->inputs, "logits")], rows) != in.begin)
+        else if (l != NONE && first_row(c, &f->instruction->in[l], rows) != in.begin)
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its rows of %s are not those of its logits",
                                place_of(c, f).text, name_of(c, targets));
         else if (written_unread(&seen, &in))

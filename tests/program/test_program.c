@@ -111,29 +111,30 @@ static void parse_errors(void **unused) {
     static const struct {
         int line;
         const char *with;
-    } BAD[] = {{1, "programme p microbatches 1 slots 1"},
-               {1, "program p microbatches 0 slots 1"},
-               {1, "program p microbatches 1 slots 99999999999999999999"},
-               {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
-               {3, "buffer %1 f64 input step [1] @0 \"a\""},
-               {3, "buffer %0 f65 input step [1] @0 \"a\""},
-               {3, "buffer %0 f64 input step [0] @0 \"a\""},
-               {3, "buffer %0 f64 input step [1] @0 \"a"},
-               {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
-               {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
-               {4, "buffer %1 f64 output step [1] as \"b\""},
-               {4, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
-               {4, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
-               {5, "template 1 forward \"t\""},
-               {5, "template 0 sideways \"t\""},
-               {6, "  %1[1] = reciprocate %0[1] phase forward"},
-               {6, "  %2[1] = reciprocal %0[1] phase forward"},
-               {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
-               {6, "  %1[1] = reciprocal phase forward"},
-               {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
-               {6, "  %1[1] = reciprocal %0[1] phase forward wait 1 wait 2 wait 3 wait 4 wait 5"},
-               {6, "  %1[1] = reciprocal %0[1] phase forward more"},
-               {7, "invoke 0"}};
+    } BAD[] = {
+        {1, "programme p microbatches 1 slots 1"},
+        {1, "program p microbatches 0 slots 1"},
+        {1, "program p microbatches 1 slots 99999999999999999999"},
+        {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
+        {3, "buffer %1 f64 input step [1] @0 \"a\""},
+        {3, "buffer %0 f65 input step [1] @0 \"a\""},
+        {3, "buffer %0 f64 input step [0] @0 \"a\""},
+        {3, "buffer %0 f64 input step [1] @0 \"a"},
+        {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
+        {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
+        {4, "buffer %1 f64 output step [1] as \"b\""},
+        {4, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
+        {4, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
+        {5, "template 1 forward \"t\""},
+        {5, "template 0 sideways \"t\""},
+        {6, "  %1[1] = reciprocate %0[1] phase forward"},
+        {6, "  %2[1] = reciprocal %0[1] phase forward"},
+        {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
+        {6, "  %1[1] = reciprocal phase forward"},
+        {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
+        {6, "  %1[1] = reciprocal %0[1] phase forward wait 1 wait 2 wait 3 wait 4 wait 5 wait 6 wait 7 wait 8 wait 9"},
+        {6, "  %1[1] = reciprocal %0[1] phase forward more"},
+        {7, "invoke 0"}};
     for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
         check_bad_line(ops, BAD[i].line, BAD[i].with);
     assert_int_equal(program_parse(&p, ops, "", 0, &error), TRIREME_ERROR_CORRUPT);
