@@ -1,0 +1,132 @@
+// Pipeline schedules: what each rank of a pipeline does, in which order, as a table made by a pure function. Includes
+// base/ only; emits nothing and runs nothing: compile/ orders templates by it, sim/ and plan/ compare costs.
+//
+// A model is cut into stages x chunks *virtual stages*, which a microbatch passes in order. Each rank of the pipeline
+// holds `chunks` of them. A *pass* is the forward or backward of one chunk for one microbatch; backward is one pass, or
+// two: for the input (what the previous virtual stage waits for), and later for the weights (which nobody waits for).
+//
+// Text form, one line per rank from rank 0 on; `#` begins a comment, empty lines do not count:
+//
+//     placement 0 1 1 0                # rank of each virtual stage, first to last; may be left out with one chunk
+//     F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0
+//     F0.0 F0.1 F1.0 I0.1 F1.1 I0.0 W0.1 B1.1 W0.0 B1.0
+//
+// A pass is a letter, the microbatch, and with several chunks to a rank a dot and the chunk: F forward, B backward, I
+// backward for the input alone, W for the weights. Chunks of one rank are numbered in the order of their virtual
+// stages.
+#ifndef PARALLEL_SCHEDULE_H
+#define PARALLEL_SCHEDULE_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+enum pass_kind {
+    PASS_FORWARD,         // F
+    PASS_BACKWARD,        // B: for the input and the weights
+    PASS_BACKWARD_INPUT,  // I
+    PASS_BACKWARD_WEIGHT, // W
+    PASS_KINDS
+};
+
+struct pass {
+    enum pass_kind kind;
+    int chunk, microbatch;
+};
+
+// Room for one pass in words.
+enum { PASS_TEXT = 32 };
+
+// Passes of all ranks together.
+#define SCHEDULE_PASSES_MAX ((size_t)1 << 24)
+// Bytes of a schedule file.
+#define SCHEDULE_BYTES_MAX ((size_t)1 << 28)
+
+struct schedule_place {
+    int rank, chunk;
+};
+
+struct schedule_rank {
+    struct pass *item;
+    size_t count, capacity;
+    int line; // where a text had it, else 0
+};
+
+struct schedule {
+    int stages;                   // ranks of the pipeline
+    int chunks;                   // of each rank
+    int microbatches;             // of one step
+    struct schedule_place *place; // of each virtual stage: [stages * chunks]
+    int *virtual_stage;           // the reverse: [rank * chunks + chunk]
+    struct schedule_rank *rank;   // [stages]
+};
+
+// ---- making one
+
+// The schedule called `name`, verified. Those with one chunk to a rank:
+//   gpipe  all forwards, then all backwards
+//   1f1b   rank i does stages - 1 - i forwards (or as many as there are), then a forward and a backward in turn, then
+//          the backwards that are left
+// In both, backwards come in the order of microbatches, so that sums over them are those of one rank.
+// TRIREME_ERROR_USAGE: an unknown name, a number below 1 or too large, chunks that the schedule does not have.
+trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
+                               trireme_error *error);
+// `name` is one of the names or else the path of a text, which must have these numbers.
+trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
+                             trireme_error *error);
+void schedule_release(struct schedule *schedule);
+
+// The names, separated by ", ".
+const char *schedule_names(void);
+
+// For makers of schedules: an empty table. `ranks` is the rank of each virtual stage, every rank `chunks` times; NULL
+// is virtual stage c * stages + i in chunk c of rank i.
+void schedule_begin(struct schedule *schedule, int stages, int microbatches, int chunks, const int *ranks);
+void schedule_add(struct schedule *schedule, int rank, enum pass_kind kind, int chunk, int microbatch);
+
+// ---- text
+
+void schedule_print(const struct schedule *schedule, struct text *text);
+// Reads and verifies. TRIREME_ERROR_CORRUPT names the line.
+trireme_status schedule_parse(struct schedule *schedule, const char *text, size_t length, trireme_error *error);
+// "F3", or "F3.1" with several chunks to a rank.
+const char *pass_print(const struct schedule *schedule, struct pass pass, char text[PASS_TEXT]);
+
+// ---- what holds of one
+
+// Every chunk has one forward and behind it one backward, whole or in its two parts in order, of each microbatch; and
+// when each rank does its passes in order, each as soon as what it needs is there, all come to the end. A forward needs
+// that of the virtual stage before, a backward that of the one behind; messages are buffered without limit.
+// TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
+trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error);
+
+// The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not
+// ended; the same of each chunk goes to of_chunk[chunks] unless it is NULL. The schedule is verified.
+int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk);
+// The slot of its chunk that each pass of a rank works in, slot[count]: taken by the forward, given back after the
+// backward, the lowest free one first. So slots are numbered below schedule_in_flight's of_chunk. Verified.
+void schedule_slots(const struct schedule *schedule, int rank, int *slot);
+
+// Seconds, or any other unit, of one chunk and one microbatch.
+struct schedule_times {
+    double forward, backward_input, backward_weight; // B takes the sum of the last two
+    double latency;                                  // from the end of a pass to its use by another rank
+};
+
+struct schedule_span {
+    double start, end;
+};
+
+struct schedule_cost {
+    double cost;                 // largest over ranks of own last end minus own first start
+    double bubble;               // 1 - microbatches * chunks * (F + B + W) / cost
+    struct schedule_span *rank;  // first start and last end: [stages]
+    struct schedule_span **pass; // [stages][count of the rank]
+    int ranks;                   // stages
+};
+
+// Every pass starts as soon as its rank is free and what it needs has come; links carry any number of messages at once.
+// Times are not negative and not all zero but for latency. The schedule is verified.
+void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
+void schedule_cost_release(struct schedule_cost *cost);
+
+#endif

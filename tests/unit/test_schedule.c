@@ -1,0 +1,700 @@
+// Pipeline schedules: the orders themselves, their text, what the verifier refuses, activations held, and costs against
+// closed forms and published figures.
+#include "base/rng.h"
+#include "base/text.h"
+#include "parallel/schedule.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---- help
+
+static void assert_ok(trireme_status status, const trireme_error *error) {
+    if (status != TRIREME_OK)
+        fail_msg("status %d: %s", status, error->message);
+}
+
+static void assert_refused(trireme_status status, trireme_status expected, const trireme_error *error,
+                           const char *message) {
+    if (status == TRIREME_OK)
+        fail_msg("accepted, expected: %s", message);
+    assert_int_equal(status, expected);
+    assert_int_equal(error->status, expected);
+    assert_string_equal(error->message, message);
+}
+
+static void assert_near(double a, double b, double tolerance) {
+    if (!(fabs(a - b) <= tolerance))
+        fail_msg("%.17g is not within %g of %.17g", a, tolerance, b);
+}
+
+static struct schedule created(const char *name, int stages, int microbatches) {
+    struct schedule s;
+    trireme_error error = {0};
+    assert_ok(schedule_create(&s, name, stages, microbatches, 1, &error), &error);
+    return s;
+}
+
+static struct schedule parsed(const char *text) {
+    struct schedule s;
+    trireme_error error = {0};
+    assert_ok(schedule_parse(&s, text, strlen(text), &error), &error);
+    return s;
+}
+
+static void assert_prints(const struct schedule *s, const char *expected) {
+    struct text text = {0};
+    schedule_print(s, &text);
+    assert_string_equal(text.text, expected);
+    text_release(&text);
+}
+
+static void assert_reads_back(const struct schedule *s) {
+    struct text text = {0};
+    schedule_print(s, &text);
+    struct schedule back = parsed(text.text);
+    assert_int_equal(back.stages, s->stages);
+    assert_int_equal(back.chunks, s->chunks);
+    assert_int_equal(back.microbatches, s->microbatches);
+    for (int i = 0; i < s->stages * s->chunks; i++) {
+        assert_int_equal(back.place[i].rank, s->place[i].rank);
+        assert_int_equal(back.place[i].chunk, s->place[i].chunk);
+        assert_int_equal(back.virtual_stage[i], s->virtual_stage[i]);
+    }
+    assert_prints(&back, text.text);
+    schedule_release(&back);
+    text_release(&text);
+}
+
+static struct schedule_times times(double f, double b, double w, double latency) {
+    return (struct schedule_times){f, b, w, latency};
+}
+
+static double cost_of(const struct schedule *s, struct schedule_times t) {
+    struct schedule_cost cost;
+    schedule_cost(s, &t, &cost);
+    double result = cost.cost;
+    schedule_cost_release(&cost);
+    return result;
+}
+
+static double bubble_of(const struct schedule *s, struct schedule_times t) {
+    struct schedule_cost cost;
+    schedule_cost(s, &t, &cost);
+    double result = cost.bubble;
+    schedule_cost_release(&cost);
+    return result;
+}
+
+// ---- schedules of one's own, made with the same two functions that the library's are
+
+// ZB-H1 (depth 1) and ZB-H2 (depth 2) of Qi et al., "Zero Bubble Pipeline Parallelism".
+static struct schedule zero_bubble(int p, int m, int depth) {
+    struct schedule s;
+    schedule_begin(&s, p, m, 1, NULL);
+    for (int i = 0; i < p; i++) {
+        int ahead = MIN(depth * (p - 1 - i), m), w = 0, b = 0;
+        for (int f = 0; f < ahead; f++)
+            schedule_add(&s, i, PASS_FORWARD, 0, f);
+        for (int f = ahead; f < m; f++) {
+            schedule_add(&s, i, PASS_FORWARD, 0, f);
+            schedule_add(&s, i, PASS_BACKWARD_INPUT, 0, b++);
+            if (b - w > depth * i)
+                schedule_add(&s, i, PASS_BACKWARD_WEIGHT, 0, w++);
+        }
+        while (b < m) {
+            schedule_add(&s, i, PASS_BACKWARD_INPUT, 0, b++);
+            schedule_add(&s, i, PASS_BACKWARD_WEIGHT, 0, w++);
+        }
+        while (w < m)
+            schedule_add(&s, i, PASS_BACKWARD_WEIGHT, 0, w++);
+    }
+    return s;
+}
+
+// Megatron-LM's interleaved 1F1B; p divides m.
+static struct schedule interleaved(int p, int m, int v) {
+    struct schedule s;
+    schedule_begin(&s, p, m, v, NULL);
+    for (int i = 0; i < p; i++) {
+        int all = m * v, ahead = MIN(2 * (p - 1 - i) + (v - 1) * p, all);
+        for (int k = 0; k < all + ahead; k++) {
+            int b = k - ahead;
+            if (k < all)
+                schedule_add(&s, i, PASS_FORWARD, k % (p * v) / p, k / (p * v) * p + k % p);
+            if (b >= 0)
+                schedule_add(&s, i, PASS_BACKWARD, v - 1 - b % (p * v) / p, b / (p * v) * p + b % p);
+        }
+    }
+    return s;
+}
+
+static const char V_TEXT[] = "placement 0 1 1 0\n"
+                             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0\n"
+                             "F0.0 F0.1 F1.0 I0.1 F1.1 I0.0 W0.1 B1.1 W0.0 B1.0\n";
+
+// ---- orders
+
+static void orders_are_the_published_ones(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int stages, microbatches;
+        const char *text;
+    } cases[] = {
+        {"gpipe", 2, 3, "F0 F1 F2 B0 B1 B2\nF0 F1 F2 B0 B1 B2\n"},
+        {"gpipe", 1, 1, "F0 B0\n"},
+        {"1f1b", 1, 3, "F0 B0 F1 B1 F2 B2\n"},
+        {"1f1b", 4, 6,
+         "F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5\n"
+         "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5\n"
+         "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5\n"
+         "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5\n"},
+        {"1f1b", 4, 2, "F0 F1 B0 B1\nF0 F1 B0 B1\nF0 F1 B0 B1\nF0 B0 F1 B1\n"},
+        {"1f1b", 3, 1, "F0 B0\nF0 B0\nF0 B0\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule s = created(cases[i].name, cases[i].stages, cases[i].microbatches);
+        assert_int_equal(s.stages, cases[i].stages);
+        assert_int_equal(s.microbatches, cases[i].microbatches);
+        assert_int_equal(s.chunks, 1);
+        assert_prints(&s, cases[i].text);
+        assert_reads_back(&s);
+        schedule_release(&s);
+    }
+}
+
+static void stages_are_placed_in_a_loop_or_as_told(void **state) {
+    (void)state;
+    struct schedule s;
+    schedule_begin(&s, 3, 1, 2, NULL);
+    for (int stage = 0; stage < 6; stage++) {
+        assert_int_equal(s.place[stage].rank, stage % 3);
+        assert_int_equal(s.place[stage].chunk, stage / 3);
+        assert_int_equal(s.virtual_stage[stage % 3 * 2 + stage / 3], stage);
+    }
+    schedule_release(&s);
+
+    static const int folded[] = {0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0}; // two waves
+    static const int chunk[] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3};
+    schedule_begin(&s, 3, 1, 4, folded);
+    for (int stage = 0; stage < 12; stage++) {
+        assert_int_equal(s.place[stage].rank, folded[stage]);
+        assert_int_equal(s.place[stage].chunk, chunk[stage]);
+        assert_int_equal(s.virtual_stage[folded[stage] * 4 + chunk[stage]], stage);
+    }
+    schedule_release(&s);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int stages, microbatches, chunks;
+        const char *message;
+    } cases[] = {
+        {"2f2b", 2, 2, 1, "no pipeline schedule is called \"2f2b\"; there are: gpipe, 1f1b"},
+        {"1f1b", 0, 2, 1, "pipeline schedule 1f1b: stages (0), microbatches (2) and chunks (1) must be at least 1"},
+        {"gpipe", 2, -1, 1, "pipeline schedule gpipe: stages (2), microbatches (-1) and chunks (1) must be at least 1"},
+        {"1f1b", 2, 2, 0, "pipeline schedule 1f1b: stages (2), microbatches (2) and chunks (0) must be at least 1"},
+        {"1f1b", 2, 2, 3, "pipeline schedule 1f1b has 1 chunk to a rank, not 3"},
+        {"1f1b", INT32_MAX, INT32_MAX, 1,
+         "pipeline schedule 1f1b: 2147483647 stages of 1 chunks with 2147483647 microbatches are more than the "
+         "16777216 passes that fit"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule s;
+        trireme_error error = {0};
+        trireme_status status =
+            schedule_create(&s, cases[i].name, cases[i].stages, cases[i].microbatches, cases[i].chunks, &error);
+        assert_refused(status, TRIREME_ERROR_USAGE, &error, cases[i].message);
+    }
+}
+
+// ---- text
+
+static void text_may_be_written_by_hand(void **state) {
+    (void)state;
+    struct schedule s =
+        parsed("# two ranks\r\n\r\n\tF0  F1\tB0 B1 # the first\r\n   # nothing here\nF0 I0 F1 W0 I1 W1");
+    assert_prints(&s, "F0 F1 B0 B1\nF0 I0 F1 W0 I1 W1\n");
+    assert_int_equal(s.rank[0].line, 3);
+    assert_int_equal(s.rank[1].line, 5);
+    schedule_release(&s);
+
+    s = parsed(V_TEXT);
+    assert_int_equal(s.stages, 2);
+    assert_int_equal(s.chunks, 2);
+    assert_int_equal(s.microbatches, 2);
+    assert_int_equal(s.place[3].rank, 0);
+    assert_int_equal(s.place[3].chunk, 1);
+    assert_prints(&s, V_TEXT);
+    assert_reads_back(&s);
+    schedule_release(&s);
+
+    // One chunk to a rank, but not in the order of ranks.
+    static const char backwards[] = "placement 2 1 0\nF0 B0\nF0 B0\nF0 B0\n";
+    s = parsed(backwards);
+    assert_int_equal(s.virtual_stage[2], 0);
+    assert_prints(&s, backwards);
+    schedule_release(&s);
+
+    s = parsed("placement 0 1\nF0 B0\nF0 B0\n");
+    assert_prints(&s, "F0 B0\nF0 B0\n");
+    schedule_release(&s);
+}
+
+static void wrong_text_is_refused_with_its_line(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "a pipeline schedule without passes: one line per rank is expected"},
+        {"# nothing\n\n", "a pipeline schedule without passes: one line per rank is expected"},
+        {"placement 0 1\n", "a pipeline schedule without passes: one line per rank is expected"},
+        {"F0 X0\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"X0\""},
+        {"\nF0 B\n", "line 2: expected a pass such as F0, B0, I0 or W0, found \"B\""},
+        {"F0 B-1\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B-1\""},
+        {"F0 B0x\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0x\""},
+        {"F0,B0\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"F0,B0\""},
+        {"F0 B0\x01\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0?\""},
+        {"F16777216\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"F16777216\""},
+        {"F99999999999999999999999999\n",
+         "line 1: expected a pass such as F0, B0, I0 or W0, found \"F9999999999999999999999...\""},
+        {"F0.0 B0.0\n", "line 1: expected passes without chunks, or before the ranks a line \"placement\" with the "
+                        "rank of each virtual stage, found \"F0.0\""},
+        {"placement 0 1\nF0.0 B0\n",
+         "line 2: expected passes without chunks, since a rank has but one, found \"F0.0\""},
+        {"placement 0 0\nF0 B0\n", "line 2: expected a pass such as F0.0, B0.0, I0.0 or W0.0, found \"F0\""},
+        {"placement 0 0\nF0. B0\n", "line 2: expected a pass such as F0.0, B0.0, I0.0 or W0.0, found \"F0.\""},
+        {"placement\nF0 B0\n", "line 1: \"placement\" needs the rank of each virtual stage"},
+        {"placement 0 a\nF0 B0\n", "line 1: expected the rank of a virtual stage, found \"a\""},
+        {"placement 0 1.0\nF0 B0\n", "line 1: expected the rank of a virtual stage, found \"1.0\""},
+        {"placement 0 2\nF0 B0\n", "line 1: 2 virtual stages do not reach rank 2"},
+        {"placement 0 1 1\nF0 B0\n", "line 1: rank 1 has 2 of 3 virtual stages; each of 2 ranks needs as many"},
+        {"placement 1 1\nF0 B0\n", "line 1: rank 0 has 0 of 2 virtual stages; each of 2 ranks needs as many"},
+        {"placement 0\nplacement 0\nF0 B0\n", "line 2: \"placement\" comes once, before the ranks"},
+        {"F0 B0\nplacement 0 1\n", "line 2: \"placement\" comes once, before the ranks"},
+        {"placement 0 1\nF0 B0\n# end\n", "line 3: the text ends after 1 of 2 ranks"},
+        {"placement 0\nF0 B0\nF0 B0\n", "line 3: a line too many: \"placement\" names 1 ranks, one line each"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule s;
+        trireme_error error = {0};
+        trireme_status status = schedule_parse(&s, cases[i].text, strlen(cases[i].text), &error);
+        assert_refused(status, TRIREME_ERROR_CORRUPT, &error, cases[i].message);
+    }
+    struct schedule s;
+    trireme_error error = {0};
+    assert_refused(schedule_parse(&s, "F0 B0\0", 6, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0?\"");
+}
+
+static void files_and_names_load_alike(void **state) {
+    (void)state;
+    const char *top = getenv("TMPDIR");
+    char *path = mem_printf("%s/trireme-schedule-XXXXXX", top && *top ? top : "/tmp");
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    static const char text[] = "F0 F1 B0 B1\nF0 B0 F1 B1\n";
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    struct schedule s;
+    trireme_error error = {0};
+    assert_ok(schedule_load(&s, path, 2, 2, 1, &error), &error);
+    assert_prints(&s, text);
+    schedule_release(&s);
+    assert_ok(schedule_load(&s, "1f1b", 2, 2, 1, &error), &error);
+    assert_prints(&s, text);
+    schedule_release(&s);
+
+    char *message = mem_printf("%s: this pipeline schedule is for 2 stages, the run has 4", path);
+    assert_refused(schedule_load(&s, path, 4, 2, 1, &error), TRIREME_ERROR_USAGE, &error, message);
+    free(message);
+    message = mem_printf("%s: this pipeline schedule is for 2 microbatches, the run has 3", path);
+    assert_refused(schedule_load(&s, path, 2, 3, 1, &error), TRIREME_ERROR_USAGE, &error, message);
+    free(message);
+    message = mem_printf("%s: this pipeline schedule is for 1 chunks to a rank, the run has 2", path);
+    assert_refused(schedule_load(&s, path, 2, 2, 2, &error), TRIREME_ERROR_USAGE, &error, message);
+    free(message);
+    assert_int_equal(write(file, "F0\n", 3), 3);
+    message = mem_printf("%s: rank 2 (line 3) has no B0 (microbatches: 2)", path);
+    assert_refused(schedule_load(&s, path, 3, 2, 1, &error), TRIREME_ERROR_CORRUPT, &error, message);
+    free(message);
+    close(file);
+    unlink(path);
+    free(path);
+    assert_refused(schedule_load(&s, "1F1B", 2, 2, 1, &error), TRIREME_ERROR_IO, &error,
+                   "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b), and as a file: cannot open "
+                   "1F1B: No such file or directory");
+}
+
+// ---- verification
+
+static void faults_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"F0 F1 B0\n", "rank 0 (line 1) has no B1 (microbatches: 2)"},
+        {"F0 B0 F1 B1\nF0 B0\n", "rank 1 (line 2) has no F1 (microbatches: 2)"},
+        {"F0 B0 F900000 B900000\n", "rank 0 (line 1) has no F1 (microbatches: 900001)"},
+        {"F0 F1 I0 I1 W1\n", "rank 0 (line 1) has I0, but no W0 after it"},
+        {"F0 B0 B0\n", "rank 0 (line 1): B0 does what was done before it"},
+        {"F0 F0 B0\n", "rank 0 (line 1): F0 does what was done before it"},
+        {"F0 B0 W0\n", "rank 0 (line 1): W0 does what was done before it"},
+        {"F0 I0 B0\n", "rank 0 (line 1): B0 does what was done before it"},
+        {"F0 B0\nB0 F0\n", "rank 1 (line 2): B0 comes before F0"},
+        {"I0 F0 W0\n", "rank 0 (line 1): I0 comes before F0"},
+        {"F0 W0 I0\n", "rank 0 (line 1): W0 comes before I0"},
+        {"placement 0 0\nF0.0 F0.2 B0.2 B0.0\n", "rank 0 (line 2): F0.2 is of chunk 2; a rank has chunks 0 to 1"},
+        {"placement 0 0\nF0.0 B0.0\n", "rank 0 (line 2) has no F0.1 (microbatches: 1)"},
+        {"placement 0 0\nF0.0 F0.1 B0.0 B0.1\n",
+         "the schedule cannot finish: rank 0 (line 2) waits at B0.0 for B0.1 of its own"},
+        {"placement 0 0\nF0.1 F0.0 B0.1 B0.0\n",
+         "the schedule cannot finish: rank 0 (line 2) waits at F0.1 for F0.0 of its own"},
+        {"F0 B0 F1 B1\n\nF0 F1 I0 I1 W0 W1\n",
+         "the schedule cannot finish: rank 0 (line 1) waits at B0 for I0 of rank 1; rank 1 (line 3) waits at F1 for F1 "
+         "of rank 0"},
+        // Rank 0 is stuck behind the circle, not on it.
+        {"F0 F1 B0 B1\nF0 B0 F1 B1\nF1 B1 F0 B0\n",
+         "the schedule cannot finish: rank 1 (line 2) waits at B0 for B0 of rank 2; rank 2 (line 3) waits at F1 for F1 "
+         "of rank 1"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule s;
+        trireme_error error = {0};
+        trireme_status status = schedule_parse(&s, cases[i].text, strlen(cases[i].text), &error);
+        assert_refused(status, TRIREME_ERROR_CORRUPT, &error, cases[i].message);
+    }
+}
+
+static void a_long_circle_is_cut(void **state) {
+    (void)state;
+    // Every rank waits for the next, the last for the first.
+    struct schedule s;
+    schedule_begin(&s, 9, 1, 2, NULL);
+    for (int r = 0; r < 9; r++) {
+        schedule_add(&s, r, PASS_FORWARD, 1, 0);
+        schedule_add(&s, r, PASS_FORWARD, 0, 0);
+        schedule_add(&s, r, PASS_BACKWARD, 1, 0);
+        schedule_add(&s, r, PASS_BACKWARD, 0, 0);
+    }
+    trireme_error error = {0};
+    // Stage 9 (rank 0, chunk 1) needs stage 8 (rank 8, chunk 0), which is behind stage 17, which needs stage 16, ...
+    assert_refused(
+        schedule_verify(&s, &error), TRIREME_ERROR_CORRUPT, &error,
+        "the schedule cannot finish: rank 0 waits at F0.1 for F0.0 of rank 8; rank 8 waits at F0.1 for F0.1 "
+        "of rank 7; rank 7 waits at F0.1 for F0.1 of rank 6; rank 6 waits at F0.1 for F0.1 of rank 5; rank 5 "
+        "waits at F0.1 for F0.1 of rank 4; rank 4 waits at F0.1 for F0.1 of rank 3; and so on through 9 "
+        "ranks");
+    schedule_release(&s);
+}
+
+static void every_lost_and_doubled_pass_is_refused(void **state) {
+    (void)state;
+    struct schedule all[] = {created("1f1b", 3, 4), zero_bubble(3, 5, 2), interleaved(2, 4, 2), parsed(V_TEXT)};
+    for (size_t k = 0; k < ARRAY_LENGTH(all); k++) {
+        struct schedule *s = &all[k];
+        trireme_error error = {0};
+        assert_ok(schedule_verify(s, &error), &error);
+        for (int r = 0; r < s->stages; r++) {
+            struct schedule_rank whole = s->rank[r];
+            struct pass *item = mem_alloc((whole.count + 1) * sizeof *item);
+            s->rank[r].item = item;
+            for (size_t i = 0; i < whole.count; i++) {
+                memcpy(item, whole.item, i * sizeof *item);
+                memcpy(item + i, whole.item + i + 1, (whole.count - i - 1) * sizeof *item);
+                s->rank[r].count = whole.count - 1;
+                assert_int_equal(schedule_verify(s, &error), TRIREME_ERROR_CORRUPT);
+                for (size_t at = 0; at <= whole.count; at++) {
+                    memcpy(item, whole.item, at * sizeof *item);
+                    item[at] = whole.item[i];
+                    memcpy(item + at + 1, whole.item + at, (whole.count - at) * sizeof *item);
+                    s->rank[r].count = whole.count + 1;
+                    assert_int_equal(schedule_verify(s, &error), TRIREME_ERROR_CORRUPT);
+                }
+            }
+            free(item);
+            s->rank[r] = whole;
+        }
+        assert_ok(schedule_verify(s, &error), &error);
+        schedule_release(s);
+    }
+}
+
+// Whether the schedule runs to its end, found the slow way: again and again over all ranks, looking for what a pass
+// needs among all passes done.
+static bool runs_to_the_end(const struct schedule *s) {
+    size_t next[16] = {0};
+    int stages = s->stages * s->chunks;
+    bool done[16][16][3] = {0}; // [virtual stage][microbatch][F, input, weight]
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < s->stages; r++) {
+            if (next[r] == s->rank[r].count)
+                continue;
+            struct pass p = s->rank[r].item[next[r]];
+            int v = 0;
+            while (s->place[v].rank != r || s->place[v].chunk != p.chunk)
+                v++;
+            bool(*at)[3] = &done[v][p.microbatch];
+            bool ready = p.kind == PASS_FORWARD ? v == 0 || done[v - 1][p.microbatch][0]
+                         : p.kind == PASS_BACKWARD_WEIGHT
+                             ? (*at)[1]
+                             : (*at)[0] && (v == stages - 1 || done[v + 1][p.microbatch][1]);
+            if (!ready)
+                continue;
+            (*at)[0] |= p.kind == PASS_FORWARD;
+            (*at)[1] |= p.kind == PASS_BACKWARD || p.kind == PASS_BACKWARD_INPUT;
+            (*at)[2] |= p.kind == PASS_BACKWARD || p.kind == PASS_BACKWARD_WEIGHT;
+            next[r]++;
+            moved = true;
+        }
+    }
+    for (int r = 0; r < s->stages; r++)
+        if (next[r] < s->rank[r].count)
+            return false;
+    return true;
+}
+
+static void shuffled_orders_are_judged_rightly(void **state) {
+    (void)state;
+    int sound = 0, stuck = 0;
+    for (uint64_t seed = 0; seed < 4000; seed++) {
+        struct schedule s = seed % 3 == 0   ? parsed(V_TEXT)
+                            : seed % 3 == 1 ? interleaved(2, 2, 2)
+                                            : zero_bubble(3, 3, 1);
+        // Neighbours change places, a few times.
+        for (uint64_t i = 0; i < 1 + seed % 7; i++) {
+            int r = (int)(rng_uniform(seed, 1, 2 * i) * s.stages);
+            size_t at = (size_t)(rng_uniform(seed, 1, 2 * i + 1) * (double)(s.rank[r].count - 1));
+            struct pass first = s.rank[r].item[at];
+            s.rank[r].item[at] = s.rank[r].item[at + 1];
+            s.rank[r].item[at + 1] = first;
+        }
+        bool ends = runs_to_the_end(&s);
+        trireme_error error = {0};
+        trireme_status status = schedule_verify(&s, &error);
+        if (ends != (status == TRIREME_OK))
+            fail_msg("seed %d: %s", (int)seed, ends ? error.message : "accepted, but cannot finish");
+        if (ends)
+            assert_reads_back(&s);
+        *(ends ? &sound : &stuck) += 1;
+        schedule_release(&s);
+    }
+    assert_true(sound > 500 && stuck > 500);
+}
+
+// ---- activations
+
+static void assert_slots(const struct schedule *s, int rank, const int *of_chunk) {
+    const struct schedule_rank *list = &s->rank[rank];
+    int *slot = mem_alloc(list->count * sizeof *slot), most = 0;
+    schedule_slots(s, rank, slot);
+    for (size_t i = 0; i < list->count; i++) {
+        struct pass p = list->item[i];
+        assert_in_range(slot[i], 0, of_chunk[p.chunk] - 1);
+        most = MAX(most, slot[i]);
+        if (p.kind != PASS_FORWARD)
+            continue;
+        // Until the microbatch is done with, it keeps the slot and nobody else takes it.
+        for (size_t j = i + 1; j < list->count; j++) {
+            struct pass q = list->item[j];
+            if (q.chunk != p.chunk)
+                continue;
+            assert_true((q.microbatch == p.microbatch) == (slot[j] == slot[i]));
+            if (q.microbatch == p.microbatch && (q.kind == PASS_BACKWARD || q.kind == PASS_BACKWARD_WEIGHT))
+                break;
+        }
+    }
+    free(slot);
+}
+
+static void activations_in_flight_are_the_closed_forms(void **state) {
+    (void)state;
+    for (int p = 1; p <= 6; p++)
+        for (int m = 1; m <= 14; m++) {
+            struct schedule all[] = {created("gpipe", p, m), created("1f1b", p, m), zero_bubble(p, m, 1),
+                                     zero_bubble(p, m, 2)};
+            for (size_t k = 0; k < ARRAY_LENGTH(all); k++) {
+                for (int i = 0; i < p; i++) {
+                    int of_chunk, count = schedule_in_flight(&all[k], i, &of_chunk);
+                    const int expected[] = {m, MIN(p - i, m), MIN(p, m), MIN(2 * p - 1, m)};
+                    assert_int_equal(count, expected[k]);
+                    assert_int_equal(of_chunk, count);
+                    assert_slots(&all[k], i, &of_chunk);
+                }
+                schedule_release(&all[k]);
+            }
+        }
+}
+
+static void chunks_are_counted_apart_and_together(void **state) {
+    (void)state;
+    struct schedule s = parsed(V_TEXT);
+    int of_chunk[2];
+    assert_int_equal(schedule_in_flight(&s, 0, of_chunk), 3);
+    assert_int_equal(of_chunk[0], 2);
+    assert_int_equal(of_chunk[1], 1);
+    assert_int_equal(schedule_in_flight(&s, 1, NULL), 4);
+    assert_int_equal(schedule_in_flight(&s, 1, of_chunk), 4);
+    assert_int_equal(of_chunk[0], 2);
+    assert_int_equal(of_chunk[1], 2);
+    schedule_release(&s);
+    // Korthikanti et al.: 1 + (p - 1) / (pv) times the activations of 1F1B's first rank.
+    for (int p = 2; p <= 4; p++)
+        for (int v = 2; v <= 3; v++) {
+            s = interleaved(p, 4 * p, v);
+            assert_int_equal(schedule_in_flight(&s, 0, NULL), p * v + p - 1);
+            for (int i = 0; i < p; i++) {
+                int held[3];
+                schedule_in_flight(&s, i, held);
+                assert_slots(&s, i, held);
+            }
+            schedule_release(&s);
+        }
+}
+
+static void the_lowest_free_slot_is_taken(void **state) {
+    (void)state;
+    struct schedule s = parsed("F0 F1 F2 B1 F3 I0 W0 F4 F5 B2 B3 B4 B5\n");
+    static const int expected[] = {0, 1, 2, 1, 1, 0, 0, 0, 3, 2, 1, 0, 3};
+    int slot[ARRAY_LENGTH(expected)];
+    schedule_slots(&s, 0, slot);
+    for (size_t i = 0; i < ARRAY_LENGTH(expected); i++)
+        assert_int_equal(slot[i], expected[i]);
+    schedule_release(&s);
+}
+
+// ---- cost
+
+static void passes_start_when_they_can(void **state) {
+    (void)state;
+    struct schedule s = created("1f1b", 2, 2);
+    struct schedule_times t = times(2, 3, 1, .5);
+    struct schedule_cost cost;
+    schedule_cost(&s, &t, &cost);
+    static const struct schedule_span expected[2][4] = {
+        {{0, 2}, {2, 4}, {9, 13}, {15, 19}},                 // F0 F1 B0 B1
+        {{2.5, 4.5}, {4.5, 8.5}, {8.5, 10.5}, {10.5, 14.5}}, // F0 B0 F1 B1
+    };
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < 4; i++) {
+            assert_near(cost.pass[r][i].start, expected[r][i].start, 0);
+            assert_near(cost.pass[r][i].end, expected[r][i].end, 0);
+        }
+    assert_near(cost.rank[0].start, 0, 0);
+    assert_near(cost.rank[0].end, 19, 0);
+    assert_near(cost.rank[1].start, 2.5, 0);
+    assert_near(cost.rank[1].end, 14.5, 0);
+    assert_near(cost.cost, 19, 0);
+    assert_near(cost.bubble, 1 - 12. / 19, 1e-15);
+    schedule_cost_release(&cost);
+    schedule_release(&s);
+
+    // One microbatch through a folded pipeline: four changes of rank, none at the turn.
+    s = parsed("placement 0 1 1 0\nF0.0 F0.1 B0.1 B0.0\nF0.0 F0.1 I0.1 I0.0 W0.0 W0.1\n");
+    schedule_cost(&s, &t, &cost);
+    assert_near(cost.cost, 4 * 2 + 2 * 4 + 2 * 3 + 4 * .5, 1e-12);
+    assert_near(cost.rank[1].start, 2.5, 0);
+    assert_near(cost.pass[1][5].end, 2.5 + 4 + .5 + 2 + 4 + .5 + 6 + 2, 1e-12);
+    schedule_cost_release(&cost);
+    schedule_release(&s);
+}
+
+static void costs_are_the_closed_forms(void **state) {
+    (void)state;
+    for (uint64_t k = 0; k < 400; k++) {
+        int p = 1 + (int)(rng_uniform(k, 2, 0) * 8), m = 1 + (int)(rng_uniform(k, 2, 1) * 30);
+        // With W below 2C, ZB-H1 can no longer hide the way there and back behind W, and costs more than its closed
+        // form.
+        double f = 1 + rng_uniform(k, 2, 2), b = 1 + rng_uniform(k, 2, 3), w = .1 + .9 * rng_uniform(k, 2, 4);
+        double c = rng_uniform(k, 2, 5) / 20, whole = f + b + w, tolerance = 1e-11 * (m + p);
+        double free_of_latency = (m + p - 1) * whole;
+
+        struct schedule s = created("gpipe", p, m);
+        assert_near(cost_of(&s, times(f, b, w, 0)), free_of_latency, tolerance);
+        assert_near(bubble_of(&s, times(f, b, w, 0)), (p - 1.) / (m + p - 1), 1e-12);
+        schedule_release(&s);
+
+        s = created("1f1b", p, m);
+        assert_near(cost_of(&s, times(f, b, w, 0)), free_of_latency, tolerance);
+        assert_near(bubble_of(&s, times(f, b, w, 0)), (p - 1.) / (m + p - 1), 1e-12);
+        schedule_release(&s);
+
+        m *= p;
+        if (p > 1) {
+            s = created("1f1b", p, m);
+            assert_near(cost_of(&s, times(f, b, w, c)), (m + p - 1) * whole + (2. * (p - 1) * m / p + 2 * (p - 2)) * c,
+                        tolerance * p);
+            schedule_release(&s);
+        }
+        if (p > 1 && m > p && w <= f) {
+            s = zero_bubble(p, m, 1);
+            assert_near(cost_of(&s, times(f, b, w, c)), m * whole + (p - 1) * (f + b - w) + 4 * (p - 1) * c,
+                        tolerance * p);
+            schedule_release(&s);
+        }
+        if (p > 1 && m >= 2 * p - 1 && w <= MIN(f, b)) {
+            s = zero_bubble(p, m, 2);
+            assert_near(cost_of(&s, times(f, b, w, c)), m * whole + (p - 1) * (f + b - 2 * w) + 2 * (p - 1) * c,
+                        tolerance * p);
+            schedule_release(&s);
+        }
+        int v = 2 + (int)(rng_uniform(k, 2, 6) * 3);
+        s = interleaved(p, m, v);
+        assert_near(bubble_of(&s, times(f, b, w, 0)), (p - 1.) / ((double)v * m + p - 1), 1e-12);
+        schedule_release(&s);
+    }
+}
+
+// Qi et al., "Zero Bubble Pipeline Parallelism", tables 5 and 6.
+static void bubbles_are_the_published_ones(void **state) {
+    (void)state;
+    static const struct {
+        int m;
+        struct schedule_times times;
+        double of_1f1b, of_h1, of_h2;
+    } rows[] = {
+        {24, {18.522, 18.086, 9.337, .601}, .2431, .1585, .1083},
+        {32, {18.513, 18.086, 9.331, .626}, .1985, .1242, .0837},
+        {64, {18.546, 18.097, 9.321, .762}, .1240, .0674, .0444},
+        {24, {29.718, 29.444, 19.927, .527}, .2347, .1323, .0698},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct schedule s[] = {created("1f1b", 8, rows[i].m), zero_bubble(8, rows[i].m, 1),
+                               zero_bubble(8, rows[i].m, 2)};
+        const double expected[] = {rows[i].of_1f1b, rows[i].of_h1, rows[i].of_h2};
+        for (size_t k = 0; k < ARRAY_LENGTH(s); k++) {
+            assert_near(bubble_of(&s[k], rows[i].times), expected[k], .5001e-4);
+            schedule_release(&s[k]);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(orders_are_the_published_ones),
+        cmocka_unit_test(stages_are_placed_in_a_loop_or_as_told),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(text_may_be_written_by_hand),
+        cmocka_unit_test(wrong_text_is_refused_with_its_line),
+        cmocka_unit_test(files_and_names_load_alike),
+        cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(a_long_circle_is_cut),
+        cmocka_unit_test(every_lost_and_doubled_pass_is_refused),
+        cmocka_unit_test(shuffled_orders_are_judged_rightly),
+        cmocka_unit_test(activations_in_flight_are_the_closed_forms),
+        cmocka_unit_test(chunks_are_counted_apart_and_together),
+        cmocka_unit_test(the_lowest_free_slot_is_taken),
+        cmocka_unit_test(passes_start_when_they_can),
+        cmocka_unit_test(costs_are_the_closed_forms),
+        cmocka_unit_test(bubbles_are_the_published_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
