@@ -1,0 +1,30 @@
+// Arithmetic of reductions, chunk by chunk through the first-level cache, and copies for any transport. An element is
+// always reduced over the ranks in the order of their index, so its bits do not depend on who computes it or in which
+// pieces.
+#ifndef COMM_ARITHMETIC_H
+#define COMM_ARITHMETIC_H
+
+#include "program/ops.h"
+
+// How contributions of one (dtype, wire) are read into accumulators (f32 for bf16), combined and written.
+struct arithmetic;
+const struct arithmetic *arithmetic_find(enum dtype dtype, enum dtype wire);
+
+enum { CHUNK = 2048 }; // elements
+struct chunk {
+    _Alignas(64) char accumulator[CHUNK * sizeof(double)];
+    _Alignas(64) char result[CHUNK * sizeof(double)];
+};
+
+// Reduces in[0..ranks)[first, first + n), n <= CHUNK; the result, n elements of the dtype, lies in *chunk. With `wire`
+// it is rounded as the contributions were. `add` (NULL: nothing) holds n elements that the reduction is added to,
+// before it is rounded to the dtype. Max of a NaN is a NaN.
+const void *reduce_chunk(const struct arithmetic *arithmetic, bool max, bool wire, const void *const *in, int ranks,
+                         int64_t first, int64_t n, const void *add, struct chunk *chunk);
+
+// memcpy that leaves the copy out of the caches where the machine can do that: for what nobody reads soon. The bytes
+// are visible to others after stream_end and a release.
+void stream_copy(void *restrict to, const void *restrict from, size_t bytes);
+void stream_end(void);
+
+#endif

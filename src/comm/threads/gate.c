@@ -1,0 +1,51 @@
+#include "comm/threads/gate.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+_Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel compares plain words");
+
+static void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Sleeps until woken while the word is `seen`; spurious returns are allowed. False: the deadline has passed.
+static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t deadline) {
+    struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen, deadline ? &until : NULL, NULL,
+                          FUTEX_BITSET_MATCH_ANY);
+    return result == 0 || errno != ETIMEDOUT;
+}
+
+bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline) {
+    if (atomic_load_explicit(&gate->word, memory_order_acquire) != seen)
+        return true;
+    for (int64_t end = spin ? clock_now() + spin : 0; spin && clock_now() < end;)
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(&gate->word, memory_order_acquire) != seen)
+                return true;
+            pause_briefly();
+        }
+    // A change that this thread does not see below comes after its count, so whoever made it sees the count and wakes.
+    atomic_fetch_add(&gate->sleepers, 1);
+    bool in_time = true;
+    while (atomic_load(&gate->word) == seen && in_time)
+        in_time = sleep_on(&gate->word, seen, deadline);
+    atomic_fetch_sub(&gate->sleepers, 1);
+    return in_time || atomic_load(&gate->word) != seen;
+}
+
+void gate_wake(struct gate *gate) {
+    if (atomic_load(&gate->sleepers))
+        syscall(SYS_futex, &gate->word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
+}

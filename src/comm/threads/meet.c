@@ -1,0 +1,149 @@
+// How members of a group meet, what they post, and how a call ends in a broken world. threads.h has the protocol.
+#include <time.h>
+
+#include "base/clock.h"
+#include "comm/threads/threads.h"
+
+static struct member *own(const struct thread_communicator *c) {
+    return &c->group->member[c->base.index];
+}
+
+static int own_rank(const struct thread_communicator *c) {
+    return c->group->rank[c->base.index];
+}
+
+// ---- broken worlds
+
+trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
+                         trireme_error *error) {
+    for (int i = 0; i < c->base.size; i++)
+        while (atomic_load(&c->group->member[i].inside))
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    char text[COMM_CALL_TEXT];
+    struct thread_world *world = c->world;
+    pthread_mutex_lock(&world->lock);
+    trireme_status status = error_set(error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s: %s",
+                                      c->group->name, own_rank(c), comm_call_print(call, text), waiting, world->reason);
+    pthread_mutex_unlock(&world->lock);
+    return status;
+}
+
+trireme_status call_break(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
+                          const char *format, ...) {
+    char reason[BREAK_TEXT];
+    size_t n = (size_t)snprintf(reason, sizeof reason, "group %.40s: ", c->group->name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason + n, sizeof reason - n, format, args);
+    va_end(args);
+    world_break(&c->world->base, reason);
+    call_lost(c, call, "", error);
+    // The reason of others, where they were first, has been put into the error; here this rank's own says more.
+    return error_set(error, TRIREME_ERROR_LOST, "%s", reason);
+}
+
+// ---- meeting
+
+enum { MISSING_TEXT = 160 };
+
+// " rank 1" or " ranks 1, 3" that have not come to this meeting; how many.
+static int missing_print(const struct thread_communicator *c, char text[MISSING_TEXT]) {
+    size_t n = 0;
+    int missing = 0;
+    char list[MISSING_TEXT - 8] = "";
+    for (int i = 0; i < c->base.size; i++) {
+        uint32_t meetings = atomic_load_explicit(&c->group->member[i].meetings, memory_order_acquire);
+        if (meetings == c->meetings)
+            continue;
+        missing++;
+        if (n + 24 < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s %d", missing > 1 ? "," : "", c->group->rank[i]);
+        else if (n + 5 < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, ", ...");
+    }
+    snprintf(text, MISSING_TEXT, " rank%s%s", missing > 1 ? "s" : "", list);
+    return missing;
+}
+
+static trireme_status meeting_broken(struct thread_communicator *c, const struct comm_call *call,
+                                     trireme_error *error) {
+    char missing[MISSING_TEXT], waiting[MISSING_TEXT + 32] = "";
+    if (missing_print(c, missing))
+        snprintf(waiting, sizeof waiting, ", waiting for%s", missing);
+    return call_lost(c, call, waiting, error);
+}
+
+trireme_status group_meet(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
+    struct group *group = c->group;
+    uint32_t seen = c->meetings, next = (seen + 1) & ~BROKEN;
+    c->meetings = next;
+    atomic_store_explicit(&own(c)->meetings, next, memory_order_release);
+    if (atomic_fetch_add(&group->arrivals, 1) == (uint32_t)group->size - 1) {
+        atomic_store_explicit(&group->arrivals, 0, memory_order_relaxed);
+        if (!atomic_compare_exchange_strong(&group->meeting.word, &seen, next))
+            return meeting_broken(c, call, error);
+        gate_wake(&group->meeting);
+        return TRIREME_OK;
+    }
+    int64_t deadline = c->world->deadline ? clock_now() + c->world->deadline : 0;
+    while (!gate_wait(&group->meeting, seen, c->world->spin, deadline)) {
+        char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
+        if (missing_print(c, missing))
+            return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
+                              (double)c->world->deadline * 1e-9, comm_call_print(call, text), missing);
+        deadline = clock_now() + 10000000; // the last one is just opening the gate
+    }
+    if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) & BROKEN)
+        return meeting_broken(c, call, error);
+    return TRIREME_OK;
+}
+
+// ---- calls
+
+struct posted *posted_by(const struct thread_communicator *c, int index) {
+    return &c->group->member[index].posted[c->calls & 1];
+}
+
+void posted_pointers(struct thread_communicator *c) {
+    for (int i = 0; i < c->base.size; i++) {
+        c->in[i] = posted_by(c, i)->call.in;
+        c->out[i] = posted_by(c, i)->call.out;
+    }
+}
+
+void posted_slots(struct thread_communicator *c) {
+    for (int i = 0; i < c->base.size; i++)
+        c->in[i] = posted_by(c, i)->data;
+}
+
+trireme_status call_post(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
+    posted_by(c, c->base.index)->call = *call;
+    TRY(group_meet(c, call, error));
+    const struct comm_call *first = &posted_by(c, 0)->call;
+    for (int i = 1; i < c->base.size; i++) {
+        const struct comm_call *other = &posted_by(c, i)->call;
+        char text[COMM_CALL_TEXT], other_text[COMM_CALL_TEXT];
+        if (!comm_calls_agree(first, other))
+            return call_break(c, call, error, "rank %d calls %s, but rank %d calls %s", c->group->rank[0],
+                              comm_call_print(first, text), c->group->rank[i], comm_call_print(other, other_text));
+    }
+    return TRIREME_OK;
+}
+
+trireme_status call_enter(struct thread_communicator *c, const struct comm_call *call, struct gate *word,
+                          trireme_error *error) {
+    atomic_store(&own(c)->inside, 1);
+    if (!(atomic_load(&word->word) & BROKEN))
+        return TRIREME_OK;
+    call_abandon(c);
+    return call_lost(c, call, "", error);
+}
+
+void call_abandon(struct thread_communicator *c) {
+    atomic_store_explicit(&own(c)->inside, 0, memory_order_release);
+}
+
+trireme_status call_leave(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
+    call_abandon(c);
+    return group_meet(c, call, error);
+}

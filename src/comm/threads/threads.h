@@ -1,0 +1,119 @@
+// The transport between threads of one process. Every rank publishes where its data lie and reads and writes that of
+// the others; nothing goes through a third place but what is short.
+//
+// Every collective call of a group goes so:
+//   1. each member *posts* its call (and, if it is short, a copy of its data) in its own slot, of two used in turns;
+//   2. all members meet; each compares what the others posted with its own call;
+//   3. what was copied is read, and that is all. Otherwise a member *enters*, works on the memory of the others,
+//      leaves, and all meet again, so that nobody returns while others use its memory.
+// A slot is written again two calls later. Its readers have finished by then: they have come to the meeting between.
+//
+// A world that breaks sets BROKEN in every word that somebody may wait for. A member that returns for that reason first
+// waits until nobody who entered is still at work: entering writes `inside`, then looks for BROKEN, and breaking does
+// it the other way round (both sequentially consistent), so one of the two sees the other.
+#ifndef COMM_THREADS_THREADS_H
+#define COMM_THREADS_THREADS_H
+
+#include <pthread.h>
+
+#include "comm/arithmetic.h"
+#include "comm/threads/gate.h"
+#include "comm/transport.h"
+
+enum { SLOT_BYTES = 8192, BREAK_TEXT = 600, LINE = 128 }; // LINE: two cache lines, which are fetched in pairs
+#define BROKEN 0x80000000u
+
+struct posted {
+    struct comm_call call;
+    _Alignas(64) char data[SLOT_BYTES];
+};
+
+struct member {
+    _Alignas(LINE) _Atomic uint32_t meetings; // that it has come to
+    _Atomic uint32_t inside;                  // whether it works on others' memory
+    // What it sends: 0, or the receiver's index + 1 while data[bytes] waits to be taken.
+    _Alignas(LINE) struct gate mail;
+    const void *mail_data;
+    int64_t mail_bytes;
+    struct posted posted[2];
+};
+
+struct group {
+    struct group *next; // of the world, in order of creation
+    char *name;
+    int size, references;
+    int *rank;   // world rank of each member
+    bool *is_in; // which have opened it
+    _Alignas(LINE) _Atomic uint32_t arrivals;
+    struct gate meeting; // the number of the last meeting that all have come to
+    struct member *member;
+};
+
+struct thread_world {
+    struct world base;
+    int ranks;
+    int64_t deadline, spin; // nanoseconds
+    bool crowded;           // more ranks than cores
+    atomic_bool broken;
+    pthread_mutex_t lock; // guards what follows
+    char reason[BREAK_TEXT];
+    struct group *groups;
+    struct group **opening; // of each rank, the group that it waits for others to join
+};
+
+struct thread_communicator {
+    struct communicator base;
+    struct thread_world *world;
+    struct group *group;
+    uint32_t calls, meetings; // collective calls begun, meetings come to
+    const void **in;          // room for a pointer of each member
+    void **out;
+    struct chunk chunk;
+};
+
+// ---- of all calls (meet.c)
+
+// Comes to the next meeting of the group and waits for all others.
+trireme_status group_meet(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
+// What the member at `index` has posted or, if it is this one, is to post in this call.
+struct posted *posted_by(const struct thread_communicator *c, int index);
+// Steps 1 and 2 above; data that are to be read from the slot are already there.
+trireme_status call_post(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
+// After call_post: from here to call_leave or call_abandon the memory that others posted may be used. `word` is one of
+// those that breaking the world marks.
+trireme_status call_enter(struct thread_communicator *c, const struct comm_call *call, struct gate *word,
+                          trireme_error *error);
+void call_abandon(struct thread_communicator *c);
+trireme_status call_leave(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
+// Breaks the world and returns what call_lost returns.
+trireme_status call_break(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
+                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+// In a broken world: waits until nobody uses this member's memory, and says why the call has failed. `waiting` (may be
+// empty) follows the call's name.
+trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
+                         trireme_error *error);
+
+// What the members posted, in `in` and `out` of *c.
+void posted_pointers(struct thread_communicator *c);
+// The same of the copies in their slots; `in` alone.
+void posted_slots(struct thread_communicator *c);
+
+// ---- algorithms, one per file
+
+typedef trireme_status algorithm(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
+algorithm all_reduce_slots, all_reduce_blocks;
+algorithm reduce_scatter_slots, reduce_scatter_direct;
+algorithm all_gather_slots, all_gather_direct;
+algorithm broadcast_slots, broadcast_blocks;
+algorithm all_to_all_slots, all_to_all_direct;
+algorithm all_to_all_v, barrier_meeting, send_mail, receive_mail;
+// The fastest for the call; a function of what all members agree on.
+algorithm *algorithm_choose(const struct comm_call *call, int ranks, bool crowded);
+
+// Where the part of member `index` of `count` elements begins: parts are whole cache lines but for the last.
+int64_t part_begin(int64_t count, int64_t size, int ranks, int index);
+// Whether `bytes` that a call writes are better kept out of the caches.
+bool is_streamed(int64_t bytes);
+void copy_bytes(void *to, const void *from, int64_t bytes, bool streamed);
+
+#endif

@@ -1,0 +1,225 @@
+// Worlds whose ranks are threads, and how their groups are opened.
+#include <sched.h>
+#include <unistd.h>
+
+#include "comm/threads/threads.h"
+
+static void *aligned_zeroed(size_t bytes) {
+    bytes = (bytes + LINE - 1) / LINE * LINE;
+    void *p = aligned_alloc(LINE, bytes);
+    CHECK(p);
+    return memset(p, 0, bytes);
+}
+
+static struct thread_world *world_of(struct world *world) {
+    return (struct thread_world *)world;
+}
+
+// ---- breaking
+
+static void gate_break(struct gate *gate) {
+    atomic_fetch_or(&gate->word, BROKEN);
+    gate_wake(gate);
+}
+
+static void threads_break(struct world *base, const char *reason) {
+    struct thread_world *world = world_of(base);
+    pthread_mutex_lock(&world->lock);
+    if (!atomic_load(&world->broken)) {
+        snprintf(world->reason, sizeof world->reason, "%s", reason);
+        atomic_store(&world->broken, true);
+        for (struct group *group = world->groups; group; group = group->next) {
+            gate_break(&group->meeting);
+            for (int i = 0; i < group->size; i++)
+                gate_break(&group->member[i].mail);
+        }
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
+// ---- groups
+
+static struct group *group_create(struct thread_world *world, int size, const int *members, const char *name) {
+    struct group *group = aligned_zeroed(sizeof *group);
+    group->name = mem_strdup(name);
+    group->size = size;
+    group->rank = mem_alloc((size_t)size * sizeof *group->rank);
+    memcpy(group->rank, members, (size_t)size * sizeof *members);
+    group->is_in = mem_alloc((size_t)size * sizeof *group->is_in);
+    group->member = aligned_zeroed((size_t)size * sizeof *group->member);
+    struct group **last = &world->groups;
+    while (*last)
+        last = &(*last)->next;
+    return *last = group;
+}
+
+static void group_release(struct thread_world *world, struct group *group) {
+    if (--group->references > 0)
+        return;
+    struct group **at = &world->groups;
+    while (*at != group)
+        at = &(*at)->next;
+    *at = group->next;
+    free(group->name);
+    free(group->rank);
+    free(group->is_in);
+    free(group->member);
+    free(group);
+}
+
+static int index_of(const int *members, int size, int rank) {
+    for (int i = 0; i < size; i++)
+        if (members[i] == rank)
+            return i;
+    return -1;
+}
+
+// "tp (ranks 0, 1)"
+static const char *group_print(const char *name, int size, const int *members, char text[BREAK_TEXT / 4]) {
+    size_t limit = BREAK_TEXT / 4, n = (size_t)snprintf(text, limit, "%.40s (ranks", name);
+    for (int i = 0; i < size && n + 24 < limit; i++)
+        n += (size_t)snprintf(text + n, limit - n, i < 8 ? "%s %d" : "%s ...", i ? "," : "", members[i]);
+    snprintf(text + n, limit - n, ")");
+    return text;
+}
+
+// Whether the caller's list of members makes sense, and no member waits for this rank to open another group; else
+// `reason` says why.
+static bool may_open(const struct thread_world *world, int rank, int size, const int *members, const char *name,
+                     char reason[BREAK_TEXT]) {
+    char mine[BREAK_TEXT / 4], theirs[BREAK_TEXT / 4];
+    group_print(name, size, members, mine);
+    for (int i = 0; i < size; i++)
+        if (members[i] < 0 || members[i] >= world->ranks || index_of(members, size, members[i]) != i) {
+            snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, mine, members[i],
+                     members[i] < 0 || members[i] >= world->ranks ? "no rank" : "there twice");
+            return false;
+        }
+    if (index_of(members, size, rank) < 0) {
+        snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, mine);
+        return false;
+    }
+    for (int i = 0; i < size; i++) {
+        const struct group *other = world->opening[members[i]];
+        if (!other || (strcmp(other->name, name) == 0 && other->size == size &&
+                       memcmp(other->rank, members, (size_t)size * sizeof *members) == 0))
+            continue;
+        int index = index_of(other->rank, other->size, rank);
+        if (index >= 0 && !other->is_in[index]) {
+            snprintf(reason, BREAK_TEXT, "rank %d opens group %s while rank %d opens group %s", rank, mine, members[i],
+                     group_print(other->name, other->size, other->rank, theirs));
+            return false;
+        }
+    }
+    return true;
+}
+
+// The first group of that name and those members that the rank has not opened yet.
+static struct group *group_join(struct thread_world *world, int rank, int size, const int *members, const char *name) {
+    int index = index_of(members, size, rank);
+    struct group *group = world->groups;
+    while (group && (strcmp(group->name, name) != 0 || group->size != size ||
+                     memcmp(group->rank, members, (size_t)size * sizeof *members) != 0 || group->is_in[index]))
+        group = group->next;
+    if (!group)
+        group = group_create(world, size, members, name);
+    group->is_in[index] = true;
+    group->references++;
+    return group;
+}
+
+static void threads_close(struct communicator *base) {
+    struct thread_communicator *c = (struct thread_communicator *)base;
+    pthread_mutex_lock(&c->world->lock);
+    group_release(c->world, c->group);
+    pthread_mutex_unlock(&c->world->lock);
+    free(c->in);
+    free(c->out);
+    free(c);
+}
+
+static trireme_status threads_open(struct communicator **out, struct world *base, int rank, int size,
+                                   const int *members, const char *name, trireme_error *error) {
+    struct thread_world *world = world_of(base);
+    CHECK(rank >= 0 && rank < world->ranks);
+    char reason[BREAK_TEXT];
+    struct group *group = NULL;
+    pthread_mutex_lock(&world->lock);
+    if (atomic_load(&world->broken))
+        snprintf(reason, sizeof reason, "%s", world->reason);
+    else if (may_open(world, rank, size, members, name, reason))
+        world->opening[rank] = group = group_join(world, rank, size, members, name);
+    pthread_mutex_unlock(&world->lock);
+    if (!group) {
+        threads_break(base, reason);
+        FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
+    }
+
+    struct thread_communicator *c = aligned_zeroed(sizeof *c);
+    c->base = (struct communicator){.transport = base->transport, .size = size};
+    c->base.index = index_of(members, size, rank);
+    c->world = world;
+    c->group = group;
+    c->in = mem_alloc((size_t)size * sizeof *c->in);
+    c->out = mem_alloc((size_t)size * sizeof *c->out);
+    trireme_status status = group_meet(c, &(struct comm_call){.operation = OPERATION_OPEN}, error);
+    pthread_mutex_lock(&world->lock);
+    world->opening[rank] = NULL;
+    pthread_mutex_unlock(&world->lock);
+    if (status != TRIREME_OK)
+        threads_close(&c->base);
+    else
+        *out = &c->base;
+    return status;
+}
+
+// ---- calls
+
+static trireme_status threads_run(struct communicator *base, const struct comm_call *call, trireme_error *error) {
+    struct thread_communicator *c = (struct thread_communicator *)base;
+    if (atomic_load_explicit(&c->world->broken, memory_order_acquire))
+        return call_lost(c, call, "", error);
+    if (call->operation != OPERATION_SEND && call->operation != OPERATION_RECEIVE)
+        c->calls++;
+    return algorithm_choose(call, base->size, c->world->crowded)(c, call, error);
+}
+
+// ---- worlds
+
+static void threads_free(struct world *base) {
+    struct thread_world *world = world_of(base);
+    CHECK(!world->groups);
+    pthread_mutex_destroy(&world->lock);
+    free(world->opening);
+    free(world);
+}
+
+static const struct transport THREADS = {
+    .world_free = threads_free,
+    .world_break = threads_break,
+    .open = threads_open,
+    .close = threads_close,
+    .run = threads_run,
+};
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error) {
+    if (ranks < 1)
+        FAIL(TRIREME_ERROR_USAGE, "a world of %d ranks: there must be at least one", ranks);
+    struct thread_world *world = mem_alloc(sizeof *world);
+    world->base.transport = &THREADS;
+    world->ranks = ranks;
+    world->deadline = (int64_t)(deadline * 1e9);
+    world->crowded = ranks > usable_cores();
+    world->spin = world->crowded ? 0 : 20000;
+    pthread_mutex_init(&world->lock, NULL);
+    world->opening = mem_alloc((size_t)ranks * sizeof *world->opening);
+    *out = &world->base;
+    return TRIREME_OK;
+}

@@ -1,0 +1,61 @@
+// What a transport provides. comm.c makes a struct comm_call of every call's arguments and hands it to the transport
+// of the world; nothing else knows which one that is.
+#ifndef COMM_TRANSPORT_H
+#define COMM_TRANSPORT_H
+
+#include "comm/comm.h"
+
+enum operation {
+    OPERATION_OPEN,
+    OPERATION_ALL_REDUCE,
+    OPERATION_REDUCE_SCATTER,
+    OPERATION_ALL_GATHER,
+    OPERATION_BROADCAST,
+    OPERATION_ALL_TO_ALL,
+    OPERATION_ALL_TO_ALL_V,
+    OPERATION_BARRIER,
+    OPERATION_SEND,
+    OPERATION_RECEIVE,
+    OPERATION_COUNT
+};
+
+struct comm_call {
+    // All members of a group must agree on these (`peer` of a send or receive aside).
+    enum operation operation;
+    enum dtype dtype, wire;
+    enum reduction reduction;
+    int peer;      // index: the root of a broadcast, the other end of a send or receive
+    int64_t count; // elements; bytes where the operation has no dtype
+    // These are each rank's own.
+    bool accumulate;
+    const void *in;
+    void *out;
+    const int64_t *in_offset, *in_bytes, *out_offset, *out_bytes; // of an all-to-all-v
+};
+
+// Whether two members may meet with these calls.
+bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
+// "all_reduce of 768 f32 (sum, wire bf16)"
+enum { COMM_CALL_TEXT = 96 };
+const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);
+
+// A transport's own structs begin with these two.
+struct world {
+    const struct transport *transport;
+};
+
+struct communicator {
+    const struct transport *transport;
+    int size, index;
+};
+
+struct transport {
+    void (*world_free)(struct world *world);
+    void (*world_break)(struct world *world, const char *reason);
+    trireme_status (*open)(struct communicator **out, struct world *world, int rank, int size, const int *members,
+                           const char *name, trireme_error *error);
+    void (*close)(struct communicator *communicator);
+    trireme_status (*run)(struct communicator *communicator, const struct comm_call *call, trireme_error *error);
+};
+
+#endif

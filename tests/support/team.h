@@ -1,0 +1,25 @@
+// Ranks as threads of a test. A thread may not fail a cmocka test itself: it notes what is wrong, and team_run fails
+// once all threads have ended.
+#ifndef SUPPORT_TEAM_H
+#define SUPPORT_TEAM_H
+
+#include "comm/comm.h"
+
+struct teammate {
+    struct world *world;
+    int rank, ranks;
+    void *context;
+    char wrong[400]; // empty: nothing
+};
+
+// Notes the first thing that is wrong; true if that is so now.
+bool teammate_wrong(struct teammate *mate, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Notes it unless `status` is OK.
+bool teammate_failed(struct teammate *mate, trireme_status status, const trireme_error *error);
+// The communicator of all ranks, named "all". NULL: wrong.
+struct communicator *teammate_open(struct teammate *mate);
+
+// Runs `body` on `ranks` threads with a world of as many ranks; fails the test if one of them found something wrong.
+void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);
+
+#endif
