@@ -14,7 +14,6 @@
 enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30 };
 
 // ---- finding files
-// ---------------------------------------------------------------------------------------------------
 
 static bool format_of(const char *path, enum document_format *format) {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
@@ -65,21 +64,39 @@ static trireme_status list_directory(const char *path, struct names *names, trir
     return TRIREME_OK;
 }
 
-static trireme_status add_directory(struct document_files *files, const char *path, int depth, trireme_error *error) {
-    if (depth > DIRECTORY_DEPTH)
-        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d directories deep; does a symbolic link lead back?", path,
-             DIRECTORY_DEPTH);
+// A directory that is being listed, and the one it was found in.
+struct visited {
+    const struct visited *above;
+    dev_t device;
+    ino_t inode;
+    int depth;
+};
+
+static trireme_status check_visit(const char *path, const struct visited *visit, trireme_error *error) {
+    if (visit->depth > DIRECTORY_DEPTH)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d directories deep", path, DIRECTORY_DEPTH);
+    for (const struct visited *v = visit->above; v; v = v->above)
+        if (v->device == visit->device && v->inode == visit->inode)
+            FAIL(TRIREME_ERROR_USAGE, "%s: is a symbolic link that leads back to a directory above it", path);
+    return TRIREME_OK;
+}
+
+static trireme_status add_directory(struct document_files *files, const char *path, const struct stat *self,
+                                    const struct visited *above, trireme_error *error) {
+    struct visited visit = {above, self->st_dev, self->st_ino, above ? above->depth + 1 : 1};
+    TRY(check_visit(path, &visit, error));
     struct names names = {0};
     trireme_status status = list_directory(path, &names, error);
     for (size_t i = 0; i < names.count && status == TRIREME_OK; i++) {
         const char *between = path[strlen(path) - 1] == '/' ? "" : "/";
         char *inside = mem_printf("%s%s%s", path, between, names.item[i]);
-        struct stat info;
+        struct stat info = {0};
         enum document_format format;
-        if (stat(inside, &info) != 0)
+        // A link that leads nowhere matters only where a text should be.
+        if (stat(inside, &info) != 0 && (errno != ENOENT || format_of(inside, &format)))
             status = error_set(error, TRIREME_ERROR_IO, "%s: cannot look at it: %s", inside, strerror(errno));
         else if (S_ISDIR(info.st_mode))
-            status = add_directory(files, inside, depth + 1, error);
+            status = add_directory(files, inside, &info, &visit, error);
         else if (S_ISREG(info.st_mode) && format_of(inside, &format))
             add_file(files, inside, format, info.st_size);
         free(inside);
@@ -96,7 +113,7 @@ trireme_status document_files_add(struct document_files *files, const char *path
              *path ? strerror(errno) : "the name is empty");
     if (S_ISDIR(info.st_mode)) {
         size_t before = files->count;
-        TRY(add_directory(files, path, 1, error));
+        TRY(add_directory(files, path, &info, NULL, error));
         if (files->count == before)
             FAIL(TRIREME_ERROR_USAGE, "%s: there is no .txt or .jsonl below this directory", path);
         return TRIREME_OK;
@@ -119,7 +136,6 @@ void document_files_release(struct document_files *files) {
 }
 
 // ---- reading
-// ---------------------------------------------------------------------------------------------------------
 
 struct reader {
     const char *path, *field;
@@ -155,16 +171,30 @@ static trireme_status refuse_encoding(const struct reader *r, const struct utf8_
          utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes");
 }
 
+// Windows programs put a byte order mark before the text.
+static const char byte_order_mark[] = "\xEF\xBB\xBF";
+enum { MARK_BYTES = sizeof byte_order_mark - 1 };
+
 static trireme_status read_text(struct reader *r, trireme_error *error) {
     struct utf8_checker utf8 = {0};
+    size_t mark = 0; // bytes of the mark found so far
+    bool begun = false;
     for (;;) {
-        size_t got;
+        size_t got, skip = 0;
         TRY(read_some(r, r->buffer, r->block, &got, error));
         if (got == 0)
             break;
         if (!utf8_check(&utf8, r->buffer, got))
             return refuse_encoding(r, &utf8, false, error);
-        TRY(r->sink->add(r->sink->user, r->buffer, got, error));
+        while (!begun && skip < got && mark < MARK_BYTES && r->buffer[skip] == byte_order_mark[mark])
+            mark++, skip++;
+        if (skip == got)
+            continue;
+        // What began like the mark and is something else is text.
+        if (!begun && mark < MARK_BYTES && mark)
+            TRY(r->sink->add(r->sink->user, byte_order_mark, mark, error));
+        begun = true;
+        TRY(r->sink->add(r->sink->user, r->buffer + skip, got - skip, error));
     }
     if (!utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, true, error);
@@ -220,9 +250,8 @@ static trireme_status take_line(const struct reader *r, const char *line, size_t
     bool good = utf8_check(&utf8, line, length);
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
-    // Windows programs put a byte order mark before the first line.
-    if (r->line_start == 0 && length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0)
-        line += 3, length -= 3;
+    if (r->line_start == 0 && length >= MARK_BYTES && memcmp(line, byte_order_mark, MARK_BYTES) == 0)
+        line += MARK_BYTES, length -= MARK_BYTES;
     if (is_blank(line, length))
         return TRIREME_OK;
     // Numbers of other fields need not fit in 64 bits.

@@ -50,7 +50,7 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
         TRY(document_file_read(&files->item[i], &p->options->documents, &sink, error));
     TRY(check_cancel(p, error));
     if (p->text_bytes == 0)
-        FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (%zu files, %lld documents, all empty)",
+        FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty)",
              files->item[0].path, files->count, (long long)p->empty_documents);
     return TRIREME_OK;
 }

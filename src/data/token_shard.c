@@ -74,7 +74,6 @@ void token_shard_release(struct token_shard *shard) {
 }
 
 // ---- Megatron
-// --------------------------------------------------------------------------------------------------------
 
 static int64_t length_offset(int64_t sequence) {
     return MEGATRON_HEADER_BYTES + 4 * sequence;
@@ -204,11 +203,15 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
 }
 
 // ---- llm.c
-// -----------------------------------------------------------------------------------------------------------
 
 static trireme_status llmc_check(struct token_shard *shard, trireme_error *error) {
     const struct mapping *bin = &shard->bin;
-    int32_t magic = bin->bytes >= 4 ? load_i32(bin->data) : 0;
+    if (bin->bytes < LLMC_HEADER_BYTES)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: not a token file: there is no .idx beside it (Megatron's pair), and its %" PRId64
+             " bytes are too short for the header of %d bytes (llm.c)",
+             bin->path, bin->bytes, LLMC_HEADER_BYTES);
+    int32_t magic = load_i32(bin->data);
     const struct llmc_format *format = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(llmc_formats); i++)
         if (llmc_formats[i].magic == magic)
@@ -218,14 +221,14 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
              "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
              "expected %d or %d (llm.c)",
              bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic);
-    if (bin->bytes < LLMC_HEADER_BYTES)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, too short for llm.c's header of %d bytes", bin->path,
-             bin->bytes, LLMC_HEADER_BYTES);
     int32_t version = load_i32(bin->data + 4), tokens = load_i32(bin->data + 8);
     if (version != format->version)
         FAIL(TRIREME_ERROR_CORRUPT, "%s byte 4: the version is %d, expected %d", bin->path, version, format->version);
     int64_t expected = LLMC_HEADER_BYTES + (int64_t)tokens * format->width;
-    if (tokens <= 0 || bin->bytes != expected)
+    if (tokens <= 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: its header (byte 8) tells of %d tokens, expected 1 or more", bin->path,
+             tokens);
+    if (bin->bytes != expected)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: %" PRId64 " bytes, but its header (byte 8) tells of %d tokens of %d bytes, expected %" PRId64
              " bytes",
@@ -238,7 +241,6 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
 }
 
 // ---- either
-// ----------------------------------------------------------------------------------------------------------
 
 trireme_status token_shard_open(struct token_shard *out, const char *path, trireme_error *error) {
     struct token_shard shard = {.delimiter = -1};

@@ -36,7 +36,6 @@ struct token_writer {
 };
 
 // ---- buffered output
-// -------------------------------------------------------------------------------------------------
 
 static trireme_status output_open(struct output *o, trireme_error *error) {
     for (;;) {
@@ -122,7 +121,6 @@ static void output_release(struct output *o) {
 }
 
 // ---- what may be overwritten
-// -----------------------------------------------------------------------------------------
 
 static bool begins_with_magic(const char *path) {
     char magic[MEGATRON_MAGIC_BYTES];
@@ -186,7 +184,6 @@ static void remove_directories(const struct token_writer *w) {
 }
 
 // ---- the writer
-// ------------------------------------------------------------------------------------------------------
 
 void token_writer_discard(struct token_writer *w) {
     if (!w)

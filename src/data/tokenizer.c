@@ -73,7 +73,6 @@ int64_t tokenizer_token_bytes(const struct tokenizer *t, int32_t token) {
 }
 
 // ---- tokenizer.json
-// --------------------------------------------------------------------------------------------------
 
 // Byte-level tokenizers (GPT-2's) spell each byte as a printable character: itself where Latin-1 prints it, else the
 // next free code point from U+0100 on. Fills the character's UTF-8 for each byte.

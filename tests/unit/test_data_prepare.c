@@ -90,6 +90,23 @@ static void test_blocks(void **state) {
     }
 }
 
+// A byte order mark before the text is no part of it; later, or cut short, it is text as any other.
+static void test_byte_order_mark(void **state) {
+    for (size_t block = 1; block < 6; block++) {
+        struct prepare_options with = {.documents.block_bytes = block};
+        put_text(in(state, "a.txt"), "\xEF\xBB\xBF"
+                                     "a\xEF\xBB\xBF");
+        put_text(in(state, "b.txt"), "\xEF\xBB\xBE");
+        assert_prepared(state, &with, in(state, "a.txt"), in(state, "b.txt"), "a\xEF\xBB\xBF|\xEF\xBB\xBE|");
+        put_text(in(state, "a.txt"), "\xEF\xBB\xBF");
+        struct prepared p = prepare_well(state, &with, in(state, "a.txt"), in(state, "b.txt"));
+        assert_string_equal(p.text, "\xEF\xBB\xBE|");
+        assert_int_equal(p.result.empty_documents, 1);
+        assert_int_equal(p.result.manifest.text_bytes, 3);
+        free(p.text);
+    }
+}
+
 static void test_json_lines(void **state) {
     const char *path = in(state, "a.jsonl");
     put_text(path,
@@ -138,11 +155,14 @@ static void test_directories(void **state) {
     assert_int_equal(symlink("..", in(state, "d/m/loop")), 0);
     struct prepare_result result;
     assert_refused(prepare(in(state, "t"), &plain, &error, &result, in(state, "d"), NULL), TRIREME_ERROR_USAGE,
-                   "more than 64 directories deep");
+                   "loop: is a symbolic link that leads back");
+    // A link that leads nowhere matters only where a text should be.
+    assert_int_equal(unlink(in(state, "d/m/loop")), 0);
+    assert_int_equal(symlink("nowhere", in(state, "d/m/link.md")), 0);
+    assert_prepared(state, &plain, in(state, "d/m"), NULL, "m10|m2|x|");
 }
 
 // ---- refusals
-// --------------------------------------------------------------------------------------------------------
 
 // Refused in these words; `name` holds `content` and nothing else appears.
 static void refuse(void **state, const struct prepare_options *with, const char *name, const char *content,
@@ -227,7 +247,7 @@ static void test_bad_inputs(void **state) {
     refuse(state, &plain, "a.txt", "", 0, TRIREME_ERROR_USAGE, "a.txt: is empty");
     refuse(state, &plain, "a.jsonl", "", 0, TRIREME_ERROR_USAGE, "a.jsonl: is empty");
     refuse(state, &plain, "a.jsonl", "\n \n", 3, TRIREME_ERROR_USAGE, "a.jsonl: the input holds no text");
-    refuse(state, &plain, "a.jsonl", "{\"text\": \"\"}\n", 13, TRIREME_ERROR_USAGE, "1 documents, all empty");
+    refuse(state, &plain, "a.jsonl", "{\"text\": \"\"}\n", 13, TRIREME_ERROR_USAGE, "documents: 1, all empty");
     refuse(state, &plain, "a.csv", "a", 1, TRIREME_ERROR_USAGE, "a.csv: expected a name that ends in .txt");
     refuse(state, &plain, "noextension", "a", 1, TRIREME_ERROR_USAGE, "noextension: expected a name");
     assert_int_equal(mkdir(in(state, "d.txt"), 0777), 0);
@@ -252,7 +272,6 @@ static void test_bad_inputs(void **state) {
 }
 
 // ---- progress, cancelling, a full disk
-// -------------------------------------------------------------------------------
 
 struct watcher {
     int64_t done, total;
@@ -333,7 +352,6 @@ static void test_disk_full(void **state) {
 }
 
 // ---- the manifest
-// ----------------------------------------------------------------------------------------------------
 
 static void test_manifest(void **state) {
     put_text(in(state, "a.txt"), "abc");
@@ -393,10 +411,12 @@ static void test_manifest(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_text_files),  TEST(test_blocks),     TEST(test_json_lines),
-        TEST(test_directories), TEST(test_not_utf8),   TEST(test_bad_json),
-        TEST(test_long_lines),  TEST(test_bad_inputs), TEST(test_progress_and_cancel),
-        TEST(test_disk_full),   TEST(test_manifest),
+        TEST(test_text_files),      TEST(test_blocks),
+        TEST(test_byte_order_mark), TEST(test_json_lines),
+        TEST(test_directories),     TEST(test_not_utf8),
+        TEST(test_bad_json),        TEST(test_long_lines),
+        TEST(test_bad_inputs),      TEST(test_progress_and_cancel),
+        TEST(test_disk_full),       TEST(test_manifest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

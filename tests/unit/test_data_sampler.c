@@ -72,7 +72,6 @@ static int64_t window_of(const struct sampler *s, enum sampler_split split, int6
 }
 
 // ---- windows
-// ---------------------------------------------------------------------------------------------------------
 
 static void test_one_row_by_hand(void **state) {
     // Documents begin at 0, 3, 4, 8 and 13; the whole set is validation, so that the windows are known.
@@ -208,7 +207,6 @@ static void test_phases(void **state) {
 }
 
 // ---- what the data depend on
-// -----------------------------------------------------------------------------------------
 
 static void test_rows_however_asked(void **state) {
     static const int lengths[] = {9, 40, 3};
@@ -266,7 +264,6 @@ static void test_resume(void **state) {
 }
 
 // ---- the split
-// -------------------------------------------------------------------------------------------------------
 
 static void check_split(const struct token_set *set, const struct sampler *s, int64_t cut) {
     int64_t total = token_set_tokens(set), length = s->options.seq_len, rows = s->options.global_batch_size;

@@ -43,7 +43,6 @@ static size_t list_documents(const struct token_set *set, int64_t *starts, size_
 }
 
 // ---- Megatron
-// --------------------------------------------------------------------------------------------------------
 
 static void test_bytes_on_disk(void **state) {
     const char *prefix = in(state, "t");
@@ -333,7 +332,6 @@ static void test_missing_files(void **state) {
 }
 
 // ---- llm.c
-// -----------------------------------------------------------------------------------------------------------
 
 static void put_llmc(const char *path, int32_t magic, int32_t version, int32_t count, const int32_t *tokens, size_t n) {
     int32_t header[256] = {magic, version, count};
@@ -400,7 +398,7 @@ static void test_llmc_malformed(void **state) {
         {20240801, 1, 3, "byte 4: the version is 1, expected 7"},
         {20240520, 1, 4, "1030 bytes, but its header (byte 8) tells of 4 tokens of 2 bytes, expected 1032 bytes"},
         {20240520, 1, 2, "expected 1028 bytes"},
-        {20240520, 1, 0, "tells of 0 tokens"},
+        {20240520, 1, 0, "tells of 0 tokens, expected 1 or more"},
         {20240520, 1, -3, "tells of -3 tokens"},
         {20240801, 7, INT32_MAX, "expected 8589935612 bytes"},
     };
@@ -413,13 +411,13 @@ static void test_llmc_malformed(void **state) {
         assert_int_equal(truncate(path, length), 0);
         assert_refused(token_set_open(path, &set, &error), TRIREME_ERROR_CORRUPT, "s.bin");
     }
+    assert_refused(token_set_open(path, &set, &error), TRIREME_ERROR_CORRUPT, "too short for the header");
     put_text(in(state, "sx.txt"), "x");
     assert_refused(token_set_open(in(state, "sx*"), &set, &error), TRIREME_ERROR_USAGE, "not a .bin");
     assert_null(set);
 }
 
 // ---- the writer's failures
-// -------------------------------------------------------------------------------------------
 
 static void test_no_documents(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){0, 0}, 2, &error), TRIREME_ERROR_USAGE,

@@ -5,7 +5,6 @@
 #include "test_data.h"
 
 // ---- UTF-8
-// -----------------------------------------------------------------------------------------------------------
 
 // Checks `length` bytes cut in pieces of `piece`; returns the offset of the first ill-formed sequence or -1.
 static int64_t check_in_pieces(const char *bytes, size_t length, size_t piece) {
@@ -74,7 +73,6 @@ static void test_utf8_all(void **state) {
 }
 
 // ---- the tokenizer
-// ---------------------------------------------------------------------------------------------------
 
 static void test_encode_decode(void **state) {
     (void)state;
