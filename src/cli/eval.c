@@ -78,6 +78,9 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     progress_clear();
     if (status == TRIREME_ERROR_INTERRUPTED)
         status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on
+    if (status == TRIREME_OK && !isfinite(result.loss))
+        status = error_set(error, TRIREME_ERROR_DIVERGED, "the loss is not finite: the weights in %s are no model's",
+                           a->operands.item[0]);
     if (status == TRIREME_OK)
         status = report(a, &result, error);
     config_release(&config);

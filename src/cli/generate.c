@@ -41,10 +41,10 @@ static trireme_status prepare(struct continuation *s, trireme_error *error) {
 
 static trireme_status generate(struct continuation *s, trireme_error *error) {
     TRY(prepare(s, error));
-    if (!s->arguments->json)
-        TRY(print_tokens(s, 0, error));
     int64_t begin = clock_now();
     TRY(generator_feed(s->generator, s->tokens.item, s->tokens.count, error));
+    if (!s->arguments->json)
+        TRY(print_tokens(s, 0, error));
     for (int64_t i = 0; i < s->config.generate.max_new_tokens && !*s->stop; i++) {
         bool end;
         int32_t token = generator_choose(s->generator, &end);

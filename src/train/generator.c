@@ -101,7 +101,11 @@ trireme_status generator_fit(struct config *config, const char *directory, size_
     struct model_config model;
     TRY(model_config_read(&model, directory, error));
     int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens;
-    config->generate.max_new_tokens = MAX(1, MIN(config->generate.max_new_tokens, left));
+    if (left < 1)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the prompt has %zu tokens, and the model %lld positions, which leaves none to write: shorten the prompt",
+             prompt_tokens, (long long)model.max_position_embeddings);
+    config->generate.max_new_tokens = MIN(config->generate.max_new_tokens, left);
     return TRIREME_OK;
 }
 
@@ -141,8 +145,8 @@ int64_t generator_vocab_size(const struct generator *g) {
 
 // Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits
 // count.
-static void run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
-                int64_t count) {
+static trireme_status run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
+                          int64_t count, trireme_error *error) {
     int64_t rows = c->program.buffers.item[c->tokens].dim[0];
     int32_t *tokens = executor_address(executor, c->tokens, 0),
             *positions = executor_address(executor, c->positions, 0);
@@ -158,10 +162,18 @@ static void run(struct generator *g, const struct compiled *c, struct executor *
     *(int32_t *)executor_address(executor, c->row, 0) = (int32_t)count - 1;
     executor_run(executor, NULL);
     const void *logits = executor_address(executor, c->logits, 0);
-    for (int64_t i = 0; i < g->model.vocab_size; i++)
+    bool finite = true;
+    for (int64_t i = 0; i < g->model.vocab_size; i++) {
         g->logits[i] = g->dtype == DTYPE_F64    ? ((const double *)logits)[i]
                        : g->dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)logits)[i])
                                                 : ((const float *)logits)[i];
+        finite = finite && isfinite(g->logits[i]);
+    }
+    if (!finite)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "what the model says of the token at position %lld is not finite: its weights are no model's",
+             (long long)(first + count));
+    return TRIREME_OK;
 }
 
 trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t count, trireme_error *error) {
@@ -176,17 +188,15 @@ trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t
     }
     int64_t at = g->count;
     g->count += (int64_t)count;
-    if (!g->config->generate.cache) {
-        run(g, &g->prefill, g->prefill_executor, 0, g->count);
-        return TRIREME_OK;
-    }
+    if (!g->config->generate.cache)
+        return run(g, &g->prefill, g->prefill_executor, 0, g->count, error);
     while (at < g->count) {
         int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
         n = MIN(n, g->context);
         if (n == 1)
-            run(g, &g->decode, g->decode_executor, at, 1);
+            TRY(run(g, &g->decode, g->decode_executor, at, 1, error));
         else
-            run(g, &g->prefill, g->prefill_executor, at, n);
+            TRY(run(g, &g->prefill, g->prefill_executor, at, n, error));
         at += n;
     }
     return TRIREME_OK;

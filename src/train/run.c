@@ -165,10 +165,11 @@ static trireme_status save(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// A loss that is not finite is given as infinite: NaN says that it was not measured.
 static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
     TRY(corpus_validate(&r->corpus, &r->engine, r->config->validation.steps, &result, NULL, NULL, NULL, error));
-    *loss = result.loss;
+    *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
 }
 
@@ -259,6 +260,20 @@ static bool stop_asked(const struct run *r) {
     return r->callbacks->stop && *r->callbacks->stop;
 }
 
+// A run whose last steps changed nothing, or whose model predicts nothing, has not done what it was asked for.
+static trireme_status check_end(const struct run *r, const struct train_result *result, trireme_error *error) {
+    if (r->progress.skipped_in_a_row)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "loss or gradient was not finite in the last %lld of %lld steps: lower optimizer.lr, or check the data; "
+             "%s holds the weights from before them",
+             (long long)r->progress.skipped_in_a_row, (long long)result->step, result->checkpoint);
+    if (isinf(result->val_loss))
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "the validation loss of the model in %s is not finite: lower optimizer.lr, or check the data",
+             result->checkpoint);
+    return TRIREME_OK;
+}
+
 static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
     TRY(start(r, error));
     while (r->progress.step < r->config->training.steps && !stop_asked(r))
@@ -272,7 +287,7 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
              (long long)r->progress.step, (long long)r->config->training.steps);
     if (r->corpus.has_validation && isnan(result->val_loss))
         TRY(validate(r, &result->val_loss, error));
-    return TRIREME_OK;
+    return check_end(r, result, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,

@@ -114,7 +114,6 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
 
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error) {
-    run->fresh = false;
     struct text yaml = {0};
     config_print(&yaml, config);
     char *path = join(run, "config.yaml");
@@ -122,6 +121,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     text_release(&yaml);
     free(path);
     TRY(status);
+    run->fresh = false;
     path = join(run, "metrics.jsonl");
     run->metrics = fopen(path, "a+e");
     if (!run->metrics)

@@ -54,6 +54,9 @@ def test_text():
     tool.write("fields.jsonl", '{"text": "a"}\n{"nope": "b"}\n')
     tool.write("broken.jsonl", '{"text": "a"}\n{"text": \n')
     os.mkdir("nothing")
+    os.mkdir("loop")
+    tool.write("loop/a.txt", "a")
+    os.symlink(".", "loop/back")
     for prefix in "--data.path=out/p", "--data.path=text/t": # a new one, and one that is there already
         untouched(1, r"missing\.txt", "prepare", "missing.txt", prefix)
         untouched(2, r"empty\.txt.*empty", "prepare", "empty.txt", prefix)
@@ -62,6 +65,7 @@ def test_text():
         untouched(1, r"fields\.jsonl line 2.*\"text\"", "prepare", "fields.jsonl", prefix)
         untouched(1, r"broken\.jsonl line 2", "prepare", "broken.jsonl", prefix)
         untouched(2, r"nothing.*no \.txt", "prepare", "nothing", prefix)
+        untouched(2, r": loop/back: is a symbolic link that leads back", "prepare", "loop", prefix)
     untouched(2, r"data\.path", "prepare", "t.txt")
     untouched(1, r"t\.txt", "prepare", "t.txt", "--data.path=t.txt/p")
 
@@ -122,11 +126,35 @@ def test_not_finite():
         assert line.get("skipped", False) == (line["loss"] is None or line["grad_norm"] is None), line
 
 
+def test_no_model():
+    """Weights that are not numbers: every command that uses them says so, and none reports a success."""
+    tool.good("train", "c.yaml", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-6", "broken")
+    os.remove("broken/manifest.json")
+
+    def spoil(tensors):
+        shape, data = tensors["model.norm.weight"]
+        tensors["model.norm.weight"] = (shape, struct.pack("<f", float("nan")) + data[4:])
+
+    edit_weights("broken", spoil)
+    untouched(1, "loss is not finite", "eval", "broken", "data.path=text/t")
+    untouched(1, "not finite", "generate", "broken", "--prompt=The")
+    code, out, err = tool.run("train", "c.yaml", "--model.init_from=broken")
+    assert code == 1 and "in the last 6 of 6 steps" in err.splitlines()[-1], (code, err)
+    assert "validation loss" not in out, out
+    evaluated = [line for line in tool.metrics("run") if "val_loss" in line]
+    assert [line["step"] for line in evaluated] == [3, 6] and all(line["val_loss"] is None for line in evaluated)
+    # Asked again it has nothing to do, and is no better for it.
+    tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
+
+
 def limit(size):
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def test_disk_full():
+    # A run that cannot even write its configuration leaves no directory behind.
+    untouched(1, r"new/config\.yaml", "train", "c.yaml", "--run.directory=new", preexec_fn=limit(100))
     kept = tool.snapshot("text")
     tool.write("long.txt", "some text that is long enough\n" * 2000)
     untouched(1, r"text/\S*t\.bin", "prepare", "long.txt", "--data.path=text/t", preexec_fn=limit(20000))
