@@ -93,9 +93,11 @@ static void measure(struct engine *e, struct measured *out) {
 }
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
-    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %.3f GB predicted, %.3f GB resident\n",
-             m->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, 1e-9 * (double)m->predicted,
-             1e-9 * (double)m->resident);
+    char predicted[16], resident[16];
+    bytes_text((double)m->predicted, predicted);
+    bytes_text((double)m->resident, resident);
+    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n", m->seconds,
+             m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
     text_add(out, "%-20s %7s %9s %7s %10s %8s %8s\n", "op", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s");
     for (int i = 0; i < OP_COUNT; i++) {
         const struct share *s = &m->share[i];

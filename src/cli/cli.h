@@ -20,7 +20,8 @@ struct arguments {
 
 // A command fills *error and returns its status, or prints what it was asked for.
 struct command {
-    const char *name, *operands, *help;
+    const char *name, *operands, *help; // help: one line
+    const char *details;                // lines of `trireme help COMMAND`
     trireme_status (*run)(const struct arguments *arguments, trireme_error *error);
 };
 
@@ -47,10 +48,12 @@ const volatile sig_atomic_t *stop_on_signals(void);
 // Standard output. A failed write (closed pipe, full disk) is an error of its own.
 trireme_status print_text(const struct text *text, trireme_error *error);
 
-// A line that is rewritten in place on a terminal, and left out elsewhere.
+// A line that is rewritten in place on a terminal, some times a second, cut to its width, and left out elsewhere.
 bool progress_is_live(void);
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);
+// "512 B", "4.4 MB", "1148.9 GB" is "1.1 TB".
+void bytes_text(double bytes, char out[16]);
 // "1m05s", "2h10m", "3d04h".
 void duration_text(double seconds, char out[32]);
 

@@ -9,6 +9,17 @@ static void overview(struct text *out) {
                   "trireme help config lists all keys, trireme help models the named models; man trireme has more.\n");
 }
 
+// A command whose settings are a section of their own is followed by it.
+static void describe(const struct command *command, struct text *out) {
+    text_add(out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n\n%s", command->name, command->operands,
+             command->help, command->details);
+    struct text keys = {0};
+    trireme_error none;
+    if (config_help(&keys, command->name, false, &none) == TRIREME_OK)
+        text_add(out, "\n%s", keys.text);
+    text_release(&keys);
+}
+
 trireme_status command_help(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     const char *topic = a->operands.count ? a->operands.item[0] : "";
@@ -21,17 +32,13 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     if (!*topic)
         overview(&out);
     else if (command)
-        text_add(&out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n", command->name,
-                 command->operands, command->help);
-    else if (strcmp(topic, "config") == 0 && a->json) {
-        config_help_json(&out);
-        text_add(&out, "\n");
-    } else if (strcmp(topic, "config") == 0)
-        config_help(&out);
+        describe(command, &out);
+    else if (strcmp(topic, "models") == 0 && a->json)
+        model_presets_help_json(&out);
     else if (strcmp(topic, "models") == 0)
         model_presets_help(&out);
     else
-        status = config_describe_key(&out, topic, error);
+        status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);

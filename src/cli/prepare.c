@@ -2,18 +2,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
-
-struct bar {
-    int64_t begin, shown;
-};
+#include "data/token_set.h"
 
 static void show_bar(void *user, int64_t done, int64_t total) {
-    struct bar *bar = user;
-    int64_t now = clock_now();
-    if (now - bar->shown < 100000000 && done < total)
-        return;
-    bar->shown = now;
-    double seconds = 1e-9 * (double)(now - bar->begin), share = total ? (double)done / (double)total : 1;
+    const int64_t *begin = user;
+    double seconds = 1e-9 * (double)(clock_now() - *begin), share = total ? (double)done / (double)total : 1;
     int filled = (int)(share * 30);
     char left[32];
     duration_text(share > 0 ? seconds * (1 - share) / share : 0, left);
@@ -21,12 +14,17 @@ static void show_bar(void *user, int64_t done, int64_t total) {
                   "..............................", 100 * share, 1e-6 * (double)done / (seconds + 1e-9), left);
 }
 
+static void add_count(struct text *out, int64_t count, const char *what) {
+    text_add(out, "%lld %s%s", (long long)count, what, count == 1 ? "" : "s");
+}
+
 static trireme_status report(const struct arguments *a, const struct config *config, const struct prepare_result *r,
                              trireme_error *error) {
     struct text out = {0};
+    char *prefix = token_prefix(config->data.path);
     if (a->json) {
         json_begin_object(&out, NULL);
-        json_add_string(&out, "path", config->data.path);
+        json_add_string(&out, "path", prefix);
         json_add_integer(&out, "files", r->files);
         json_add_integer(&out, "documents", r->manifest.documents);
         json_add_integer(&out, "empty_documents", r->empty_documents);
@@ -36,12 +34,19 @@ static trireme_status report(const struct arguments *a, const struct config *con
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
-        text_add(&out, "%lld tokens of %lld documents in %lld files are in %s.bin and %s.idx\n",
-                 (long long)r->manifest.tokens, (long long)r->manifest.documents, (long long)r->files,
-                 config->data.path, config->data.path);
-        if (r->empty_documents)
-            text_add(&out, "%lld documents without text were left out\n", (long long)r->empty_documents);
+        add_count(&out, r->manifest.tokens, "token");
+        text_add(&out, " of ");
+        add_count(&out, r->manifest.documents, "document");
+        text_add(&out, " in ");
+        add_count(&out, r->files, "file");
+        text_add(&out, " are in %s.bin and %s.idx\n", prefix, prefix);
+        if (r->empty_documents) {
+            text_add(&out, "left out: ");
+            add_count(&out, r->empty_documents, "document");
+            text_add(&out, " without text\n");
+        }
     }
+    free(prefix);
     trireme_status status = print_text(&out, error);
     text_release(&out);
     return status;
@@ -55,14 +60,14 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     if (!*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = tokenizer_create_bytes();
-    struct bar bar = {clock_now(), 0};
+    int64_t begin = clock_now();
     struct prepare_options options = {.inputs = (const char *const *)a->operands.item,
                                       .input_count = a->operands.count,
                                       .prefix = config.data.path,
                                       .tokenizer = tokenizer,
                                       .documents = {.field = config.data.text_field},
                                       .progress = show_bar,
-                                      .user = &bar,
+                                      .user = &begin,
                                       .cancel = stop_on_signals()};
     struct prepare_result result;
     if (status == TRIREME_OK)

@@ -9,8 +9,25 @@ static void show_program(const struct engine *e, struct text *out) {
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
 
-static double gigabytes(int64_t bytes) {
-    return 1e-9 * (double)bytes;
+struct amount {
+    char text[16];
+};
+
+static struct amount amount(int64_t bytes) {
+    struct amount a;
+    bytes_text((double)bytes, a.text);
+    return a;
+}
+
+// Bytes of the state arena by what they hold.
+static int64_t state_of_kind(const struct program *p, enum buffer_kind kind) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->scope == SCOPE_STATE && b->parent == NONE && b->kind == kind)
+            sum += buffer_bytes(b);
+    }
+    return sum;
 }
 
 // Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
@@ -27,7 +44,7 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
         struct memory_moment m = profile->moments.item[most];
         struct invocation v = p->schedule.item[m.invocation];
         int filled = (int)(PROFILE_WIDTH * m.live / MAX(peak, 1));
-        text_add(out, "%9.4f GB |", gigabytes(m.live));
+        text_add(out, "%9s |", amount(m.live).text);
         for (int i = 0; i < PROFILE_WIDTH; i++)
             text_add(out, "%s", i < filled ? "#" : " ");
         text_add(out, "| %s[%d] %s\n", p->templates.item[v.template].name, m.instruction,
@@ -37,19 +54,21 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
 
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &e->train.program;
-    text_add(out, "state arena %.4f GB, step arena %.4f GB, in all %.4f GB\n", gigabytes(p->state_bytes),
-             gigabytes(p->step_bytes), gigabytes(p->state_bytes + p->step_bytes));
+    text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
+             amount(p->state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
+             amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
+             amount(p->step_bytes).text, amount(p->state_bytes + p->step_bytes).text);
     struct memory_moment peak = profile->moments.item[profile->peak];
     struct invocation v = p->schedule.item[peak.invocation];
     const struct template *t = &p->templates.item[v.template];
-    text_add(out, "live at the peak %.4f GB, at %s[%d] %s", gigabytes(peak.live), t->name, peak.instruction,
+    text_add(out, "live at the peak %s, at %s[%d] %s", amount(peak.live).text, t->name, peak.instruction,
              e->ops->op[t->instructions.item[peak.instruction].op].name);
     if (v.microbatch != NONE)
         text_add(out, " of microbatch %d", v.microbatch);
     text_add(out, "; the largest there:\n");
     for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
         const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
-        text_add(out, "%9.4f GB  %s\n", gigabytes(buffer_bytes(b)), b->name);
+        text_add(out, "%9s  %s\n", amount(buffer_bytes(b)).text, b->name);
     }
     draw_profile(e, profile, out);
 }
@@ -58,6 +77,9 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     const struct program *p = &e->train.program;
     json_begin_object(out, NULL);
     json_add_integer(out, "state_bytes", p->state_bytes);
+    json_add_integer(out, "parameter_bytes", state_of_kind(p, KIND_PARAM));
+    json_add_integer(out, "gradient_bytes", state_of_kind(p, KIND_GRAD));
+    json_add_integer(out, "optimizer_bytes", state_of_kind(p, KIND_OPTIM));
     json_add_integer(out, "step_bytes", p->step_bytes);
     json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);

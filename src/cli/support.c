@@ -1,4 +1,5 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
+#include "base/clock.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -46,15 +47,20 @@ trireme_status print_text(const struct text *text, trireme_error *error) {
 
 // ---- the live line, on standard error
 
+enum { PROGRESS_INTERVAL = 100000000 }; // nanoseconds: as often as an eye can follow
+
 static bool line_is_up;
+static int64_t line_time;
 
 bool progress_is_live(void) {
     return isatty(STDERR_FILENO);
 }
 
 void progress_line(const char *format, ...) {
-    if (!progress_is_live())
+    int64_t now = clock_now();
+    if (!progress_is_live() || (line_is_up && now - line_time < PROGRESS_INTERVAL))
         return;
+    line_time = now;
     struct winsize size;
     int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1 : 79;
     va_list args;
@@ -71,6 +77,14 @@ void progress_clear(void) {
     if (line_is_up)
         fputs("\r\033[K", stderr);
     line_is_up = false;
+}
+
+void bytes_text(double bytes, char out[16]) {
+    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB"};
+    size_t unit = 0;
+    for (; bytes >= 999.95 && unit + 1 < ARRAY_LENGTH(UNITS); unit++)
+        bytes /= 1000;
+    snprintf(out, 16, "%.*f %s", unit ? 1 : 0, bytes, UNITS[unit]);
 }
 
 void duration_text(double seconds, char out[32]) {

@@ -14,14 +14,24 @@ static void show_start(void *user, const struct train_start *s) {
     const struct view *view = user;
     if (view->json)
         return;
-    printf("%.2fM parameters, %d thread%s, %.2f GB predicted, %.2f epochs", 1e-6 * (double)s->parameters, s->threads,
-           s->threads == 1 ? "" : "s", 1e-9 * (double)s->predicted_bytes, s->epochs);
+    char predicted[16];
+    bytes_text((double)s->predicted_bytes, predicted);
+    printf("%.2fM parameters, %d thread%s, %s predicted, %.2f epochs", 1e-6 * (double)s->parameters, s->threads,
+           s->threads == 1 ? "" : "s", predicted, s->epochs);
     if (s->peak_flops > 0)
         printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     printf("\n");
     if (s->resumed_from)
         printf("going on from %s\n", s->resumed_from);
     fflush(stdout);
+}
+
+// A narrow terminal cuts the line: what tells how far and how well comes first.
+static void show_live(const struct train_step *s, const char *left) {
+    progress_line("step: %lld/%lld  loss: %.4f  tps: %.0f  mfu: %.1f%%  left: %s  grad_norm: %.4f  lr: %.2e  "
+                  "memory: %.2fGB",
+                  (long long)s->step, (long long)s->steps, s->loss, s->tokens_per_second, 100 * s->mfu, left,
+                  s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
 }
 
 static void show_step(void *user, const struct train_step *s) {
@@ -41,7 +51,7 @@ static void show_step(void *user, const struct train_step *s) {
             printf("%s  val_loss: %.4f\n", line, s->val_loss);
         fflush(stdout);
     }
-    progress_line("%s", line);
+    show_live(s, left);
     free(line);
 }
 

@@ -10,8 +10,11 @@ static trireme_status verify(const struct config *config, bool json, struct text
     TRY(synthetic_model(&model, config, error));
     TRY(engine_compile(&e, config, &model, ENGINE_TRAIN, error));
     const struct program *programs[] = {&e.train.program, &e.evaluate.program};
-    if (json)
-        json_begin_array(out, NULL);
+    static const char *const PROVED[] = {"memory, loss, gradients and update", "memory and loss"};
+    if (json) {
+        json_begin_object(out, NULL);
+        json_begin_array(out, "programs");
+    }
     for (size_t i = 0; i < ARRAY_LENGTH(programs); i++) {
         const struct program *p = programs[i];
         int64_t begin = clock_now();
@@ -30,14 +33,14 @@ static trireme_status verify(const struct config *config, bool json, struct text
             json_add_number(out, "seconds", seconds);
             json_end_object(out);
         } else {
-            text_add(out,
-                     "%s: sound. %lld instructions in %zu templates over %zu buffers; memory, gradients and update "
-                     "proved in %.3f s\n",
-                     p->name, (long long)program_length(p), p->templates.count, p->buffers.count, seconds);
+            text_add(out, "%s: sound. %lld instructions in %zu templates over %zu buffers; %s proved in %.1f ms\n",
+                     p->name, (long long)program_length(p), p->templates.count, p->buffers.count, PROVED[i],
+                     1e3 * seconds);
         }
     }
     if (json) {
         json_end_array(out);
+        json_end_object(out);
         text_add(out, "\n");
     }
     engine_release(&e);

@@ -71,11 +71,9 @@ bool config_is_set(const struct config *config, const char *key);
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
                              ...) __attribute__((format(printf, 4, 5)));
 
-// All keys with default, unit, accepted values and help, for people; and as a JSON array of objects with the members
-// key, type, default, accepts, unit, help and synonyms (an array).
-void config_help(struct text *out);
-void config_help_json(struct text *out);
-// The same for one key; an unknown one is refused as config_load would.
-trireme_status config_describe_key(struct text *out, const char *key, trireme_error *error);
+// Keys with default, unit, accepted values and help: all (topic NULL), those of a section, or one ("section.key"). For
+// people, or as one JSON object whose array "keys" has objects with the members key, type, default, accepts, unit, help
+// and synonyms (an array). An unknown topic is refused as config_load would.
+trireme_status config_help(struct text *out, const char *topic, bool json, trireme_error *error);
 
 #endif

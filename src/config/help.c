@@ -41,23 +41,6 @@ static void key_help(struct text *out, const struct key *key) {
     text_add(out, "\n");
 }
 
-void config_help(struct text *out) {
-    for (const struct key_section *section = key_sections; section->name; section++) {
-        text_add(out, "%s%s: %s\n", section == key_sections ? "" : "\n", section->name, section->help);
-        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
-            if (strcmp(key_table[i].section, section->name) == 0)
-                key_help(out, &key_table[i]);
-    }
-}
-
-trireme_status config_describe_key(struct text *out, const char *key, trireme_error *error) {
-    const struct key *found = key_find_full(key);
-    if (!found)
-        return key_refuse_unknown_full("help", key, error);
-    key_help(out, found);
-    return TRIREME_OK;
-}
-
 static void synonyms_add_json(struct text *out, const struct key *key) {
     json_begin_array(out, "synonyms");
     for (const char *rest = key->synonyms + strspn(key->synonyms, " "); *rest; rest += strspn(rest, " ")) {
@@ -70,27 +53,62 @@ static void synonyms_add_json(struct text *out, const struct key *key) {
     json_end_array(out);
 }
 
-void config_help_json(struct text *out) {
+static void key_add_json(struct text *out, const struct key *key) {
     static const char *const types[] = {
         [KEY_INTEGER] = "integer", [KEY_REAL] = "number", [KEY_SWITCH] = "boolean",
         [KEY_CHOICE] = "choice",   [KEY_TEXT] = "text",   [KEY_FRACTIONS] = "fractions"};
-    json_begin_array(out, NULL);
+    char *full = mem_printf("%s.%s", key->section, key->name);
+    struct text accepts = {0};
+    key_accepts(&accepts, key);
+    json_begin_object(out, NULL);
+    json_add_string(out, "key", full);
+    json_add_string(out, "type", types[key->type]);
+    json_add_string(out, "default", key->initial);
+    json_add_string(out, "accepts", accepts.text);
+    json_add_string(out, "unit", key->unit);
+    json_add_string(out, "help", key->help);
+    synonyms_add_json(out, key);
+    json_end_object(out);
+    text_release(&accepts);
+    free(full);
+}
+
+// The whole table, one section, or one key, which are the keys from *first, *count of them.
+static bool topic_find(const char *topic, size_t *first, size_t *count) {
+    *first = *count = 0;
+    const struct key *one = topic ? key_find_full(topic) : NULL;
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
-        const struct key *key = &key_table[i];
-        char *full = mem_printf("%s.%s", key->section, key->name);
-        struct text accepts = {0};
-        key_accepts(&accepts, key);
-        json_begin_object(out, NULL);
-        json_add_string(out, "key", full);
-        json_add_string(out, "type", types[key->type]);
-        json_add_string(out, "default", key->initial);
-        json_add_string(out, "accepts", accepts.text);
-        json_add_string(out, "unit", key->unit);
-        json_add_string(out, "help", key->help);
-        synonyms_add_json(out, key);
-        json_end_object(out);
-        text_release(&accepts);
-        free(full);
+        if (topic && strcmp(key_table[i].section, topic) != 0 && &key_table[i] != one)
+            continue;
+        if (*count == 0)
+            *first = i;
+        ++*count;
     }
-    json_end_array(out);
+    return *count > 0;
+}
+
+trireme_status config_help(struct text *out, const char *topic, bool json, trireme_error *error) {
+    size_t first, count;
+    if (!topic_find(topic, &first, &count))
+        return key_refuse_unknown_full("", topic, error);
+    if (json) {
+        json_begin_object(out, NULL);
+        json_begin_array(out, "keys");
+    }
+    for (size_t i = first; i < first + count; i++) {
+        const struct key *key = &key_table[i];
+        const char *before = i > first ? key_table[i - 1].section : "";
+        if (json)
+            key_add_json(out, key);
+        else if (count > 1 && strcmp(before, key->section) != 0)
+            text_add(out, "%s%s: %s\n", i > first ? "\n" : "", key->section, key_section_find(key->section)->help);
+        if (!json)
+            key_help(out, key);
+    }
+    if (json) {
+        json_end_array(out);
+        json_end_object(out);
+        text_add(out, "\n");
+    }
+    return TRIREME_OK;
 }

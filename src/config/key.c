@@ -244,7 +244,7 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
     }
     if (found.count == 0)
         text_add(&message, "; `trireme help config` lists all keys");
-    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s: %s", where, message.text);
+    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s%s%s", where, *where ? ": " : "", message.text);
     text_release(&message);
     return status;
 }

@@ -1,4 +1,5 @@
 // Published models by name, as their config.json has them, and small ones for laptops.
+#include "base/json.h"
 #include "model/model.h"
 
 struct preset {
@@ -99,28 +100,57 @@ static void add_count(struct text *out, int64_t count) {
         text_add(out, "%9.2f B", (double)count / 1e9);
 }
 
+enum { BYTE_TOKENS = 256 }; // stand in where the tokens decide the vocabulary
+
+static int64_t count_parameters(struct model_config c) {
+    if (c.vocab_size == 0)
+        c.vocab_size = BYTE_TOKENS;
+    c.padded_vocab_size = model_padded_vocab_size(c.vocab_size);
+    struct parameter_table table;
+    parameter_table_create(&table, &c);
+    int64_t total = table.total;
+    parameter_table_release(&table);
+    return total;
+}
+
 void model_presets_help(struct text *out) {
     text_add(out, "%-15s %11s %7s %6s %6s %9s %6s %7s %10s  %s\n", "model.preset", "parameters", "layers", "width",
              "heads", "kv_heads", "inner", "tokens", "positions", "about");
     for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
-        struct model_config c = presets[i].config;
-        bool open = c.vocab_size == 0;
-        if (open)
-            c.vocab_size = 256;
-        c.padded_vocab_size = model_padded_vocab_size(c.vocab_size);
-        struct parameter_table table;
-        parameter_table_create(&table, &c);
+        const struct model_config *c = &presets[i].config;
         text_add(out, "%-15s ", presets[i].name);
-        add_count(out, table.total);
-        text_add(out, " %7lld %6lld %6lld %9lld %6lld ", (long long)c.num_hidden_layers, (long long)c.hidden_size,
-                 (long long)c.num_attention_heads, (long long)c.num_key_value_heads, (long long)c.intermediate_size);
-        if (open)
+        add_count(out, count_parameters(*c));
+        text_add(out, " %7lld %6lld %6lld %9lld %6lld ", (long long)c->num_hidden_layers, (long long)c->hidden_size,
+                 (long long)c->num_attention_heads, (long long)c->num_key_value_heads, (long long)c->intermediate_size);
+        if (c->vocab_size == 0)
             text_add(out, "%7s", "any");
         else
-            text_add(out, "%7lld", (long long)c.vocab_size);
-        text_add(out, " %10lld  %s\n", (long long)c.max_position_embeddings, presets[i].about);
-        parameter_table_release(&table);
+            text_add(out, "%7lld", (long long)c->vocab_size);
+        text_add(out, " %10lld  %s\n", (long long)c->max_position_embeddings, presets[i].about);
     }
     text_add(out, "\nModels with \"any\" tokens take the vocabulary of the tokens they are trained on (counted here: "
                   "bytes, 256).\n");
+}
+
+void model_presets_help_json(struct text *out) {
+    json_begin_object(out, NULL);
+    json_begin_array(out, "models");
+    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
+        const struct model_config *c = &presets[i].config;
+        json_begin_object(out, NULL);
+        json_add_string(out, "preset", presets[i].name);
+        json_add_integer(out, "parameters", count_parameters(*c));
+        json_add_integer(out, "num_hidden_layers", c->num_hidden_layers);
+        json_add_integer(out, "hidden_size", c->hidden_size);
+        json_add_integer(out, "num_attention_heads", c->num_attention_heads);
+        json_add_integer(out, "num_key_value_heads", c->num_key_value_heads);
+        json_add_integer(out, "intermediate_size", c->intermediate_size);
+        json_add_integer(out, "vocab_size", c->vocab_size);
+        json_add_integer(out, "max_position_embeddings", c->max_position_embeddings);
+        json_add_string(out, "about", presets[i].about);
+        json_end_object(out);
+    }
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
 }

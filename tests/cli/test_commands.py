@@ -1,7 +1,13 @@
 """Every command once, as a user would call it: what it prints, and the documented keys of its JSON."""
 
+import fcntl
 import json
 import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
 
 import tool
 
@@ -17,6 +23,12 @@ def test_prepare():
     plain = tool.good("prepare", "a.jsonl", "more", "--data.path=out/q")
     assert plain.count("\n") == 1 and "14 tokens of 3 documents" in plain, plain
     assert tool.read("out/p.bin") == tool.read("out/q.bin") and tool.read("out/p.idx") == tool.read("out/q.idx")
+    # A prefix may be given by one of its files; what is said is what is there.
+    tool.write("c.jsonl", '{"text": "x"}\n{"text": ""}\n')
+    out = tool.good("prepare", "c.jsonl", "--data.path=out/r.bin")
+    assert out == ("1 token of 1 document in 1 file are in out/r.bin and out/r.idx\n"
+                   "left out: 1 document without text\n"), out
+    assert os.path.exists("out/r.bin") and not os.path.exists("out/r.bin.bin")
 
 
 def test_train():
@@ -44,6 +56,46 @@ def test_train():
     assert tool.weights("plain", 6)[0] == tool.weights("again", 6)[0]
 
 
+def on_terminal(columns, *arguments):
+    """Exit status and frames of the live line, and other lines, of a command on a terminal of this width."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([tool.BINARY, *arguments], stdin=subprocess.DEVNULL, stdout=side, stderr=side)
+    os.close(side)
+    out = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError: # the other side is closed
+            piece = b""
+        if not piece:
+            break
+        out += piece
+    os.close(main)
+    return process.wait(), out.decode().replace("\r\n", "\n").split("\r\033[K")
+
+
+def test_terminal():
+    code, frames = on_terminal(80, "train", "c.yaml", "--training.steps=3000", "--validation.freq=0")
+    assert code == 0, frames[-1]
+    live = [frame for frame in frames if frame.startswith("step: ")]
+    # Some frames a second, each within the width, each with progress, loss, speed and time left.
+    assert 1 <= len(live) < 1500, len(live)
+    for frame in live:
+        assert len(frame) < 80 and "\n" not in frame, frame
+        assert all(part in frame for part in ("/3000  loss: ", "  tps: ", "  left: ")), frame
+    assert "the model lies in run/checkpoint/step-3000\n" in frames[-1], frames[-1]
+
+
+def test_closed_pipe():
+    """Nobody is told that `| head -1` has read enough."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run([tool.BINARY, "help", "config"], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert process.stderr == b"" and process.returncode == -signal.SIGPIPE, process
+
+
 def test_eval_and_generate():
     tool.good("train", "c.yaml")
     result = tool.good_json("eval", "run", "data.path=text/t")
@@ -62,6 +114,8 @@ def test_eval_and_generate():
     # Unless told how much, it writes as far as the model has positions: 16 here.
     assert len(tool.good_json("generate", "run", "--prompt=The qu")["tokens"]) == 10
     tool.refused(2, "16 positions", "generate", "run", "--prompt=The qu", "--max_new_tokens=11")
+    line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a")
+    assert "max_new_tokens" not in line, line
 
 
 def test_show():
@@ -69,10 +123,13 @@ def test_show():
     assert program.startswith("program train ") and "matmul" in program
     memory = tool.good_json("show", "memory", "c.yaml")
     assert memory["predicted_bytes"] == memory["state_bytes"] + memory["step_bytes"]
+    kinds = memory["parameter_bytes"] + memory["gradient_bytes"] + memory["optimizer_bytes"]
+    assert 0 <= memory["state_bytes"] - kinds < 4096, memory # but for alignment
     assert max(memory["live_bytes"]) == memory["peak_live_bytes"] <= memory["step_bytes"]
     sizes = [tensor["bytes"] for tensor in memory["at_peak"]]
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
-    assert "live at the peak" in tool.good("show", "memory", "c.yaml")
+    text = tool.good("show", "memory", "c.yaml")
+    assert "live at the peak" in text and " 0.0" not in text and " kB" in text, text
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)
@@ -81,7 +138,7 @@ def test_show():
 
 
 def test_verify():
-    programs = tool.good_json("verify", "c.yaml")
+    programs = tool.good_json("verify", "c.yaml")["programs"]
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
 
@@ -99,10 +156,18 @@ def test_help():
     for command in "prepare", "train", "eval", "generate", "show", "verify", "bench":
         assert f"\n  {command:9} " in overview
         assert f"trireme {command} " in tool.good("help", command) == tool.good(command, "--help")
-    keys = {key["key"] for key in tool.good_json("help", "config")}
+        assert "\nexample: trireme " + command in tool.good("help", command)
+    keys = {key["key"] for key in tool.good_json("help", "config")["keys"]}
     assert {"data.path", "training.steps", "optimizer.lr", "model.preset"} <= keys
     assert all(key in tool.good("help", "config") for key in keys)
     assert "gpt2-124m" in tool.good("help", "models") and "optimizer.lr" in tool.good("help", "optimizer.lr")
+    models = {model["preset"]: model for model in tool.good_json("help", "models")["models"]}
+    assert models["gpt2-124m"]["parameters"] == 124439808 and models["gpt2-124m"]["vocab_size"] == 50257, models
+    section = tool.good("help", "optimizer")
+    assert section.startswith("optimizer: ") and "optimizer.momentum" in section and "training." not in section
+    assert tool.good_json("help", "optimizer.lr")["keys"][0]["key"] == "optimizer.lr"
+    assert "generate.top_k" in tool.good("help", "generate")
+    assert tool.refused(2, "unknown key", "help", "nonsense").startswith("trireme help: nonsense: ")
     assert tool.good("--version").startswith("trireme ")
 
 

@@ -548,28 +548,40 @@ static void test_numbers_in_any_locale(void **state) {
 static void test_help(void **state) {
     (void)state;
     struct text all = {0}, one = {0}, json = {0};
-    config_help(&all);
-    config_help_json(&json);
     trireme_error error = {0};
-    json_t *array = NULL;
-    assert_int_equal(json_parse(json.text, json.length, "help", &array, &error), TRIREME_OK);
-    assert_int_equal(json_array_size(array), CONFIG_KEY_COUNT);
+    assert_int_equal(config_help(&all, NULL, false, &error), TRIREME_OK);
+    assert_int_equal(config_help(&json, NULL, true, &error), TRIREME_OK);
+    json_t *object = NULL;
+    assert_int_equal(json_parse(json.text, json.length, "help", &object, &error), TRIREME_OK);
+    const json_t *keys = json_object_get(object, "keys");
+    assert_int_equal(json_array_size(keys), CONFIG_KEY_COUNT);
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         char *full = mem_printf("%s.%s", key_table[i].section, key_table[i].name);
-        const json_t *object = json_array_get(array, i);
-        assert_string_equal(json_string_value(json_object_get(object, "key")), full);
-        assert_true(json_is_array(json_object_get(object, "synonyms")));
+        const json_t *key = json_array_get(keys, i);
+        assert_string_equal(json_string_value(json_object_get(key, "key")), full);
+        assert_true(json_is_array(json_object_get(key, "synonyms")));
         one.length = 0;
-        assert_int_equal(config_describe_key(&one, full, &error), TRIREME_OK);
+        assert_int_equal(config_help(&one, full, false, &error), TRIREME_OK);
         assert_non_null(strstr(all.text, one.text));
+        assert_int_equal(one.text[0], ' '); // without the section's heading
         free(full);
     }
-    json_decref(array);
+    json_decref(object);
     const char *expected = "  training.seq_len: 1024\n      length of one sequence\n"
                            "      accepts a whole number from 1 to 16777216 (tokens)\n";
     assert_non_null(strstr(all.text, expected));
-    assert_int_equal(config_describe_key(&one, "training.sep_len", &error), TRIREME_ERROR_USAGE);
+    assert_int_equal(config_help(&one, "training.sep_len", false, &error), TRIREME_ERROR_USAGE);
     assert_non_null(strstr(error.message, "training.seq_len"));
+    // A section is its heading and its keys.
+    one.length = json.length = 0;
+    assert_int_equal(config_help(&one, "optimizer", false, &error), TRIREME_OK);
+    assert_non_null(strstr(all.text, one.text));
+    assert_true(strncmp(one.text, "optimizer: ", 11) == 0 && strstr(one.text, "optimizer.momentum"));
+    assert_null(strstr(one.text, "training."));
+    assert_int_equal(config_help(&json, "optimizer.lr", true, &error), TRIREME_OK);
+    assert_int_equal(json_parse(json.text, json.length, "help", &object, &error), TRIREME_OK);
+    assert_int_equal(json_array_size(json_object_get(object, "keys")), 1);
+    json_decref(object);
     text_release(&all);
     text_release(&one);
     text_release(&json);
