@@ -10,32 +10,33 @@ struct placing {
     size_t count;
 };
 
-struct taken {
-    int64_t begin, end;
-};
-
-static int compare_taken(const void *a, const void *b) {
-    int64_t x = ((const struct taken *)a)->begin, y = ((const struct taken *)b)->begin;
-    return (x > y) - (x < y);
-}
-
-// Places allocations in the given order; returns the bytes that they span.
-static int64_t place(struct placing p, struct taken *taken) {
+// Places allocations in the given order; returns the bytes that they span. `placed` has room for their numbers: those
+// that have an offset, by offset.
+static int64_t place(struct placing p, int *placed) {
     int64_t top = 0;
     for (size_t i = 0; i < p.count; i++) {
         struct allocation *a = &p.item[p.order[i]];
-        size_t n = 0;
-        for (size_t k = 0; k < i; k++) {
-            const struct allocation *b = &p.item[p.order[k]];
-            if (a->first <= b->last && b->first <= a->last)
-                taken[n++] = (struct taken){b->offset, b->offset + b->bytes};
-        }
-        qsort(taken, n, sizeof *taken, compare_taken);
         int64_t at = 0;
-        for (size_t k = 0; k < n && at + a->bytes > taken[k].begin; k++)
-            at = MAX(at, taken[k].end);
+        for (size_t k = 0; k < i; k++) {
+            const struct allocation *b = &p.item[placed[k]];
+            if (a->first > b->last || b->first > a->last)
+                continue;
+            if (at + a->bytes <= b->offset)
+                break;
+            at = MAX(at, b->offset + b->bytes);
+        }
         a->offset = at;
         top = MAX(top, at + a->bytes);
+        size_t low = 0, high = i;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (p.item[placed[middle]].offset <= at)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        memmove(&placed[low + 1], &placed[low], (i - low) * sizeof *placed);
+        placed[low] = p.order[i];
     }
     return top;
 }
@@ -79,14 +80,14 @@ static int64_t place_region(struct lifetimes *l, enum buffer_scope scope, bool b
     size_t total = l->allocations.count, count = 0;
     int *order = mem_alloc(total * sizeof *order);
     int64_t *best_offset = mem_alloc(total * sizeof *best_offset), best = INT64_MAX;
-    struct taken *taken = mem_alloc(total * sizeof *taken);
+    int *placed = mem_alloc(total * sizeof *placed);
     for (size_t i = 0; i < total; i++)
         if (l->allocations.item[i].bytes > 0 && (both || l->allocations.item[i].scope == scope))
             order[count++] = (int)i;
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS); o++) {
         struct sort_context context = {l->allocations.item, ORDERS[o]};
         qsort_r(order, count, sizeof *order, compare_indices, &context);
-        int64_t top = place((struct placing){l->allocations.item, order, count}, taken);
+        int64_t top = place((struct placing){l->allocations.item, order, count}, placed);
         if (top >= best)
             continue;
         best = top;
@@ -97,7 +98,7 @@ static int64_t place_region(struct lifetimes *l, enum buffer_scope scope, bool b
         l->allocations.item[order[i]].offset = best_offset[order[i]];
     free(order);
     free(best_offset);
-    free(taken);
+    free(placed);
     return count ? best : 0;
 }
 

@@ -39,6 +39,11 @@ static trireme_status check_names(const struct program *program, trireme_error *
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
     int count = (int)program->buffers.count;
+    if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
+        REFUSE("buffer %s has %d dims", b->name, b->ndim);
+    for (int i = 0; i < b->ndim; i++)
+        if (b->dim[i] < 1)
+            REFUSE("buffer %s has an extent of %lld", b->name, (long long)b->dim[i]);
     if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
         b->belongs_to < NONE || b->belongs_to >= count)
         REFUSE("buffer %s refers to a buffer that is not there", b->name);

@@ -25,6 +25,7 @@ struct tensor_state {
     int uses, contributions;
     int identity_use, identity_input; // the last use by plain addition, NONE when there is none
     VEC(struct contribution) parts;
+    int first_slice, next_slice; // of this tensor; of the one that this is a slice of
 };
 
 struct checker {
@@ -145,6 +146,8 @@ static void collect(struct checker *c) {
 // A buffer and everything that it is a slice of.
 #define FOR_SELF_AND_PARENTS(c, b, buffer) for (int b = (buffer); b != NONE; b = (c)->program->buffers.item[b].parent)
 
+#define FOR_SLICES(c, s, buffer) for (int s = (c)->tensor[buffer].first_slice; s != NONE; s = (c)->tensor[s].next_slice)
+
 static bool tensor_flag(const struct checker *c, int buffer, bool useful) {
     FOR_SELF_AND_PARENTS(c, b, buffer)
     if (useful ? c->tensor[b].useful : c->tensor[b].wanted)
@@ -164,9 +167,14 @@ static void count_use(struct checker *c, int use, int input) {
 
 static void find_uses(struct checker *c) {
     const struct program *p = c->program;
-    for (size_t i = 0; i < p->buffers.count; i++) {
-        c->tensor[i].identity_use = NONE;
-        int of = p->buffers.item[i].gradient_of;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        c->tensor[i].identity_use = c->tensor[i].first_slice = c->tensor[i].next_slice = NONE;
+    for (size_t i = p->buffers.count; i-- > 0;) {
+        int of = p->buffers.item[i].gradient_of, parent = p->buffers.item[i].parent;
+        if (parent != NONE) {
+            c->tensor[i].next_slice = c->tensor[parent].first_slice;
+            c->tensor[parent].first_slice = (int)i;
+        }
         if (of != NONE && p->buffers.item[of].kind == KIND_PARAM)
             c->tensor[of].wanted = true;
     }
@@ -189,8 +197,8 @@ static void find_uses(struct checker *c) {
             if (f->instruction->out[k].buffer != NONE) {
                 int out = f->instruction->out[k].buffer;
                 f->useful = tensor_flag(c, out, true);
-                for (size_t s = 0; s < p->buffers.count && !f->useful; s++)
-                    f->useful = p->buffers.item[s].parent == out && c->tensor[s].useful;
+                FOR_SLICES(c, s, out)
+                f->useful |= c->tensor[s].useful;
             }
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE)
@@ -254,11 +262,11 @@ static bool complete(const struct checker *c, int buffer, int *missing) {
         *missing = b;
         return false;
     }
-    for (size_t s = 0; s < c->program->buffers.count; s++)
-        if (c->program->buffers.item[s].parent == buffer && c->tensor[s].contributions < c->tensor[s].uses) {
-            *missing = (int)s;
-            return false;
-        }
+    FOR_SLICES(c, s, buffer)
+    if (c->tensor[s].contributions < c->tensor[s].uses) {
+        *missing = s;
+        return false;
+    }
     return true;
 }
 

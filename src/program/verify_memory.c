@@ -28,13 +28,18 @@ struct checker {
     struct instance *instances;
     int *first; // root buffer -> its first instance
     int count;
-    VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only
+    VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address
     struct event *events;
     int event_count;
     int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
     struct invocation now;
-    bool *required; // GRAD roots: whether reads of the whole need only the slices
+    int instruction; // of its template
+    bool *required;  // GRAD roots: whether reads of the whole need only the slices
 };
+
+static struct place_name here(const struct checker *c) {
+    return verify_place(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
+}
 
 static int instances_of(const struct program *p, const struct buffer *b) {
     return b->scope == SCOPE_MICROBATCH ? p->microbatches : b->scope == SCOPE_SLOT ? p->slots : 1;
@@ -148,16 +153,26 @@ static bool ordered(const int64_t clock[STREAM_COUNT], const int64_t known[STREA
     return true;
 }
 
+// The first live instance that ends after `begin`, as an index into c->live.
+static size_t find_live(const struct checker *c, int64_t begin) {
+    size_t low = 0, high = c->live.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c->instances[c->live.item[middle]].end <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static void take_out(struct checker *c, struct instance *instance, const char *taker) {
     instance->alive = false;
     instance->taken_by = taker;
     written_clear(&instance->written);
-    int index = (int)(instance - c->instances);
-    for (size_t i = 0; i < c->live.count; i++)
-        if (c->live.item[i] == index) {
-            c->live.item[i] = c->live.item[--c->live.count];
-            return;
-        }
+    size_t at = find_live(c, instance->begin);
+    c->live.count--;
+    memmove(&c->live.item[at], &c->live.item[at + 1], (c->live.count - at) * sizeof *c->live.item);
 }
 
 // Whether output `out` may take memory of the input with this root.
@@ -186,22 +201,23 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
 // workspace.
 static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
-                            int out, const char *place, trireme_error *error) {
+                            int out, trireme_error *error) {
     const char *name = verify_buffer_name(c->program, instance->root);
-    for (size_t i = c->live.count; i-- > 0;) {
-        struct instance *other = &c->instances[c->live.item[i]];
-        if (other == instance || other->begin >= instance->end || instance->begin >= other->end)
-            continue;
+    size_t at = find_live(c, instance->begin);
+    while (at < c->live.count && c->instances[c->live.item[at]].begin < instance->end) {
+        struct instance *other = &c->instances[c->live.item[at]];
         if (!may_take(c, instruction, out, other->root))
-            REFUSE("%s: writes %s into memory of %s, which it uses too", place, name,
+            REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
                    verify_buffer_name(c->program, other->root));
         if (!ordered(other->touched, c->clock[instruction->stream]))
-            REFUSE("%s: reuses memory of %s for %s while another stream may use it", place,
+            REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
     }
     instance->alive = true;
-    VEC_PUSH(&c->live, (int)(instance - c->instances));
+    VEC_PUSH(&c->live, NONE);
+    memmove(&c->live.item[at + 1], &c->live.item[at], (c->live.count - 1 - at) * sizeof *c->live.item);
+    c->live.item[at] = (int)(instance - c->instances);
     return TRIREME_OK;
 }
 
@@ -217,8 +233,8 @@ static void renew(struct checker *c, struct instance *instance, int invocation) 
     instance->taken_by = NULL;
 }
 
-static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, const char *place,
-                                int invocation, trireme_error *error) {
+static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, int invocation,
+                                trireme_error *error) {
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
     struct instance *instance = instance_of(c, root);
@@ -229,7 +245,7 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0, buffer_count(&p->buffers.item[root])}; // all instances, written alike
     if (!instance->alive && instance->taken_by)
-        REFUSE("%s: reads %s, whose memory %s has taken: freed too early", place, name, instance->taken_by);
+        REFUSE("%s: reads %s, whose memory %s has taken: freed too early", here(c).text, name, instance->taken_by);
     bool covered = written_covers(&instance->written, &where);
     if (!covered && c->required[root]) {
         covered = true; // between the slices of a flat buffer lies padding that nobody writes
@@ -244,16 +260,16 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
             }
     }
     if (!covered)
-        REFUSE("%s: reads %s before it is written", place, name);
+        REFUSE("%s: reads %s before it is written", here(c).text, name);
     if (!ordered(instance->wrote, c->clock[stream]))
-        REFUSE("%s: reads %s while another stream may still write it", place, name);
+        REFUSE("%s: reads %s while another stream may still write it", here(c).text, name);
     written_mark_read(&instance->written, &where);
     instance->touched[stream] = c->clock[stream][stream];
     return TRIREME_OK;
 }
 
 static trireme_status write_part(struct checker *c, const struct instruction *instruction, int out, bool accumulate,
-                                 const char *place, int invocation, trireme_error *error) {
+                                 int invocation, trireme_error *error) {
     const struct program *p = c->program;
     const struct operand *operand = &instruction->out[out];
     int root = program_root(p, operand->buffer);
@@ -261,18 +277,19 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && c->table->op[instruction->op].role != ROLE_UPDATE))
-        REFUSE("%s: writes %s, which only %s may", place, name, b->kind == KIND_INPUT ? "the host" : "an optimizer");
+        REFUSE("%s: writes %s, which only %s may", here(c).text, name,
+               b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate)
-        TRY(read_part(c, instruction->stream, operand, place, invocation, error));
+        TRY(read_part(c, instruction->stream, operand, invocation, error));
     renew(c, instance, invocation);
     if (!instance->alive)
-        TRY(claim(c, instance, instruction, out, place, error));
+        TRY(claim(c, instance, instruction, out, error));
     if (!ordered(instance->touched, c->clock[instruction->stream]))
-        REFUSE("%s: writes %s while another stream may still use it", place, name);
+        REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
     footprint_of(p, operand, &where);
     if (!accumulate && written_unread(&instance->written, &where))
-        REFUSE("%s: overwrites %s, which nobody has read", place, name);
+        REFUSE("%s: overwrites %s, which nobody has read", here(c).text, name);
     // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
     for (int i = 0; i < instruction->inputs; i++) {
         const struct operand *in = &instruction->in[i];
@@ -281,7 +298,7 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
             !footprint_overlap(&read, &where))
             continue;
         if (c->table->op[instruction->op].inplace[out] != i || !footprint_equal(&read, &where))
-            REFUSE("%s: writes %s, which it reads as %s", place, name, c->table->op[instruction->op].in[i].name);
+            REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, c->table->op[instruction->op].in[i].name);
     }
     written_add(&instance->written, where);
     instance->wrote[instruction->stream] = instance->touched[instruction->stream] =
@@ -289,13 +306,12 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     return TRIREME_OK;
 }
 
-static trireme_status run_waits(struct checker *c, const struct instruction *instruction, const char *place,
-                                trireme_error *error) {
+static trireme_status run_waits(struct checker *c, const struct instruction *instruction, trireme_error *error) {
     int64_t *clock = c->clock[instruction->stream];
     for (int i = 0; i < instruction->waits; i++) {
         int e = instruction->wait[i];
         if (e < 0 || e >= c->event_count || !c->events[e].raised)
-            REFUSE("%s: waits for event %d, which nothing before it raises", place, e);
+            REFUSE("%s: waits for event %d, which nothing before it raises", here(c).text, e);
         for (int s = 0; s < STREAM_COUNT; s++)
             clock[s] = MAX(clock[s], c->events[e].clock[s]);
     }
@@ -303,24 +319,25 @@ static trireme_status run_waits(struct checker *c, const struct instruction *ins
     return TRIREME_OK;
 }
 
-static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation, const char *place,
+static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation,
                           trireme_error *error) {
-    TRY(run_waits(c, instruction, place, error));
+    TRY(run_waits(c, instruction, error));
     int stream = instruction->stream;
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
-            TRY(read_part(c, stream, &instruction->in[i], place, invocation, error));
+            TRY(read_part(c, stream, &instruction->in[i], invocation, error));
     if (instruction->predicate != NONE) {
         struct operand predicate = operand_whole(c->program, instruction->predicate);
-        TRY(read_part(c, stream, &predicate, place, invocation, error));
+        TRY(read_part(c, stream, &predicate, invocation, error));
     }
     if (instruction->workspace != NONE) {
         struct instance *workspace = instance_of(c, instruction->workspace);
         if (c->program->buffers.item[instruction->workspace].kind != KIND_WORK)
-            REFUSE("%s: its workspace %s is not one", place, verify_buffer_name(c->program, instruction->workspace));
+            REFUSE("%s: its workspace %s is not one", here(c).text,
+                   verify_buffer_name(c->program, instruction->workspace));
         renew(c, workspace, invocation);
         if (!workspace->alive)
-            TRY(claim(c, workspace, instruction, NONE, place, error));
+            TRY(claim(c, workspace, instruction, NONE, error));
         workspace->touched[stream] = c->clock[stream][stream];
     }
     for (int i = 0; i < instruction->outputs; i++)
@@ -329,7 +346,7 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
                               (instruction->accumulate == ACCUMULATE_AFTER_FIRST && c->now.microbatch > 0);
             // An output that ops.def pairs with an input is not a sum: it continues from that input.
             accumulate &= c->table->op[instruction->op].inplace[i] < 0;
-            TRY(write_part(c, instruction, i, accumulate, place, invocation, error));
+            TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
     if (instruction->signal != NONE) {
         struct event *e = &c->events[instruction->signal];
@@ -344,9 +361,10 @@ static trireme_status run_schedule(struct checker *c, trireme_error *error) {
     for (size_t k = 0; k < p->schedule.count; k++) {
         c->now = p->schedule.item[k];
         const struct template *t = &p->templates.item[c->now.template];
-        for (size_t i = 0; i < t->instructions.count; i++)
-            TRY(run(c, &t->instructions.item[i], (int)k,
-                    verify_place(p, c->table, c->now.template, (int)i, c->now.microbatch).text, error));
+        for (size_t i = 0; i < t->instructions.count; i++) {
+            c->instruction = (int)i;
+            TRY(run(c, &t->instructions.item[i], (int)k, error));
+        }
     }
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
