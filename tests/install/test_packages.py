@@ -57,6 +57,10 @@ def main():
         program = os.path.join(top, "program")
         flags = run("pkg-config", "--cflags", "--libs", "trireme", env=environment).split()
         private = run("pkg-config", "--static", "--libs", "trireme", env=environment).split()
+        # By name, so that a fully static program takes the static ones.
+        paths = [word for word in private if not word.startswith("-")]
+        if paths:
+            sys.exit(f"pkg-config --static gives files instead of names: {' '.join(paths)}")
         private[private.index("-ltrireme")] = "-Wl,--whole-archive,-l:libtrireme.a,--no-whole-archive"
         for libs in (flags, flags[:1] + private):
             run("cc", os.path.join(HERE, "program.c"), "-o", program, *libs)
