@@ -47,6 +47,11 @@ static const struct shape shapes[] = {
     {OP_SWIGLU_DX, "m4096 c4096 f2048", {0}, false, true},
     {OP_CROSS_ENTROPY, "m1024 V50304", {50257}, false, false},
     {OP_CROSS_ENTROPY_GRAD, "m1024 V50304", {50257}, false, true},
+    {OP_LOGITS_MAX, "m1024 v50304", {50257}, false, false},
+    {OP_LOGITS_SUM, "m1024 v50304", {50257}, false, false},
+    {OP_LOGITS_GRAD, "m1024 v50304", {50257}, false, true},
+    {OP_FAN_OUT, "n3145728", {0}, false, false},
+    {OP_ZERO, "n3145728", {0}, false, false},
     {OP_SQUARE_SUM, "n124475904", {0}, false, false},
     {OP_ADAMW, "n124475904", {0.9, 0.95, 1e-8, 0.1}, false, true},
     {OP_LION, "n124475904", {0.9, 0.99, 0.1}, false, true},
@@ -88,8 +93,8 @@ static void *arena_take(struct arena *arena, size_t bytes) {
 
 static void tensor_make(struct tensor *t, const struct op_operand *operand, const char *dims, enum dtype model,
                         struct arena *arena) {
-    static const char letters[] = "PASIU";
-    const enum dtype dtypes[] = {model, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U16};
+    static const char letters[] = "PASIUX";
+    const enum dtype dtypes[] = {model, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U16, model};
     *t = (struct tensor){.dtype = dtypes[strchr(letters, operand->dtype) - letters], .ndim = operand->ndim};
     int64_t stride = 1;
     for (int i = operand->ndim - 1; i >= 0; i--) {
@@ -100,11 +105,16 @@ static void tensor_make(struct tensor *t, const struct op_operand *operand, cons
     t->data = arena_take(arena, (size_t)(stride * dtype_size(t->dtype)));
 }
 
+// How many values integers take: as many as there are positions or tokens; 1: all are zero.
+static int64_t limit_of(const char *name, const char *dims) {
+    if (strcmp(name, "first") == 0)
+        return 1;
+    return extent(dims, strcmp(name, "pos") == 0 ? 'S' : strchr(dims, 'V') ? 'V' : 'v') - 64;
+}
+
 // Values between 0 and 1; numbers of tokens and positions run through what there is.
 static void tensor_fill(const struct tensor *t, const char *name, const char *dims) {
-    int64_t n = count_of(t), limit = 1;
-    if (t->dtype == DTYPE_I32)
-        limit = extent(dims, strcmp(name, "pos") == 0 ? 'S' : strcmp(name, "ids") == 0 ? 'v' : 'V') - 64;
+    int64_t n = count_of(t), limit = t->dtype == DTYPE_I32 ? limit_of(name, dims) : 1;
     for (int64_t i = 0; i < n; i++) {
         double x = (double)(i % 1021) / 1021;
         if (t->dtype == DTYPE_F32)

@@ -14,6 +14,7 @@ enum { GUARD = 256, FILLER = 0xff, ROW_GAP = 5 };
 struct spec {
     const struct op_info *info, *forward; // forward: NULL but for backward ops
     int64_t extent[128];
+    int64_t first; // value of the operand of that name
     union attribute attribute[OP_MAX_ATTRIBUTES], forward_attribute[OP_MAX_ATTRIBUTES];
 };
 
@@ -23,6 +24,13 @@ static bool has_letter(const struct op_info *info, char letter) {
         if (memchr(operand->dim, letter, (size_t)operand->ndim))
             return true;
     }
+    return false;
+}
+
+static bool has_first(const struct op_info *info) {
+    for (int i = 0; i < info->inputs; i++)
+        if (strcmp(info->in[i].name, "first") == 0)
+            return true;
     return false;
 }
 
@@ -53,6 +61,10 @@ static trireme_status spec_read(struct spec *spec, const struct op_table *table,
         bool known = false;
         if (!name[1] && has_letter(spec->info, name[0])) {
             spec->extent[(int)name[0]] = (int64_t)value;
+            known = true;
+        }
+        if (strcmp(name, "first") == 0 && has_first(spec->info)) {
+            spec->first = (int64_t)value;
             known = true;
         }
         known |= set_attribute(spec->info, spec->attribute, name, value);
@@ -107,6 +119,7 @@ unsigned op_optional(const struct op_info *info) {
 static enum dtype operand_dtype(char kind, enum dtype model) {
     switch (kind) {
     case 'P':
+    case 'X':
         return model;
     case 'A':
         return dtype_accumulate(model);
@@ -221,6 +234,7 @@ static double scalar_value(const char *name, int64_t n) {
 }
 
 // Random values of the range that the operand has by its meaning; the same for the same seed, whatever the layout.
+// Where a table's rows begin at `first`, ids name rows of other ranks too, before and behind its own.
 static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
     const char *name = operand->name;
     if (strcmp(name, "starts") == 0) {
@@ -240,7 +254,9 @@ static void fill(const struct tensor *t, const struct op_operand *operand, const
         else if (operand->dtype == 'U')
             x = floor(65536 * u);
         else if (strcmp(name, "ids") == 0)
-            x = floor(u * (double)spec->extent['v']);
+            x = floor(u * (double)(spec->extent['v'] + 2 * spec->first));
+        else if (strcmp(name, "first") == 0)
+            x = (double)spec->first;
         else if (strcmp(name, "pos") == 0)
             x = floor(u * (double)spec->extent['S']);
         else if (strcmp(name, "targets") == 0)
@@ -249,8 +265,12 @@ static void fill(const struct tensor *t, const struct op_operand *operand, const
             x = floor(u * (double)(spec->extent['S'] - spec->extent['m'] + 1));
         else if (operand->dtype == 'A' && strcmp(name, "v") == 0)
             x = 0.1 * u;
-        else if (strcmp(name, "nll") == 0 || strcmp(name, "logits") == 0)
+        else if (strcmp(name, "nll") == 0 || strcmp(name, "logits") == 0 || strcmp(name, "picked") == 0)
             x *= 4;
+        else if (strcmp(name, "max") == 0)
+            x = 4 + u;
+        else if (strcmp(name, "sum") == 0)
+            x = 1 + 20 * u;
         tensor_set(t, tensor_position(t, i), x);
     }
 }
@@ -272,6 +292,11 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
                              trireme_error *error) {
     const struct op_info *info = spec->info;
     *instance = (struct op_instance){.info = info};
+    struct spec present = *spec;
+    for (int i = 0; i < info->inputs; i++)
+        if (strcmp(info->in[i].name, "first") == 0 && !is_present(&info->in[i], options, i))
+            present.first = 0;
+    spec = &present;
     struct call *call = &instance->call;
     *call = (struct call){.op = info->op, .inputs = info->inputs, .outputs = info->outputs};
     call->threads = options->threads;
@@ -315,9 +340,15 @@ trireme_status op_instance_forward(struct op_instance *forward, const struct op_
     *forward = (struct op_instance){0};
     TRY(spec_read(&spec, table, text, error));
     CHECK(spec.forward);
+    struct op_options plain = {.model = options->model, .threads = 1, .seed = options->seed};
+    for (int i = 0; i < spec.info->inputs; i++) {
+        const struct op_reference *read = &spec.info->reads[i];
+        if (!read->gradient && !read->output && !is_present(&spec.info->in[i], options, i))
+            plain.absent |= 1u << read->index;
+    }
     spec.info = spec.forward;
     memcpy(spec.attribute, spec.forward_attribute, sizeof spec.attribute);
-    TRY(create(forward, &spec, options, error));
+    TRY(create(forward, &spec, &plain, error));
     reference_of(forward->info->op).run(&forward->call);
     return TRIREME_OK;
 }
@@ -331,11 +362,10 @@ trireme_status op_instance_create(struct op_instance *instance, const struct op_
     if (!spec.forward)
         return TRIREME_OK;
     struct op_instance forward;
-    struct op_options plain = {.model = options->model, .threads = 1, .seed = options->seed};
-    trireme_status status = op_instance_forward(&forward, table, text, &plain, error);
+    trireme_status status = op_instance_forward(&forward, table, text, options, error);
     for (int i = 0; status == TRIREME_OK && i < instance->info->inputs; i++) {
         const struct op_reference *read = &instance->info->reads[i];
-        if (!read->gradient)
+        if (!read->gradient && instance->call.in[i].data)
             tensor_copy(read->output ? &forward.call.out[read->index] : &forward.call.in[read->index],
                         &instance->call.in[i]);
     }

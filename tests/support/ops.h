@@ -15,7 +15,8 @@
 // What a case serves for: sums of these.
 enum { OPS_COMPARE = 1, OPS_GRADIENT = 2, OPS_TIME = 4 };
 
-// "matmul m=5 k=7 n=3": the op, the extent of each dim letter of its row, its attributes and those of its forward op.
+// "matmul m=5 k=7 n=3": the op, the extent of each dim letter of its row, its attributes and those of its forward op,
+// and the value of an operand `first` (else 0).
 struct op_case {
     const char *spec;
     unsigned uses;

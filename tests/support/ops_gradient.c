@@ -91,6 +91,39 @@ static trireme_status check_loss(struct op_instance *loss, int64_t *checked, tri
     return status;
 }
 
+// The loss that is split by vocabulary: of one rank's part of it, sum and picked logit are what its logits change. With
+// nll = max + log(sum) - picked, their gradients are scale / sum of all ranks and -scale, or 0 where masked.
+static trireme_status check_split_loss(const struct op_table *table, const char *spec, const struct op_options *options,
+                                       struct op_instance *loss, int64_t *checked, trireme_error *error) {
+    char text[128];
+    struct op_instance forward;
+    snprintf(text, sizeof text, "logits_sum%s", spec + strlen(loss->info->name));
+    trireme_status status = op_instance_create(&forward, table, text, options, error);
+    if (status == TRIREME_OK) {
+        for (int i = 0; i < forward.info->inputs; i++) {
+            CHECK(strcmp(forward.info->in[i].name, loss->info->in[i].name) == 0);
+            tensor_copy(&loss->call.in[i], &forward.call.in[i]);
+        }
+        const struct tensor *targets = &loss->call.in[1], *sum = &loss->call.in[4];
+        const int64_t rows = tensor_elements(targets);
+        const double scale = scalar(&loss->call.in[5]);
+        double *weights = mem_alloc(2 * (size_t)rows * sizeof *weights);
+        for (int64_t m = 0; m < rows; m++) {
+            bool masked = tensor_int(targets, m) < 0;
+            weights[m] = masked ? 0 : scale / tensor_get(sum, m);
+            weights[rows + m] = masked ? 0 : -scale;
+        }
+        struct tensor d_sum = forward.call.out[0], d_picked = forward.call.out[1];
+        d_sum.data = weights;
+        d_picked.data = weights + rows;
+        const struct tensor *gradient[OP_MAX_OUT] = {&d_sum, &d_picked};
+        status = compare(&forward, gradient, 0, &loss->call.out[0], NULL, loss->info->out[0].name, checked, error);
+        free(weights);
+    }
+    op_instance_release(&forward);
+    return status;
+}
+
 // Forward ops that add some of their inputs up: the derivative is the output's gradient itself.
 static trireme_status check_identities(struct op_instance *forward, int64_t *checked, trireme_error *error) {
     struct tensor g = forward->call.out[0];
@@ -110,16 +143,17 @@ static trireme_status check_identities(struct op_instance *forward, int64_t *che
 trireme_status op_gradient(const struct op_table *table, const char *spec, unsigned absent, const struct kernel *kernel,
                            int64_t *checked, trireme_error *error) {
     struct op_options options = {.model = DTYPE_F64, .threads = 1, .absent = absent, .seed = 11};
-    struct op_options plain = {.model = DTYPE_F64, .threads = 1, .seed = 11};
     struct op_instance instance = {0}, forward = {0};
     *checked = 0;
     trireme_status status = op_instance_create(&instance, table, spec, &options, error);
     if (status == TRIREME_OK)
         status = op_instance_run(&instance, kernel, error);
     if (status == TRIREME_OK && instance.info->role == ROLE_BACKWARD) {
-        status = op_instance_forward(&forward, table, spec, &plain, error);
+        status = op_instance_forward(&forward, table, spec, &options, error);
         if (status == TRIREME_OK)
             status = check_backward(&instance, &forward, checked, error);
+    } else if (status == TRIREME_OK && instance.info->op == OP_LOGITS_GRAD) {
+        status = check_split_loss(table, spec, &options, &instance, checked, error);
     } else if (status == TRIREME_OK && instance.info->role == ROLE_LOSS) {
         status = check_loss(&instance, checked, error);
     } else if (status == TRIREME_OK) {

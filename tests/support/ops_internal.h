@@ -10,7 +10,8 @@ int64_t tensor_position(const struct tensor *t, int64_t index);
 // Element by element, whatever the layouts and dtypes.
 void tensor_copy(const struct tensor *from, const struct tensor *to);
 struct kernel reference_of(enum op op);
-// The forward op's operands, with its outputs computed, of a backward op's case.
+// The forward op's operands, with its outputs computed, of a backward op's case. Of `options` the dtype and the seed
+// count; inputs that both ops have are present in both or absent in both.
 trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *spec,
                                    const struct op_options *options, trireme_error *error);
 // Makes what the kernel asks for; op_instance_run does so by itself.

@@ -27,7 +27,9 @@ static int teardown(void **state) {
 static bool has_model_operand(const struct op_info *info) {
     bool found = false;
     for (int i = 0; i < info->inputs; i++)
-        found |= info->in[i].dtype == 'P';
+        found |= info->in[i].dtype == 'P' || info->in[i].dtype == 'X';
+    for (int i = 0; i < info->outputs; i++)
+        found |= info->out[i].dtype == 'X';
     return found;
 }
 

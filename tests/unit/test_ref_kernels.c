@@ -22,7 +22,7 @@ static int teardown(void **state) {
 static void every_op_has_a_case(void **state) {
     (void)state;
     for (int op = 0; op < OP_COUNT; op++) {
-        bool found = false;
+        bool found = table->op[op].role == ROLE_COMMUNICATION; // which has no kernel
         for (size_t i = 0; i < op_case_count; i++)
             found |= op_case_op(table, &op_cases[i]) == (enum op)op && (op_cases[i].uses & OPS_COMPARE);
         if (!found)
@@ -100,7 +100,7 @@ static void accumulation_adds(void **state) {
             for (size_t i = 0; i < start[o].count; i++) {
                 double expected = ((double *)plain.call.out[o].data)[i] + (adds ? start[o].value[i] : 0);
                 double got = ((double *)added.call.out[o].data)[i];
-                if (!(got - expected < 1e-12 && expected - got < 1e-12))
+                if (!(got == expected || (got - expected < 1e-12 && expected - got < 1e-12)))
                     fail_msg("%s: %s[%zu] is %.17g, should be %.17g", op_cases[c].spec, plain.info->out[o].name, i, got,
                              expected);
             }

@@ -70,6 +70,17 @@ VEC_INLINE double softmax_sum(const void *row, int64_t n, float *largest, bool b
     return sum;
 }
 
+// dx = (exp(x - max) / sum - onehot(target)) scale for the first n columns, 0 for the others. The target may be none of
+// them: -1. dx may be x.
+VEC_INLINE void gradient_row(void *dx, const void *x, int64_t n, int64_t columns, int64_t target, float max, double sum,
+                             double scale, bool bf16) {
+    double p = target < 0 ? 0 : exp((double)element(x, target, bf16) - max) / sum; // before dx overwrites it
+    ROW_EACH(n, grad_lanes, dx, x, max, (float)(scale / sum), bf16);
+    if (target >= 0)
+        set_element(dx, target, (float)((p - 1) * scale), bf16);
+    memset(row_part(dx, n, bf16), 0, (size_t)(columns - n) * (bf16 ? 2 : 4));
+}
+
 VEC_INLINE void loss_row(const struct loss *loss, int64_t r, bool bf16) {
     const void *x = row_at(loss->logits, r);
     void *dx = loss->dlogits.data ? row_at(loss->dlogits, r) : NULL;
@@ -82,13 +93,9 @@ VEC_INLINE void loss_row(const struct loss *loss, int64_t r, bool bf16) {
     }
     float max;
     double sum = softmax_sum(x, loss->vocab, &max, bf16);
-    double logit = (double)element(x, target, bf16) - max; // read before dlogits may overwrite it
-    loss->nll[r] = (float)(log(sum) - logit);
-    if (!dx)
-        return;
-    ROW_EACH(loss->vocab, grad_lanes, dx, x, max, (float)(loss->scale / sum), bf16);
-    set_element(dx, target, (float)((exp(logit) / sum - 1) * loss->scale), bf16);
-    memset(row_part(dx, loss->vocab, bf16), 0, (size_t)(loss->columns - loss->vocab) * (bf16 ? 2 : 4));
+    loss->nll[r] = (float)(log(sum) - ((double)element(x, target, bf16) - max));
+    if (dx)
+        gradient_row(dx, x, loss->vocab, loss->columns, target, max, sum, loss->scale, bf16);
 }
 
 static void loss_rows(const void *args, int64_t from, int64_t to) {
@@ -128,4 +135,124 @@ void ISA(cpu_cross_entropy_grad)(const struct call *call) {
     loss.scale = *(const double *)call->in[2].data;
     loss.dlogits = rows_of(&call->out[1]);
     loss_run(call, &loss);
+}
+
+// ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
+//
+// Ranks meet between the passes, so that each reads its logits again. What the caches still hold when a pass ends is
+// the rows that it saw last: the middle pass goes from the last row to the first.
+
+struct split {
+    bool bf16;
+    int64_t first, own, columns; // the columns from `own` on are padding
+    struct rows logits, dlogits;
+    const int32_t *target;
+    const float *max, *sum; // of all ranks
+    float *out, *picked;    // one number per row
+    double scale;
+};
+
+static struct split split_of(const struct call *call, int first) {
+    const struct tensor *logits = &call->in[0];
+    struct split split = {
+        .bf16 = logits->dtype == DTYPE_BF16,
+        .first = *(const int32_t *)call->in[first].data,
+        .columns = logits->dim[1],
+        .logits = rows_of(logits),
+        .out = call->out[0].data,
+    };
+    split.own = MAX(0, MIN(split.columns, call->attribute[0].i - split.first));
+    return split;
+}
+
+static void split_run(const struct call *call, const struct split *split,
+                      void (*body)(const void *args, int64_t from, int64_t to)) {
+    int64_t rows = call->in[0].dim[0];
+    run_split(call, rows, rows * split->columns, body, split);
+}
+
+// The column of row r's target, -1 where this rank lacks it.
+static int64_t own_target(const struct split *split, int64_t r) {
+    int64_t column = split->target[r] - split->first;
+    return split->target[r] >= 0 && column >= 0 && column < split->own ? column : -1;
+}
+
+VEC_INLINE void max_row(const struct split *split, int64_t r, bool bf16) {
+    const void *x = row_at(split->logits, r);
+    vec_f32 high[SLOTS];
+    for (int k = 0; k < SLOTS; k++)
+        high[k] = vec_splat(-INFINITY);
+    ROW_SUM(split->own, max_lanes, high, x, bf16);
+    split->out[r] = vec_max_lane(vec_max(vec_max(high[0], high[1]), vec_max(high[2], high[3])));
+}
+
+static void max_rows(const void *args, int64_t from, int64_t to) {
+    const struct split *split = args;
+    for (int64_t r = from; r < to; r++) {
+        if (split->bf16)
+            max_row(split, r, true);
+        else
+            max_row(split, r, false);
+    }
+}
+
+void ISA(cpu_logits_max)(const struct call *call) {
+    struct split split = split_of(call, 1);
+    split_run(call, &split, max_rows);
+}
+
+VEC_INLINE void sum_row(const struct split *split, int64_t r, bool bf16) {
+    const void *x = row_at(split->logits, r);
+    double sum = 0;
+    for (int64_t i = 0; i < split->own; i += CHUNK_ELEMENTS) {
+        const void *chunk = row_part(x, i, bf16);
+        int64_t length = MIN(CHUNK_ELEMENTS, split->own - i);
+        vec_f32 part[SLOTS] = {0};
+        ROW_SUM(length, exp_lanes, part, chunk, split->max[r], bf16);
+        sum += slots_sum(part);
+    }
+    int64_t target = own_target(split, r);
+    split->out[r] = (float)sum;
+    split->picked[r] = target < 0 ? 0 : element(x, target, bf16);
+}
+
+static void sum_rows(const void *args, int64_t from, int64_t to) {
+    const struct split *split = args;
+    for (int64_t r = to; r-- > from;) {
+        if (split->bf16)
+            sum_row(split, r, true);
+        else
+            sum_row(split, r, false);
+    }
+}
+
+void ISA(cpu_logits_sum)(const struct call *call) {
+    struct split split = split_of(call, 2);
+    split.target = call->in[1].data;
+    split.max = call->in[3].data;
+    split.picked = call->out[1].data;
+    split_run(call, &split, sum_rows);
+}
+
+static void split_gradient_rows(const void *args, int64_t from, int64_t to) {
+    const struct split *split = args;
+    for (int64_t r = from; r < to; r++) {
+        void *dx = row_at(split->dlogits, r);
+        const void *x = row_at(split->logits, r);
+        const int64_t n = split->target[r] < 0 ? 0 : split->own, target = own_target(split, r);
+        if (split->bf16)
+            gradient_row(dx, x, n, split->columns, target, split->max[r], split->sum[r], split->scale, true);
+        else
+            gradient_row(dx, x, n, split->columns, target, split->max[r], split->sum[r], split->scale, false);
+    }
+}
+
+void ISA(cpu_logits_grad)(const struct call *call) {
+    struct split split = split_of(call, 2);
+    split.target = call->in[1].data;
+    split.max = call->in[3].data;
+    split.sum = call->in[4].data;
+    split.scale = *(const double *)call->in[5].data;
+    split.dlogits = rows_of(&call->out[0]);
+    split_run(call, &split, split_gradient_rows);
 }

@@ -80,7 +80,7 @@ void ref_logits_sum(const struct call *call) {
         double largest = tensor_get(max, at1(max, m)), total = 0;
         for (int64_t v = 0; v < columns; v++)
             total += math_exp(tensor_get(logits, at2(logits, m, v)) - largest);
-        int64_t target = tensor_int(targets, at1(targets, m)) - tensor_int(first, 0);
+        int64_t target = (int64_t)tensor_int(targets, at1(targets, m)) - tensor_int(first, 0);
         tensor_set(sum, at1(sum, m), total);
         tensor_set(picked, at1(picked, m),
                    target >= 0 && target < columns ? tensor_get(logits, at2(logits, m, target)) : 0);
