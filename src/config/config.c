@@ -77,9 +77,19 @@ static trireme_status check_validation(const struct config *config, trireme_erro
     return TRIREME_OK;
 }
 
+static trireme_status check_schedule(const struct config *config, trireme_error *error) {
+    const struct config_lr_scheduler *s = &config->lr_scheduler;
+    if (s->decay_steps > 0 && s->decay_steps < s->warmup_steps)
+        return config_refuse(config, "lr_scheduler.decay_steps", error,
+                             "must not be below lr_scheduler.warmup_steps, which is %" PRId64 " (%s)", s->warmup_steps,
+                             config_origin(config, "lr_scheduler.warmup_steps"));
+    return TRIREME_OK;
+}
+
 static trireme_status check(const struct config *config, trireme_error *error) {
     TRY(check_model(config, error));
     TRY(check_batch(config, error));
+    TRY(check_schedule(config, error));
     return check_validation(config, error);
 }
 
