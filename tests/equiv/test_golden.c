@@ -3,7 +3,6 @@
 // the arithmetic replaces the table by what the failing test prints, and says so.
 #include "support/checkpoint.h"
 
-#include "data/prepare.h"
 #include "train/train.h"
 
 enum { STEPS = 8 };
@@ -49,14 +48,7 @@ static void stepped(void *user, const struct train_step *step) {
 
 static void train(const char *folder, const struct golden *golden) {
     trireme_error error = {0};
-    const char *input = path_in(folder, "input.txt");
-    path_write(input, TEXT);
-    struct tokenizer *tokenizer = tokenizer_create_bytes();
-    struct prepare_options options = {
-        .inputs = &input, .input_count = 1, .prefix = path_in(folder, "tokens"), .tokenizer = tokenizer};
-    struct prepare_result result;
-    assert_ok(prepare_tokens(&options, &result, &error), &error);
-    tokenizer_free(tokenizer);
+    prepare_text(folder, TEXT);
     char *path = mem_printf("data.path=%s/tokens", folder), *directory = mem_printf("run.directory=%s/run", folder);
     const char *overrides[32] = {path,
                                  directory,

@@ -2,7 +2,6 @@
 #include "support/checkpoint.h"
 
 #include "base/json.h"
-#include "data/prepare.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -11,19 +10,11 @@
 enum { STEPS = 10, STOP_AT = 4 };
 
 static void prepare(const char *folder) {
-    trireme_error error = {0};
     struct text text = {0};
     for (int i = 0; i < 400; i++)
         text_add(&text, "%d ships with %d oars rowed %d miles in %d hours.\n", i, 3 * i + 7, i * i % 91, i % 13);
-    const char *input = path_in(folder, "input.txt");
-    path_write(input, text.text);
+    prepare_text(folder, text.text);
     text_release(&text);
-    struct tokenizer *tokenizer = tokenizer_create_bytes();
-    struct prepare_options options = {
-        .inputs = &input, .input_count = 1, .prefix = path_in(folder, "tokens"), .tokenizer = tokenizer};
-    struct prepare_result result;
-    assert_ok(prepare_tokens(&options, &result, &error), &error);
-    tokenizer_free(tokenizer);
 }
 
 struct watch {

@@ -128,6 +128,16 @@ struct comparison {
     double tolerance;
 };
 
+// tools/reference/run.py on a model and batches; `rest` ends with NULL.
+static void run_reference(const char *command, const char *model, const char *batch, const char *out,
+                          const char *const *rest) {
+    const char *arguments[16] = {
+        TRIREME_SOURCE "/tools/reference/run.py", command, "--model", model, "--batch", batch, "--out", out};
+    for (size_t i = 8; *rest; i++)
+        arguments[i] = *rest++;
+    assert_int_equal(run_python(python, arguments, false), 0);
+}
+
 static void check_gradients(const char *folder, const struct small_model *small, const struct comparison *c) {
     trireme_error error = {0};
     struct config config;
@@ -141,18 +151,8 @@ static void check_gradients(const char *folder, const struct small_model *small,
     engine_save(&e, model);
     struct batch batch = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, 37);
     save_batches(folder, &batch, 1);
-    const char *arguments[] = {TRIREME_SOURCE "/tools/reference/run.py",
-                               "grads",
-                               "--model",
-                               model,
-                               "--batch",
-                               path_in(folder, "batch.safetensors"),
-                               "--out",
-                               out,
-                               "--dtype",
-                               c->dtype,
-                               NULL};
-    assert_int_equal(run_python(python, arguments, false), 0);
+    run_reference("grads", model, path_in(folder, "batch.safetensors"), out,
+                  (const char *const[]){"--dtype", c->dtype, NULL});
     struct engine_result r = batch_train(&e, &batch, 0);
     assert_true(r.finite);
     struct safetensors *file;
@@ -186,19 +186,8 @@ static void check_training(const char *folder, const struct small_model *small) 
     for (int i = 0; i < STEPS; i++) // few batches, many times: there is something to learn
         batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, (uint64_t)(41 + i % 4));
     save_batches(folder, batch, STEPS);
-    const char *arguments[] = {TRIREME_SOURCE "/tools/reference/run.py",
-                               "train",
-                               "--model",
-                               model,
-                               "--batch",
-                               path_in(folder, "batch.safetensors"),
-                               "--out",
-                               out,
-                               "training.steps=50",
-                               "optimizer.lr=2e-3",
-                               "lr_scheduler.warmup_steps=5",
-                               NULL};
-    assert_int_equal(run_python(python, arguments, false), 0);
+    run_reference("train", model, path_in(folder, "batch.safetensors"), out,
+                  (const char *const[]){"training.steps=50", "optimizer.lr=2e-3", "lr_scheduler.warmup_steps=5", NULL});
     json_t *log;
     assert_ok(json_parse_file(out, 1000000, &log, &error), &error);
     double first = 0, last = 0;

@@ -3,9 +3,13 @@
 #include "ckpt/output.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/tree.h"
+#include "data/prepare.h"
 
 #include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int folder_create(void **state) {
@@ -67,6 +71,32 @@ size_t folder_count(const char *folder) {
         count += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
     closedir(dir);
     return count;
+}
+
+void assert_on_full_disk(size_t bytes, int (*body)(const char *folder), const char *folder) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct rlimit limit = {bytes, bytes};
+        signal(SIGXFSZ, SIG_IGN);
+        _exit(setrlimit(RLIMIT_FSIZE, &limit) != 0 ? 1 : body(folder));
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+void prepare_text(const char *folder, const char *text) {
+    trireme_error error = {0};
+    const char *input = path_in(folder, "input.txt");
+    path_write(input, text);
+    struct tokenizer *tokenizer = tokenizer_create_bytes();
+    struct prepare_options options = {
+        .inputs = &input, .input_count = 1, .prefix = path_in(folder, "tokens"), .tokenizer = tokenizer};
+    struct prepare_result result;
+    assert_ok(prepare_tokens(&options, &result, &error), &error);
+    tokenizer_free(tokenizer);
 }
 
 static trireme_status write_model(struct directory *d, int version, trireme_error *error) {

@@ -21,6 +21,12 @@ void path_write(const char *path, const char *content);
 bool path_exists(const char *path);
 size_t folder_count(const char *folder);
 
+// Runs `body` where no file can grow beyond `bytes`, which stands for a disk that fills up. The limit cannot be raised
+// again, hence in a child process, which cannot fail a test: `body` returns 0 when all is as it must be.
+void assert_on_full_disk(size_t bytes, int (*body)(const char *folder), const char *folder);
+// Tokens of `text` as bytes, below folder/tokens.
+void prepare_text(const char *folder, const char *text);
+
 // A file of the directory being written, recorded or not; `folder` is the directory's path or below it.
 trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
                             trireme_error *error);

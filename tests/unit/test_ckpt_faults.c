@@ -8,9 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -284,12 +282,7 @@ static void test_output_that_fails_is_removed(void **state) {
     checksum_file_release(&file);
 }
 
-// In a child, for the limit cannot be raised again. 0 when all is as it must be.
 static int fill_disk(const char *folder) {
-    struct rlimit limit = {100000, 100000};
-    signal(SIGXFSZ, SIG_IGN);
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
-        return 2;
     trireme_error error = {0};
     struct directory *d = NULL;
     struct output *o = NULL;
@@ -309,14 +302,7 @@ static int fill_disk(const char *folder) {
 
 static void test_full_disk(void **state) {
     assert_sample_saved(path_in(*state, "step-1"), 1);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (!child)
-        _exit(fill_disk(*state));
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_on_full_disk(100000, fill_disk, *state);
     assert_int_equal(sample_version(path_in(*state, "step-1")), 1);
     assert_int_equal(folder_count(*state), 1);
 }

@@ -1,6 +1,7 @@
 // Every fast kernel, of every instruction set that this CPU runs, against its reference.
 // `test_kernels_cpu --time [WORD]` instead times the cases whose line contains WORD, on all processors.
 #include "kernels/cpu/isa.h"
+#include "support/op_table.h"
 #include "support/ops.h"
 
 #include <unistd.h>
@@ -8,20 +9,6 @@
 #include "support/test.h"
 
 enum { MOST_FAILURES = 20 };
-
-static struct op_table *table;
-
-static int setup(void **state) {
-    (void)state;
-    table = op_table_create();
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    free(table);
-    return 0;
-}
 
 // Ops without operands in the model's dtype are taken from the f32 table whatever the model.
 static bool has_model_operand(const struct op_info *info) {
@@ -139,5 +126,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(what_matters_has_a_fast_kernel),
         cmocka_unit_test(f64_runs_on_the_reference),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

@@ -1,23 +1,10 @@
 // What holds for every reference kernel: it writes its outputs and nothing else, takes any stride, may write over the
 // inputs that ops.def names, adds when told to, and differs between dtypes by rounding alone. What each one computes is
 // pinned by test_ref_ops.c and tests/grad.
+#include "support/op_table.h"
 #include "support/ops.h"
 
 #include "support/test.h"
-
-static struct op_table *table;
-
-static int setup(void **state) {
-    (void)state;
-    table = op_table_create();
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    free(table);
-    return 0;
-}
 
 static void every_op_has_a_case(void **state) {
     (void)state;
@@ -149,5 +136,5 @@ int main(void) {
         cmocka_unit_test(dtypes_differ_by_rounding), cmocka_unit_test(accumulation_adds),
         cmocka_unit_test(bits_are_pinned),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

@@ -1,25 +1,12 @@
 // What the reference kernels compute, against formulas written down once more here in the plainest way (with the C
 // library's functions) or numbers that PyTorch 1.13 gave. Backward ops: tests/grad/test_ops.c.
 #include "kernels/bf16.h"
+#include "support/op_table.h"
 #include "support/ops.h"
 
 #include <math.h>
 
 #include "support/test.h"
-
-static struct op_table *table;
-
-static int setup(void **state) {
-    (void)state;
-    table = op_table_create();
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    free(table);
-    return 0;
-}
 
 // Operands of a case in f64, all contiguous and present.
 static struct op_instance make(const char *spec) {
@@ -477,5 +464,5 @@ int main(void) {
         cmocka_unit_test(lion),
         cmocka_unit_test(master_weights),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

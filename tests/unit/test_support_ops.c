@@ -1,22 +1,9 @@
 // The harness of the ops is itself tested: kernels with one planted fault each must be refused, and for that reason.
 #include "kernels/bf16.h"
+#include "support/op_table.h"
 #include "support/ops.h"
 
 #include "support/test.h"
-
-static struct op_table *table;
-
-static int setup(void **state) {
-    (void)state;
-    table = op_table_create();
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    free(table);
-    return 0;
-}
 
 static void reference(const struct call *call) {
     kernel_find(call->op, DTYPE_F64, KERNELS_REFERENCE).run(call);
@@ -228,5 +215,5 @@ int main(void) {
         cmocka_unit_test(stray_accesses_are_refused),  cmocka_unit_test(wrong_gradients_are_refused),
         cmocka_unit_test(malformed_cases_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
