@@ -249,46 +249,54 @@ static void plan_is_sound(void **unused) {
     }
 }
 
+static void check_tight(const char *preset, const char *batch, const char *microbatch, const char *mode) {
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){preset, batch, microbatch, mode, "training.threads=1", NULL},
+                       false);
+    const struct program *p = &small.engine.train.program;
+    int64_t bound = lower_bound(p, small.engine.ops);
+    print_message("%s, %s, %d microbatches: step %.1f MB, lower bound %.1f MB, %.2f%% above\n", preset, mode,
+                  p->microbatches, 1e-6 * (double)p->step_bytes, 1e-6 * (double)bound,
+                  100 * ((double)p->step_bytes / (double)bound - 1));
+    assert_true(p->step_bytes >= bound);
+    assert_true((double)p->step_bytes < 1.02 * (double)bound);
+    small_model_release(&small);
+}
+
 static void plan_is_tight(void **unused) {
     (void)unused;
     static const char *const MODES[] = {"activation_checkpoint.mode=none", "activation_checkpoint.mode=selective",
                                         "activation_checkpoint.mode=full"};
     for (size_t i = 0; i < ARRAY_LENGTH(MODES); i++) {
-        struct small_model small;
-        small_model_create(&small,
-                           (const char *const[]){"model.preset=gpt2-124m", "training.global_batch_size=8",
-                                                 "training.micro_batch_size=4", "training.threads=1", MODES[i], NULL},
-                           false);
-        const struct program *p = &small.engine.train.program;
-        int64_t bound = lower_bound(p, small.engine.ops);
-        print_message("gpt2-124m, %s: step %.1f MB, lower bound %.1f MB, %.2f%% above\n", MODES[i],
-                      1e-6 * (double)p->step_bytes, 1e-6 * (double)bound,
-                      100 * ((double)p->step_bytes / (double)bound - 1));
-        assert_true(p->step_bytes >= bound);
-        assert_true((double)p->step_bytes < 1.02 * (double)bound);
-        small_model_release(&small);
+        check_tight("model.preset=gpt2-124m", "training.global_batch_size=8", "training.micro_batch_size=4", MODES[i]);
+        check_tight("model.preset=gpt2-1558m", "training.global_batch_size=64", "training.micro_batch_size=1",
+                    MODES[i]);
+        check_tight("model.preset=llama3.1-8b", "training.global_batch_size=2", "training.micro_batch_size=1",
+                    MODES[i]);
     }
 }
 
 // ---- programs by hand
 
+// One more f32 buffer of 8 rows and 16 columns, as an operand.
+static struct operand add_rows(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope) {
+    return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));
+}
+
 // Two microbatches in flight: forward of both, then backward of both. `h` must be kept per slot, `t` is scratch.
 static void build_slots(struct program *p, int slots, int second_slot) {
-    int64_t n[] = {8, 16};
     program_init(p, "slots", 2, slots);
-    int x = program_buffer(p, "x", DTYPE_F32, KIND_INPUT, SCOPE_MICROBATCH, 2, n);
-    int y = program_buffer(p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
-    int h = program_buffer(p, "h", DTYPE_F32, KIND_ACT, SCOPE_SLOT, 2, n);
-    int t = program_buffer(p, "t", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, n);
-    int u = program_buffer(p, "u", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, n);
-    struct operand ox = operand_whole(p, x), oy = operand_whole(p, y), oh = operand_whole(p, h),
-                   ot = operand_whole(p, t), ou = operand_whole(p, u);
+    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH);
+    struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
+    struct operand h = add_rows(p, "h", KIND_ACT, SCOPE_SLOT);
+    struct operand t = add_rows(p, "t", KIND_ACT, SCOPE_LOCAL);
+    struct operand u = add_rows(p, "u", KIND_ACT, SCOPE_LOCAL);
     union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
     int forward = program_template(p, "first", PHASE_FORWARD), second = program_template(p, "second", PHASE_FORWARD);
-    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &ox, 1, &ot, tanh);
-    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &ot, 1, &oh, tanh);
-    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &oh, 1, &ou, tanh);
-    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &ou, 1, &oy, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &t, tanh);
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &t, 1, &h, tanh);
+    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &h, 1, &u, tanh);
+    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &u, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
     program_invoke(p, forward, 0, 0);
     program_invoke(p, forward, 1, second_slot);
     program_invoke(p, second, 0, 0);
@@ -328,26 +336,23 @@ static void slots(void **unused) {
 
 // compute: a -> b; copy: b -> c; compute: a -> b once more, c -> y, b -> z.
 static void build_streams(struct program *p) {
-    int64_t n[] = {8, 16};
     program_init(p, "streams", 1, 1);
-    int a = program_buffer(p, "a", DTYPE_F32, KIND_INPUT, SCOPE_STEP, 2, n);
-    int y = program_buffer(p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
-    int b = program_buffer(p, "b", DTYPE_F32, KIND_ACT, SCOPE_STEP, 2, n);
-    int c = program_buffer(p, "c", DTYPE_F32, KIND_ACT, SCOPE_STEP, 2, n);
-    int z = program_buffer(p, "z", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, n);
-    struct operand oa = operand_whole(p, a), ob = operand_whole(p, b), oc = operand_whole(p, c),
-                   oy = operand_whole(p, y), oz = operand_whole(p, z);
+    struct operand a = add_rows(p, "a", KIND_INPUT, SCOPE_STEP);
+    struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
+    struct operand b = add_rows(p, "b", KIND_ACT, SCOPE_STEP);
+    struct operand c = add_rows(p, "c", KIND_ACT, SCOPE_STEP);
+    struct operand z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
     union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
     int t = program_template(p, "main", PHASE_FORWARD);
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oa, 1, &ob, tanh)->signal = 0;
-    struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &ob, 1, &oc, tanh);
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh)->signal = 0;
+    struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &c, tanh);
     copy->stream = STREAM_COPY;
     copy->wait[copy->waits++] = 0;
     copy->signal = 1;
-    struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oa, 1, &ob, tanh);
+    struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
     again->wait[again->waits++] = 1;
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &oc, 1, &oy, tanh);
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &ob, 1, &oz, tanh);
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &y, tanh);
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &z, tanh);
     program_invoke(p, t, 0, 0);
 }
 
