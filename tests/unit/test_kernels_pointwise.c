@@ -2,25 +2,12 @@
 // enough to be split over threads, the tails of the activations, and logits and gradients at the edge of the numbers.
 #include "kernels/bf16.h"
 #include "kernels/cpu/isa.h"
+#include "support/op_table.h"
 #include "support/ops.h"
 
 #include <math.h>
 
 #include "support/test.h"
-
-static struct op_table *table;
-
-static int setup(void **state) {
-    (void)state;
-    table = op_table_create();
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    free(table);
-    return 0;
-}
 
 // ---- threads
 
@@ -280,5 +267,5 @@ int main(void) {
         cmocka_unit_test(gelu_is_accurate_in_its_tails), cmocka_unit_test(activations_at_the_edge),
         cmocka_unit_test(cross_entropy_at_the_edge),     cmocka_unit_test(a_step_of_zero_keeps_the_master_weights),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
