@@ -138,9 +138,7 @@ void ISA(cpu_cross_entropy_grad)(const struct call *call) {
 }
 
 // ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
-//
-// Ranks meet between the passes, so that each reads its logits again. What the caches still hold when a pass ends is
-// the rows that it saw last: the middle pass goes from the last row to the first.
+// Ranks meet between the passes, so that each reads its logits again.
 
 struct split {
     bool bf16;
@@ -218,7 +216,7 @@ VEC_INLINE void sum_row(const struct split *split, int64_t r, bool bf16) {
 
 static void sum_rows(const void *args, int64_t from, int64_t to) {
     const struct split *split = args;
-    for (int64_t r = to; r-- > from;) {
+    for (int64_t r = from; r < to; r++) {
         if (split->bf16)
             sum_row(split, r, true);
         else
