@@ -9,6 +9,7 @@
 //
 //   collectives [RANKS]     default 2
 #include <pthread.h>
+#include <sched.h>
 
 #include "base/clock.h"
 #include "base/region.h"
@@ -80,8 +81,22 @@ static double copy(struct communicator *c, const struct rank *rank) {
     return (double)(clock_now() - start);
 }
 
+// Rank i to the i-th core, as mpirun does it, where there are as many.
+static void bind_to_core(int rank) {
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    CPU_ZERO(&one);
+    for (int i = 0, seen = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all) && seen++ == rank) {
+            CPU_SET(i, &one);
+            sched_setaffinity(0, sizeof one, &one);
+        }
+}
+
 static void *run(void *argument) {
     const struct rank *rank = argument;
+    bind_to_core(rank->index);
     int members[MAX_RANKS];
     for (int i = 0; i < rank->ranks; i++)
         members[i] = i;

@@ -4,11 +4,7 @@
 #ifndef COMM_ARITHMETIC_H
 #define COMM_ARITHMETIC_H
 
-#include "program/ops.h"
-
-// How contributions of one (dtype, wire) are read into accumulators (f32 for bf16), combined and written.
-struct arithmetic;
-const struct arithmetic *arithmetic_find(enum dtype dtype, enum dtype wire);
+#include "kernels/cpu/reduction.h"
 
 enum { CHUNK = 2048 }; // elements
 struct chunk {
@@ -19,7 +15,7 @@ struct chunk {
 // Reduces in[0..ranks)[first, first + n), n <= CHUNK; the result, n elements of the dtype, lies in *chunk. With `wire`
 // it is rounded as the contributions were. `add` (NULL: nothing) holds n elements that the reduction is added to,
 // before it is rounded to the dtype. Max of a NaN is a NaN.
-const void *reduce_chunk(const struct arithmetic *arithmetic, bool max, bool wire, const void *const *in, int ranks,
+const void *reduce_chunk(const struct reduction_loops *loops, bool max, bool wire, const void *const *in, int ranks,
                          int64_t first, int64_t n, const void *add, struct chunk *chunk);
 
 // memcpy that leaves the copy out of the caches where the machine can do that: for what nobody reads soon. The bytes

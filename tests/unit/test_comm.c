@@ -1,4 +1,5 @@
 // Collectives against plain sums in order of index, bit by bit.
+#include "comm/arithmetic.h"
 #include "comm/comm.h"
 #include "kernels/bf16.h"
 #include "support/team.h"
@@ -322,11 +323,39 @@ static void the_greatest_of_numbers_and_a_nan_is_a_nan(void **state) {
     team_run(3, 60, not_numbers, NULL);
 }
 
+static void every_instruction_set_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { COUNT = 1000 + 13 };
+    static struct chunk chunk[2];
+    char *in[3];
+    for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
+        for (int r = 0; r < 3; r++) {
+            in[r] = mem_alloc(COUNT * 8);
+            buffer_fill(in[r], kinds[k].dtype, r, 0, COUNT);
+        }
+        const void *contributions[3] = {in[0], in[1], in[2]};
+        for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+            for (int ranks = 1; ranks <= 3 && isa_usable(isa); ranks++)
+                for (int wire = 0; wire < 2; wire++) {
+                    const void *result[2];
+                    for (int i = 0; i < 2; i++)
+                        result[i] =
+                            reduce_chunk(cpu_reduction_loops_for(kinds[k].dtype, kinds[k].wire, i ? isa : ISA_BASE),
+                                         kinds[k].reduction == REDUCE_MAX, wire, contributions, ranks, 3, COUNT - 3,
+                                         wire ? NULL : in[2], &chunk[i]);
+                    assert_memory_equal(result[0], result[1], (COUNT - 3) * dtype_size(kinds[k].dtype));
+                }
+        for (int r = 0; r < 3; r++)
+            free(in[r]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_are_sums_in_order_of_index),
         cmocka_unit_test(moves_bring_every_byte_to_its_place),
         cmocka_unit_test(large_data_too),
+        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(the_greatest_of_numbers_and_a_nan_is_a_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,12 +31,16 @@ static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t deadline) {
 bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline) {
     if (atomic_load_explicit(&gate->word, memory_order_acquire) != seen)
         return true;
-    for (int64_t end = spin ? clock_now() + spin : 0; spin && clock_now() < end;)
+    for (int64_t end = spin ? clock_now() + spin : 0, rounds = 0; spin && clock_now() < end; rounds++) {
         for (int i = 0; i < 16; i++) {
             if (atomic_load_explicit(&gate->word, memory_order_acquire) != seen)
                 return true;
             pause_briefly();
         }
+        // The awaited thread may be queueing for this very core.
+        if (rounds >= 4)
+            sched_yield();
+    }
     // A change that this thread does not see below comes after its count, so whoever made it sees the count and wakes.
     atomic_fetch_add(&gate->sleepers, 1);
     bool in_time = true;

@@ -1,11 +1,15 @@
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/reduction.h"
 
 // TRIREME_ISA_VARIANTS: cmake/isa.cmake compiles the x86 copies.
 const struct kernel *cpu_table_base(enum dtype model);
+const struct reduction_loops *cpu_reduction_loops_base(enum dtype dtype, enum dtype wire);
 #ifdef TRIREME_ISA_VARIANTS
 const struct kernel *cpu_table_avx2(enum dtype model);
 const struct kernel *cpu_table_avx512(enum dtype model);
 const struct kernel *cpu_table_avx512bf16(enum dtype model);
+const struct reduction_loops *cpu_reduction_loops_avx2(enum dtype dtype, enum dtype wire);
+const struct reduction_loops *cpu_reduction_loops_avx512(enum dtype dtype, enum dtype wire);
+const struct reduction_loops *cpu_reduction_loops_avx512bf16(enum dtype dtype, enum dtype wire);
 #endif
 
 const char *isa_name(enum isa isa) {
@@ -55,5 +59,25 @@ const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa) {
 #endif
     default:
         return cpu_table_base(model);
+    }
+}
+
+const struct reduction_loops *cpu_reduction_loops(enum dtype dtype, enum dtype wire) {
+    return cpu_reduction_loops_for(dtype, wire, isa_best());
+}
+
+const struct reduction_loops *cpu_reduction_loops_for(enum dtype dtype, enum dtype wire, enum isa isa) {
+    CHECK(isa_usable(isa));
+    switch (isa) {
+#ifdef TRIREME_ISA_VARIANTS
+    case ISA_AVX2:
+        return cpu_reduction_loops_avx2(dtype, wire);
+    case ISA_AVX512:
+        return cpu_reduction_loops_avx512(dtype, wire);
+    case ISA_AVX512_BF16:
+        return cpu_reduction_loops_avx512bf16(dtype, wire);
+#endif
+    default:
+        return cpu_reduction_loops_base(dtype, wire);
     }
 }
