@@ -1,5 +1,6 @@
 // The pointwise kernels: norms, rotary embedding, activations, loss, embedding, optimizers, copies. Each serves f32 and
-// bf16 models and gives the same bits for any number of threads. Sums over rows are kept per block of rows in workspace.
+// bf16 models and gives the same bits for any number of threads. Sums over rows are kept per block of rows in
+// workspace.
 #ifndef KERNELS_CPU_POINTWISE_H
 #define KERNELS_CPU_POINTWISE_H
 
