@@ -5,8 +5,10 @@
 // Results are the same bits on every rank and in every run: sums run over the ranks in the order of their index,
 // whoever comes first. No call allocates. A call blocks until its buffers may be used again.
 //
-// When a peer does not arrive before the deadline, or a rank has failed, calls return TRIREME_ERROR_LOST and the whole
-// world is broken: every call of every rank returns it from then on.
+// When a peer does not arrive before the deadline, when ranks call different things (operation, count, dtype,
+// reduction, wire, root; other groups opened), or when a rank has failed, calls return TRIREME_ERROR_LOST and the whole
+// world is broken: every call of every rank returns it from then on. No rank uses another's buffers after the other's
+// call has returned, in a broken world either.
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -20,25 +22,30 @@ enum reduction { REDUCE_SUM, REDUCE_MAX };
 
 // Groups of one process: every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
+// After all of its communicators.
 void world_free(struct world *world);
 // Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
 void world_break(struct world *world, const char *reason);
 
-// Every rank calls this the same number of times for the same groups, in the same order; `members` lists the group's
-// ranks in order of index, this rank among them. `name` is for messages ("tp", "dp+fsdp"); copied.
+// Every rank calls this the same number of times for the same groups, in the same order, from one thread at a time; it
+// returns when all members have called it. `members` lists the group's ranks in order of index, this rank among them.
+// `name` ("tp", "dp+fsdp"; copied) is for messages and tells groups of the same members apart. A communicator serves
+// one thread at a time.
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);
 int communicator_size(const struct communicator *communicator);
 int communicator_index(const struct communicator *communicator);
 
-// out[count] = the reduction of every rank's in[count]. `in` may be `out`. dtype: f32, bf16, f64, i32 (no sums of
-// u16). `wire` is the dtype that values travel in: `dtype` itself, or bf16 for f32. Then every contribution is rounded
-// to it, the sum is made in f32, and an all-reduce rounds that once more.
+// out[count] = the reduction of every rank's in[count]. `in` may be `out`. dtype: f32, bf16 (reduced in f32, rounded
+// once), f64, i32 (sums wrap around). The max of numbers and a NaN is a NaN. `wire` is the dtype that values travel in:
+// `dtype` itself, or bf16 for f32. Then every contribution is rounded to it, the sum is made in f32, and an all-reduce
+// rounds that once more.
 trireme_status comm_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, enum reduction reduction, enum dtype wire, trireme_error *error);
 // out[count] = the reduction of every rank's in[index * count, (index + 1) * count). `out` may be that part of `in`;
-// then the other parts of `in` keep their values. With `accumulate` it is added to what `out` holds (not in place).
+// then the other parts of `in` keep their values. With `accumulate` it is added to what `out` holds, before it is
+// rounded to the dtype (not in place).
 trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
                                    enum dtype dtype, enum reduction reduction, enum dtype wire, bool accumulate,
                                    trireme_error *error);
