@@ -1,6 +1,7 @@
 #include "exec/trace.h"
 
 #include "base/json.h"
+#include "program/names.h"
 
 static void begin_event(struct text *out, const char *phase, const char *name, int thread) {
     json_begin_object(out, NULL);
@@ -10,17 +11,27 @@ static void begin_event(struct text *out, const char *phase, const char *name, i
     json_add_integer(out, "tid", thread);
 }
 
-static void name_streams(struct text *out, const char *program) {
-    static const char *const NAMES[STREAM_COUNT] = {[STREAM_COMPUTE] = "compute", [STREAM_COPY] = "copy"};
+static const struct instruction *instruction_of(const struct program *program, const struct trace_event *event) {
+    const struct invocation *v = &program->schedule.item[event->invocation];
+    return &program->templates.item[v->template].instructions.item[event->instruction];
+}
+
+// Streams on which nothing ran are left out.
+static void name_streams(struct text *out, const struct program *program, const struct trace *trace) {
+    bool used[STREAM_COUNT] = {0};
+    for (size_t i = 0; i < trace->events.count; i++)
+        used[instruction_of(program, &trace->events.item[i])->stream] = true;
     begin_event(out, "M", "process_name", 0);
     json_begin_object(out, "args");
-    json_add_string(out, "name", program);
+    json_add_string(out, "name", program->name);
     json_end_object(out);
     json_end_object(out);
     for (int s = 0; s < STREAM_COUNT; s++) {
+        if (!used[s])
+            continue;
         begin_event(out, "M", "thread_name", s);
         json_begin_object(out, "args");
-        json_add_string(out, "name", NAMES[s]);
+        json_add_string(out, "name", STREAM_WORDS[s]);
         json_end_object(out);
         json_end_object(out);
     }
@@ -31,7 +42,7 @@ void trace_print(const struct program *program, const struct op_table *table, co
     json_begin_object(out, NULL);
     json_add_string(out, "displayTimeUnit", "ms");
     json_begin_array(out, "traceEvents");
-    name_streams(out, program->name);
+    name_streams(out, program, trace);
     int64_t start = trace->events.count ? trace->events.item[0].begin : 0;
     for (size_t i = 0; i < trace->events.count; i++) {
         struct trace_event e = trace->events.item[i];

@@ -1,4 +1,4 @@
-// Words of the text form, shared by print.c and parse.c. Internal to program/.
+// Words of the text form, shared by print.c, parse.c and the traces of exec/.
 #ifndef PROGRAM_NAMES_H
 #define PROGRAM_NAMES_H
 
