@@ -287,6 +287,8 @@ static int64_t round_up(int64_t value, int64_t multiple) {
 }
 
 // What is still open follows from the rest.
+enum { BYTES = 256 };
+
 static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
                              trireme_error *error) {
     if (c->num_key_value_heads == 0)
@@ -305,7 +307,7 @@ static trireme_status derive(struct model_config *c, const struct config *config
              "model.vocab_size is not given, and token files that `trireme prepare` did not write do not say it: "
              "set it (GPT-2's tokenizer has 50257, Llama 3's 128256)");
     if (c->vocab_size == 0)
-        c->vocab_size = tokenizer_vocab_size;
+        c->vocab_size = tokenizer_vocab_size == NO_TOKENS ? BYTES : tokenizer_vocab_size;
     if (c->max_position_embeddings == 0)
         c->max_position_embeddings = config->training.seq_len;
     c->padded_vocab_size = model_padded_vocab_size(c->vocab_size);

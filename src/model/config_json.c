@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { CONFIG_FILE_LIMIT = 1 << 20 };
 
@@ -326,7 +327,13 @@ trireme_status model_config_read(struct model_config *out, const char *path, tri
     bool directory = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
-    trireme_status status = json_parse_file(file, CONFIG_FILE_LIMIT, &root, error);
+    trireme_status status = TRIREME_OK;
+    if (directory && access(file, F_OK) != 0)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s holds no config.json, so it is no model's directory; those of a run are in checkpoint/",
+                           path);
+    else
+        status = json_parse_file(file, CONFIG_FILE_LIMIT, &root, error);
     if (status == TRIREME_OK)
         status = read_root(out, root, file, error);
     json_decref(root);

@@ -38,7 +38,8 @@ struct model_config {
 // and the keys that override it. When none is named, family, layers, width and heads must be given; the rest then
 // follows from them, training.seq_len and `tokenizer_vocab_size`. Refuses tokens that the vocabulary lacks and
 // sequences longer than the positions. Where a preset says nothing (the small ones), the vocabulary is the tokens', 0
-// being unknown.
+// being unknown; NO_TOKENS when there are none to be read, and bytes stand in for them.
+enum { NO_TOKENS = -1 };
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error);
 // A config.json, or the directory that holds one. Members that change the arithmetic in a way that is not implemented

@@ -2,6 +2,7 @@
 
 #include "ckpt/model_files.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_GROUPS = 3 };
@@ -135,6 +136,11 @@ static trireme_status verify_model(const char *path, trireme_error *error) {
     return ours ? directory_verify(path, DIRECTORY_CONTENT, error) : TRIREME_OK;
 }
 
+static bool is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
     char *config = mem_printf("%s/config.json", path);
     bool is_model = access(config, R_OK) == 0;
@@ -145,8 +151,10 @@ trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *e
         return TRIREME_OK;
     }
     char *parent = mem_printf("%s/checkpoint", path);
-    struct directory_search search;
-    trireme_status status = directory_newest(parent, "step-", DIRECTORY_CONTENT, &search, error);
+    struct directory_search search = {0};
+    trireme_status status = TRIREME_OK;
+    if (is_directory(parent))
+        status = directory_newest(parent, "step-", DIRECTORY_CONTENT, &search, error);
     free(parent);
     TRY(status);
     // An older model in place of the one that was asked for would be a silent answer to another question.

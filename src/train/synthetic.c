@@ -4,7 +4,7 @@
 #include "train/corpus.h"
 
 trireme_status synthetic_model(struct model_config *out, const struct config *config, trireme_error *error) {
-    int64_t vocab = 256;
+    int64_t vocab = NO_TOKENS;
     if (*config->data.path) {
         struct corpus corpus;
         trireme_error ignored; // the program can be looked at before its data is there

@@ -96,7 +96,8 @@ def test_directories():
     untouched(2, r"foreign holds files that are no run's", "train", "c.yaml", "--run.directory=foreign")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
-    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "nowhere"]:
+    for command in (["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "nowhere"],
+                    ["generate", "t.txt"]):
         untouched(2, r"neither a model.*nor a run", *command)
     # A directory in the place of a checkpoint is set aside, not lost.
     os.makedirs("run/checkpoint/step-6")
@@ -212,6 +213,8 @@ def test_init_from():
         edit_weights(path, change)
         untouched(1, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
     untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    untouched(2, "first holds no config.json.*checkpoint/", "train", "c.yaml", "--model.init_from=first",
+              "--run.directory=new")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
     assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]
 

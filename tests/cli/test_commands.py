@@ -141,6 +141,10 @@ def test_verify():
     programs = tool.good_json("verify", "c.yaml")["programs"]
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
+    # No tokens are read, so a vocabulary smaller than that of bytes is as good as any.
+    assert "sound" in tool.good("verify", "c.yaml", "--data.path=", "--model.vocab_size=31", "--data.split=[1, 0]",
+                                "--validation.freq=0")
+    tool.refused(2, "numbered up to 255", "train", "c.yaml", "--model.vocab_size=31")
 
 
 def test_bench():
