@@ -51,6 +51,9 @@ def test_train():
     assert code == 0 and "\r" not in out + err and "\033" not in out + err
     last = out.splitlines()[-1]
     assert last.startswith("validation loss ") and abs(float(last.split()[-1]) - result["val_loss"]) < 1e-4, out
+    # Once more: there is nothing to do, and it says so.
+    out = tool.good("train", "c.yaml", "--run.directory=plain")
+    assert "all 6 steps are done: to go on, raise training.steps\n" in out and out.splitlines()[-1] == last, out
     # The resolved configuration makes the same run.
     tool.good("train", "plain/config.yaml", "--run.directory=again")
     assert tool.weights("plain", 6)[0] == tool.weights("again", 6)[0]
