@@ -7,7 +7,7 @@
 enum { BENCH_STEPS = 5 };
 
 static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out) {
-    int threads = engine_threads(config);
+    int threads = engine_threads(config, 1);
     double f32 = peak_flops(DTYPE_F32, threads), bf16 = peak_flops(DTYPE_BF16, threads);
     if (a->json) {
         json_begin_object(out, NULL);
@@ -64,13 +64,14 @@ static void add_shares(const struct engine *e, const struct trace *trace, struct
     qsort(share, OP_COUNT, sizeof *share, compare_shares);
 }
 
-static void measure(struct engine *e, struct measured *out) {
+static trireme_status measure(struct engine *e, struct measured *out, trireme_error *error) {
     struct trace trace = {0};
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
     executor_trace_reserve(e->train_executor, &trace);
     double seconds[BENCH_STEPS];
-    engine_step(e, 1e-4, NULL);
+    struct engine_result result;
+    TRY(engine_step(e, 1e-4, NULL, &result, error));
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
     out->peak = 0;
     for (int i = 0; i < BENCH_STEPS; i++) {
@@ -78,7 +79,7 @@ static void measure(struct engine *e, struct measured *out) {
         progress_line("step %d of %d", i + 1, BENCH_STEPS);
         trace.events.count = 0;
         int64_t begin = clock_now();
-        engine_step(e, 1e-4, &trace);
+        TRY(engine_step(e, 1e-4, &trace, &result, error));
         seconds[i] = 1e-9 * (double)(clock_now() - begin);
     }
     progress_clear();
@@ -92,6 +93,7 @@ static void measure(struct engine *e, struct measured *out) {
     out->mfu = model_flops(&e->model, tokens, e->seq_len) / (out->seconds * out->peak);
     out->predicted = (size_t)(p->state_bytes + p->step_bytes);
     out->resident = memory_resident();
+    return TRIREME_OK;
 }
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
@@ -159,15 +161,15 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     struct model_config model;
     TRY(synthetic_model(&model, config, error));
     struct engine engine;
-    TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, error));
+    TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, NULL, error));
     struct measured measured;
-    measure(&engine, &measured);
-    if (a->json)
+    trireme_status status = measure(&engine, &measured, error);
+    if (status == TRIREME_OK && a->json)
         print_step_json(&engine, &measured, out);
-    else
+    else if (status == TRIREME_OK)
         print_step(&engine, &measured, out);
     engine_release(&engine);
-    return TRIREME_OK;
+    return status;
 }
 
 trireme_status command_bench(const struct arguments *a, trireme_error *error) {

@@ -56,7 +56,7 @@ static trireme_status evaluate(struct config *config, const char *path, struct c
     if (status == TRIREME_OK)
         status = corpus_sample(&corpus, config, model.vocab_size, true, error);
     if (status == TRIREME_OK)
-        status = engine_create(&engine, config, &model, ENGINE_EVALUATE, error);
+        status = engine_create(&engine, config, &model, ENGINE_EVALUATE, NULL, error);
     if (status == TRIREME_OK)
         status = checkpoint_load_model(&engine, directory, true, error);
     if (status == TRIREME_OK) {

@@ -111,34 +111,38 @@ static void show_memory(const struct engine *e, bool json, struct text *out) {
 }
 
 // The second of two real steps, on random tokens.
-static void show_timeline(struct engine *e, const struct config *config, struct text *out) {
+static trireme_status show_timeline(struct engine *e, const struct config *config, struct text *out,
+                                    trireme_error *error) {
     struct trace trace = {0};
     engine_initialise(e, (uint64_t)config->training.seed);
     synthetic_fill(e, (uint64_t)config->training.seed);
     executor_trace_reserve(e->train_executor, &trace);
-    engine_step(e, 0, NULL);
-    engine_step(e, 0, &trace);
+    struct engine_result result;
+    TRY(engine_step(e, 0, NULL, &result, error));
+    TRY(engine_step(e, 0, &trace, &result, error));
     trace_print(&e->train.program, e->ops, &trace, out);
     VEC_RELEASE(&trace.events);
+    return TRIREME_OK;
 }
 
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
                            trireme_error *error) {
     struct model_config model;
     struct engine engine;
+    trireme_status status = TRIREME_OK;
     TRY(synthetic_model(&model, config, error));
     if (strcmp(what, "timeline") == 0) {
-        TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, error));
-        show_timeline(&engine, config, out);
+        TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, NULL, error));
+        status = show_timeline(&engine, config, out, error);
     } else {
-        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, error));
+        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, 0, error));
         if (strcmp(what, "program") == 0)
             show_program(&engine, out);
         else
             show_memory(&engine, json, out);
     }
     engine_release(&engine);
-    return TRIREME_OK;
+    return status;
 }
 
 trireme_status command_show(const struct arguments *a, trireme_error *error) {

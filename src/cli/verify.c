@@ -8,7 +8,7 @@ static trireme_status verify(const struct config *config, bool json, struct text
     struct model_config model;
     struct engine e;
     TRY(synthetic_model(&model, config, error));
-    TRY(engine_compile(&e, config, &model, ENGINE_TRAIN, error));
+    TRY(engine_compile(&e, config, &model, ENGINE_TRAIN, 0, error));
     const struct program *programs[] = {&e.train.program, &e.evaluate.program};
     static const char *const PROVED[] = {"memory, loss, gradients and update", "memory and loss"};
     if (json) {

@@ -6,27 +6,30 @@
 #include "kernels/kernels.h"
 #include "model/state.h"
 #include "optim/optimizer.h"
+#include "parallel/data.h"
 #include "parallel/recompute.h"
 
 enum { LOGITS_CHUNK_BYTES = 128 << 20 };
 
 struct compile_options {
     const struct model_config *model;
-    const struct parameter_table *table;
+    const struct parameter_table *table; // of what ranks of this stage hold
     const struct op_table *ops;
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
-    int microbatches;
-    int64_t logits_rows; // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES
+    int microbatches;                  // of one data-parallel rank
+    int64_t logits_rows;               // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES
     enum recompute recompute;
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;
+    struct parallel parallel; // parallel_single for one rank
 };
 
 // A program with the numbers of the buffers that the host reads and writes. Absent ones are NONE.
 struct compiled {
     struct program program;
+    struct state_layout layout;
     struct model_state model;
     struct optimizer_state optimizer;       // training only
     int tokens, targets, positions, starts; // inputs, i32[rows], one instance per microbatch

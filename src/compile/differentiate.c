@@ -40,7 +40,7 @@ void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
     grow(g);
     for (size_t i = first; i < last; i++) {
         const struct instruction *f = &g->program->templates.item[from].instructions.item[i];
-        bool wanted = false;
+        bool wanted = f->op == OP_RECEIVE; // from a stage that has parameters of its own
         for (int k = 0; k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && is_wanted(g, f->in[k].buffer);
         for (int k = 0; k < f->outputs; k++)
@@ -93,6 +93,8 @@ static bool has_gradient(struct gradients *g, int buffer) {
 }
 
 static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
+    if (backward->outputs == 0)
+        return true; // sends it to another rank
     for (int i = 0; i < backward->outputs; i++) {
         int buffer = f->in[backward->contributes[i].index].buffer;
         if (buffer != NONE && is_wanted(g, buffer))
@@ -129,12 +131,13 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
             continue;
         out[i] = gradient_operand(g, of);
         bool parameter = g->program->buffers.item[of->buffer].kind == KIND_PARAM;
+        bool kept = g->program->buffers.item[out[i].buffer].scope == SCOPE_STATE;
         bool passes = false;
         for (int k = 0; k < backward->inputs; k++)
             passes |= backward->reads[k].pass && backward->reads[k].index == backward->contributes[i].index;
         // A gradient that passes unchanged can be added only by an op that takes it: write the model so that it can.
         CHECK(g->passed.item[of->buffer] == NONE || folded == of->buffer);
-        if (parameter)
+        if (parameter && kept)
             accumulate = g->contributed.item[of->buffer] ? ACCUMULATE_YES : ACCUMULATE_AFTER_FIRST;
         else if (g->contributed.item[of->buffer] && !passes)
             accumulate = ACCUMULATE_YES;
@@ -155,6 +158,10 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     struct instruction *b = program_emit(g->program, into, backward->op, weight ? PHASE_WEIGHT : PHASE_BACKWARD,
                                          f->layer, backward->inputs, in, backward->outputs, out, attribute);
     b->accumulate = accumulate;
+    b->group = f->group;
+    b->peer = f->peer; // what came from there goes back there
+    if (backward->role == ROLE_COMMUNICATION)
+        b->stream = f->stream == STREAM_NEXT ? STREAM_PREVIOUS : STREAM_TENSOR;
 }
 
 void differentiate(struct gradients *g, int from, size_t first, size_t last, int into) {
@@ -162,14 +169,18 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
         const struct instruction f = g->program->templates.item[from].instructions.item[i];
         const struct op_info *forward = &g->table->op[f.op];
         if (forward->role == ROLE_LOSS) {
-            // The op wrote its input's gradient itself.
+            // The op wrote its input's gradient itself, its last output.
+            int gradient = f.out[f.outputs - 1].buffer;
             grow(g);
-            g->of.item[f.in[0].buffer] = f.out[1].buffer;
-            g->program->buffers.item[f.out[1].buffer].gradient_of = f.in[0].buffer;
+            g->of.item[f.in[0].buffer] = gradient;
+            g->program->buffers.item[gradient].gradient_of = f.in[0].buffer;
             g->contributed.item[f.in[0].buffer] = true;
             continue;
         }
-        if (forward->role != ROLE_FORWARD || f.out[0].buffer == NONE || !has_gradient(g, f.out[0].buffer))
+        bool sends = forward->role == ROLE_COMMUNICATION && f.outputs == 0;
+        if (forward->role != ROLE_FORWARD && forward->role != ROLE_COMMUNICATION)
+            continue;
+        if (!sends && (f.out[0].buffer == NONE || !has_gradient(g, f.out[0].buffer)))
             continue;
         for (int k = 0; k < f.inputs; k++)
             if (forward->identity[k] && f.in[k].buffer != NONE && is_wanted(g, f.in[k].buffer)) {
@@ -178,8 +189,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
             }
         for (int op = 0; op < OP_COUNT; op++) {
             const struct op_info *backward = &g->table->op[op];
-            if (backward->role == ROLE_BACKWARD && backward->forward == f.op && !backward->fused &&
-                contributes(g, backward, &f))
+            if (backward->transposes && backward->forward == f.op && !backward->fused && contributes(g, backward, &f))
                 emit_backward(g, backward, &f, into);
         }
     }

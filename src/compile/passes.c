@@ -52,11 +52,18 @@ static bool merge(const struct op_info *whole, const struct op_info *a_info, con
     return a->accumulate == ACCUMULATE_NO;
 }
 
+static bool waits(const struct instruction *instruction) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (instruction->wait[s])
+            return true;
+    return false;
+}
+
 static bool try_fuse(const struct op_table *table, const struct instruction *a, const struct instruction *b,
                      struct instruction *out) {
     const struct op_info *a_info = &table->op[a->op], *b_info = &table->op[b->op];
     if (a_info->role != ROLE_BACKWARD || b_info->role != ROLE_BACKWARD || a_info->forward != b_info->forward ||
-        a->stream != b->stream || a->waits || b->waits || a->signal != NONE || b->signal != NONE)
+        a->stream != b->stream || waits(a) || waits(b))
         return false;
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *whole = &table->op[op];
@@ -84,14 +91,14 @@ void pass_fuse(struct program *program, const struct op_table *table) {
 
 // ---- scopes
 
-static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template) {
+static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template, bool piped) {
     if (operand->buffer == NONE)
         return;
     int root = program_root(program, operand->buffer);
     struct buffer *b = &program->buffers.item[root];
-    if (b->scope != SCOPE_LOCAL)
+    if (b->scope != SCOPE_LOCAL || b->kind != KIND_ACT)
         return;
-    if (seen_in[root] != NONE && seen_in[root] != template)
+    if (piped || (seen_in[root] != NONE && seen_in[root] != template))
         b->scope = SCOPE_SLOT;
     seen_in[root] = template;
 }
@@ -104,10 +111,12 @@ void pass_scopes(struct program *program) {
         const struct template *template = &program->templates.item[t];
         for (size_t i = 0; i < template->instructions.count; i++) {
             const struct instruction *instruction = &template->instructions.item[i];
+            // A message may be under way while other microbatches run.
+            bool piped = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
             for (int k = 0; k < instruction->inputs; k++)
-                note_use(program, seen_in, &instruction->in[k], (int)t);
+                note_use(program, seen_in, &instruction->in[k], (int)t, piped);
             for (int k = 0; k < instruction->outputs; k++)
-                note_use(program, seen_in, &instruction->out[k], (int)t);
+                note_use(program, seen_in, &instruction->out[k], (int)t, piped);
         }
     }
     for (size_t i = 0; i < program->buffers.count; i++)

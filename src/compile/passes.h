@@ -7,8 +7,11 @@
 // Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what
 // both do (one pass over memory in place of two).
 void pass_fuse(struct program *program, const struct op_table *table);
-// Activations that live in more than one template become SLOT buffers.
+// Activations that live in more than one template, and messages, become SLOT buffers.
 void pass_scopes(struct program *program);
+// Lets instructions wait for what other streams must have done before them: for values that they read or overwrite, and
+// for memory that they reuse. Order within a template is that of its list; between invocations all that came before.
+void pass_waits(struct program *program);
 // Gives every instruction the workspace that its kernel asks for on `threads` threads.
 trireme_status pass_workspaces(struct program *program, const struct op_table *table, enum kernel_set set, int threads,
                                trireme_error *error);

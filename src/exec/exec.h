@@ -1,8 +1,9 @@
-// exec/: runs a verified, planned program on kernels, in memory that the caller gives. Knows no model and no file.
-// Includes base/, program/, kernels/; never sim/.
+// exec/: runs a verified, planned program on kernels and a transport, in memory that the caller gives. Knows no model
+// and no file. Includes base/, mesh/, program/, kernels/, comm/; never sim/.
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 
+#include "comm/comm.h"
 #include "kernels/kernels.h"
 
 struct executor;
@@ -16,13 +17,22 @@ struct trace {
     VEC(struct trace_event) events;
 };
 
+// Where a program runs: the ranks it may reach and which of them this is. A program of one rank needs no world.
+struct member {
+    struct world *world;
+    int rank;
+};
+
 // Prepares every instruction of `program`, which must outlive the executor, as must both arenas: `state` has at least
-// state_bytes, `step` step_bytes; both 64-byte aligned. No run allocates.
+// state_bytes, `step` step_bytes; both 64-byte aligned. Opens a communicator per group and stream: all ranks of a world
+// create the executors of their programs in the same order. No run allocates.
 trireme_status executor_create(struct executor **out, const struct program *program, const struct op_table *table,
-                               enum kernel_set set, int threads, void *state, void *step, trireme_error *error);
+                               enum kernel_set set, int threads, void *state, void *step, const struct member *member,
+                               trireme_error *error);
 void executor_free(struct executor *executor);
-// Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve.
-void executor_run(struct executor *executor, struct trace *trace);
+// Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve. Without communication it
+// cannot fail; else TRIREME_ERROR_LOST.
+trireme_status executor_run(struct executor *executor, struct trace *trace, trireme_error *error);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);

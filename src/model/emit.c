@@ -21,6 +21,10 @@ static int64_t rows(const struct emitter *e) {
     return e->sequences * e->seq_len;
 }
 
+int64_t emit_stream_rows(const struct emitter *e) {
+    return rows(e) / (e->split->sequence ? e->split->ranks : 1);
+}
+
 static int activation_buffer(const struct emitter *e, int layer, const char *part, enum dtype dtype, int ndim,
                              const int64_t *dim) {
     char *name = layer == NONE ? mem_strdup(part) : mem_printf("layers.%d.%s", layer, part);
@@ -46,15 +50,62 @@ static struct operand whole(const struct emitter *e, int buffer) {
     return buffer == NONE ? operand_none() : operand_whole(e->program, buffer);
 }
 
+// ---- between tensor ranks
+
+static bool split(const struct emitter *e) {
+    return e->split->ranks > 1;
+}
+
+static struct operand flat(const struct emitter *e, int buffer) {
+    struct operand operand = whole(e, buffer);
+    return operand_shape(operand, 1, (int64_t[]){operand_count(&operand)});
+}
+
+// What layers work on from the rows that this rank holds between them: all rows, on all ranks of the group.
+static int enter(struct emitter *e, int layer, const char *name, int x) {
+    if (!split(e))
+        return x;
+    int64_t width = e->program->buffers.item[x].dim[1];
+    int y = activation(e, layer, name, rows(e), width);
+    if (e->split->sequence) {
+        program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
+                            whole(e, x), whole(e, y))
+            ->layer = layer;
+        return y;
+    }
+    struct operand in = flat(e, x), out = flat(e, y);
+    struct instruction *fan =
+        program_emit(e->program, e->template, OP_FAN_OUT, PHASE_FORWARD, layer, 1, &in, 1, &out, NULL);
+    fan->group = mesh_present(&e->program->mesh, AXES_TENSOR);
+    return y;
+}
+
+// The sum over the group of what each rank made for all rows, on the rows that this rank holds between layers.
+static int leave(struct emitter *e, int layer, const char *name, int partial) {
+    int y = activation(e, layer, name, emit_stream_rows(e), e->program->buffers.item[partial].dim[1]);
+    enum op op = e->split->sequence ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+    program_communicate(e->program, e->template, op, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR, whole(e, partial),
+                        whole(e, y))
+        ->layer = layer;
+    return y;
+}
+
+// ---- layers
+
 int emit_embedding(struct emitter *e) {
-    int x = activation(e, NONE, "embedding", rows(e), e->config->hidden_size);
+    int x = activation(e, NONE, split(e) ? "embedding.part" : "embedding", rows(e), e->config->hidden_size);
     emit(e, OP_EMBED, NONE, 3,
-         (struct operand[]){whole(e, e->tokens), parameter(e, NONE, "embed.weight"), operand_none()}, 1,
+         (struct operand[]){whole(e, e->tokens), parameter(e, NONE, "embed.weight"), whole(e, e->vocab_first)}, 1,
          (struct operand[]){whole(e, x)}, NULL);
+    if (split(e))
+        x = leave(e, NONE, "embedding", x);
     struct operand position = parameter(e, NONE, "position.weight");
     if (position.buffer != NONE) {
+        struct operand positions = whole(e, e->positions);
+        if (e->split->sequence)
+            positions = operand_part(e->program, positions, AXES_TENSOR);
         struct instruction *add = program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
-                                               (struct operand[]){whole(e, e->positions), position, operand_none()}, 1,
+                                               (struct operand[]){positions, position, operand_none()}, 1,
                                                (struct operand[]){whole(e, x)}, NULL);
         add->accumulate = ACCUMULATE_YES;
     }
@@ -92,6 +143,29 @@ static int emit_linear(struct emitter *e, int layer, const char *part, int x, in
     return y;
 }
 
+// The projection out of a layer, added to the residual stream. Split by columns it gives a part of the sum on each
+// rank: bias and residual are added behind it.
+static int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
+    if (!split(e))
+        return emit_linear(e, layer, part, x, residual, result);
+    char *weight_name = mem_printf("%s.weight", part), *bias_name = mem_printf("%s.bias", part),
+         *part_name = mem_printf("%s.part", part), *sum_name = mem_printf("%s.sum", part);
+    struct operand weight = parameter(e, layer, weight_name), bias = parameter(e, layer, bias_name);
+    int partial = activation(e, layer, part_name, rows(e), weight.dim[0]);
+    emit(e, OP_MATMUL, layer, 4, (struct operand[]){whole(e, x), weight, operand_none(), operand_none()}, 1,
+         (struct operand[]){whole(e, partial)}, NULL);
+    int sum = leave(e, layer, sum_name, partial);
+    int y = activation(e, layer, result, emit_stream_rows(e), weight.dim[0]);
+    if (bias.buffer != NONE)
+        emit(e, OP_ADD_BIAS, layer, 3, (struct operand[]){whole(e, sum), whole(e, residual), bias}, 1,
+             (struct operand[]){whole(e, y)}, NULL);
+    else
+        emit(e, OP_ADD, layer, 2, (struct operand[]){whole(e, sum), whole(e, residual)}, 1,
+             (struct operand[]){whole(e, y)}, NULL);
+    free(weight_name), free(bias_name), free(part_name), free(sum_name);
+    return y;
+}
+
 // `heads` heads of the packed projection [rows, (q + k + v heads) * head_dim], the first of them number `first`.
 static struct operand heads_of(const struct emitter *e, int qkv, int64_t first, int64_t heads) {
     int64_t width = e->program->buffers.item[qkv].dim[1], size = e->config->head_dim;
@@ -108,10 +182,17 @@ static struct operand heads_of(const struct emitter *e, int qkv, int64_t first, 
     return view;
 }
 
-static int emit_attention(struct emitter *e, int layer, int qkv) {
+// Packed projections of a layer: queries, keys and values in one buffer, or queries apart from the others.
+struct projections {
+    int queries, others; // the same buffer when together
+};
+
+static int emit_attention(struct emitter *e, int layer, struct projections in) {
     const struct model_config *c = e->config;
-    int64_t h = c->num_attention_heads, g = c->num_key_value_heads, size = c->head_dim;
-    struct operand q = heads_of(e, qkv, 0, h), k = heads_of(e, qkv, h, g), v = heads_of(e, qkv, h + g, g);
+    int64_t h = e->split->heads, g = e->split->kv_heads, size = c->head_dim;
+    int64_t first = in.queries == in.others ? h : 0;
+    struct operand q = heads_of(e, in.queries, 0, h), k = heads_of(e, in.others, first, g),
+                   v = heads_of(e, in.others, first + g, g);
     int o = activation(e, layer, "attention.heads", rows(e), h * size);
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1 / sqrt((double)size)}, {.i = c->sliding_window}};
     if (e->cache) {
@@ -131,29 +212,47 @@ static int emit_attention(struct emitter *e, int layer, int qkv) {
     return o;
 }
 
-static int emit_qk_norm(struct emitter *e, int layer, int qkv) {
+// The norm and the rotation of `heads` query and `kv_heads` key heads, which a packed projection begins with.
+static int emit_positioned(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads, const char *suffix) {
     const struct model_config *c = e->config;
-    int64_t h = c->num_attention_heads, g = c->num_key_value_heads;
-    int y = activation(e, layer, "attention.qk_norm", rows(e), e->program->buffers.item[qkv].dim[1]);
-    int rstd = statistic(e, layer, "attention.qk_norm.rstd", 2, (int64_t[]){rows(e), h + g});
-    emit(e, OP_QKNORM, layer, 3,
-         (struct operand[]){whole(e, qkv), parameter(e, layer, "attention.q_norm.weight"),
-                            parameter(e, layer, "attention.k_norm.weight")},
-         2, (struct operand[]){whole(e, y), whole(e, rstd)},
-         (union attribute[OP_MAX_ATTRIBUTES]){{.i = h}, {.i = g}, {.f = c->norm_eps}});
-    return y;
+    int64_t columns = e->program->buffers.item[x].dim[1];
+    char *norm = mem_printf("attention.qk_norm%s", suffix), *rstd_name = mem_printf("%s.rstd", norm),
+         *rope = mem_printf("attention.rope%s", suffix);
+    if (c->qk_norm) {
+        int y = activation(e, layer, norm, rows(e), columns);
+        int rstd = statistic(e, layer, rstd_name, 2, (int64_t[]){rows(e), heads + kv_heads});
+        emit(e, OP_QKNORM, layer, 3,
+             (struct operand[]){whole(e, x), parameter(e, layer, "attention.q_norm.weight"),
+                                parameter(e, layer, "attention.k_norm.weight")},
+             2, (struct operand[]){whole(e, y), whole(e, rstd)},
+             (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads}, {.i = kv_heads}, {.f = c->norm_eps}});
+        x = y;
+    }
+    if (e->rope != NONE) {
+        int y = activation(e, layer, rope, rows(e), columns);
+        emit(e, OP_ROPE, layer, 3, (struct operand[]){whole(e, x), whole(e, e->positions), whole(e, e->rope)}, 1,
+             (struct operand[]){whole(e, y)}, (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads + kv_heads}});
+        x = y;
+    }
+    free(norm), free(rstd_name), free(rope);
+    return x;
 }
 
-static int emit_rope(struct emitter *e, int layer, int qkv) {
-    int y = activation(e, layer, "attention.rope", rows(e), e->program->buffers.item[qkv].dim[1]);
-    emit(e, OP_ROPE, layer, 3, (struct operand[]){whole(e, qkv), whole(e, e->positions), whole(e, e->rope)}, 1,
-         (struct operand[]){whole(e, y)},
-         (union attribute[OP_MAX_ATTRIBUTES]){{.i = e->config->num_attention_heads + e->config->num_key_value_heads}});
-    return y;
+static struct projections emit_projections(struct emitter *e, int layer, int n) {
+    int64_t h = e->split->heads, g = e->split->kv_heads;
+    if (e->split->copies == 1) {
+        int qkv = emit_linear(e, layer, "attention.qkv", n, NONE, "attention.qkv");
+        qkv = emit_positioned(e, layer, qkv, h, g, "");
+        return (struct projections){qkv, qkv};
+    }
+    int q = emit_linear(e, layer, "attention.q", n, NONE, "attention.q");
+    int kv = emit_linear(e, layer, "attention.kv", n, NONE, "attention.kv");
+    q = emit_positioned(e, layer, q, h, 0, ".q");
+    return (struct projections){q, emit_positioned(e, layer, kv, 0, g, ".kv")};
 }
 
 static int emit_activation(struct emitter *e, int layer, int up) {
-    int y = activation(e, layer, "mlp.activation", rows(e), e->config->intermediate_size);
+    int y = activation(e, layer, "mlp.activation", rows(e), e->split->intermediate_size);
     bool gated = e->config->activation == ACTIVATION_SWIGLU;
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.i = !gated && e->config->activation == ACTIVATION_GELU_TANH}};
     emit(e, gated ? OP_SWIGLU : OP_GELU, layer, 1, (struct operand[]){whole(e, up)}, 1, (struct operand[]){whole(e, y)},
@@ -162,22 +261,17 @@ static int emit_activation(struct emitter *e, int layer, int up) {
 }
 
 int emit_layer(struct emitter *e, int layer, int x) {
-    int n = emit_norm(e, layer, "attention_norm", x);
-    int qkv = emit_linear(e, layer, "attention.qkv", n, NONE, "attention.qkv");
-    if (e->config->qk_norm)
-        qkv = emit_qk_norm(e, layer, qkv);
-    if (e->rope != NONE)
-        qkv = emit_rope(e, layer, qkv);
-    int heads = emit_attention(e, layer, qkv);
-    x = emit_linear(e, layer, "attention.out", heads, x, "attention.residual");
-    n = emit_norm(e, layer, "mlp_norm", x);
+    int n = enter(e, layer, "attention.in", emit_norm(e, layer, "attention_norm", x));
+    int heads = emit_attention(e, layer, emit_projections(e, layer, n));
+    x = emit_out(e, layer, "attention.out", heads, x, "attention.residual");
+    n = enter(e, layer, "mlp.in", emit_norm(e, layer, "mlp_norm", x));
     int up = emit_linear(e, layer, "mlp.up", n, NONE, "mlp.up");
     int a = emit_activation(e, layer, up);
-    return emit_linear(e, layer, "mlp.down", a, x, "residual");
+    return emit_out(e, layer, "mlp.down", a, x, "residual");
 }
 
 int emit_final_norm(struct emitter *e, int x) {
-    return emit_norm(e, NONE, "norm", x);
+    return enter(e, NONE, "head.in", emit_norm(e, NONE, "norm", x));
 }
 
 int emit_head(struct emitter *e, int x, const char *name) {

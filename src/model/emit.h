@@ -2,7 +2,7 @@
 #ifndef MODEL_EMIT_H
 #define MODEL_EMIT_H
 
-#include "model/model.h"
+#include "model/split.h"
 
 // Where keys and values of generation live; absent in training and evaluation.
 struct emit_cache {
@@ -10,12 +10,15 @@ struct emit_cache {
     int at;                   // i32[1]: the position of the first row
 };
 
-// What the layers of one template share. Rows are the microbatch's tokens, sequence after sequence.
+// What the layers of one template share. Rows are the microbatch's tokens, sequence after sequence. Between layers, on
+// tensor ranks with sequence parallelism, a rank holds its part of them.
 struct emitter {
     struct program *program;
     const struct model_config *config;
     const struct parameter_table *table;
+    const struct model_split *split;
     const int *parameter; // buffer of each parameter of the table
+    int vocab_first;      // i32[1], or NONE
     int rope;             // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template;
     enum dtype dtype;
@@ -29,9 +32,11 @@ struct emitter {
 int emit_embedding(struct emitter *emitter);
 // One transformer block over residual stream `x`: returns the next.
 int emit_layer(struct emitter *emitter, int layer, int x);
-// The norm after the last block.
+// The norm after the last block, of all rows, ready for the head.
 int emit_final_norm(struct emitter *emitter, int x);
-// Logits [rows of x, padded_vocab_size] of the hidden states `x`, named `name`.
+// Rows of the residual stream that this rank has.
+int64_t emit_stream_rows(const struct emitter *emitter);
+// Logits [rows of x, the rank's part of the vocabulary] of the hidden states `x`, named `name`.
 int emit_head(struct emitter *emitter, int x, const char *name);
 
 #endif

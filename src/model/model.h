@@ -80,8 +80,9 @@ enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 // Over which ranks of a tensor group a parameter is split (split.h).
 enum parameter_class {
     CLASS_SPLIT, // over all
-    CLASS_KV,    // over those with different key-value heads
-    CLASS_WHOLE, // every rank has all of it
+    CLASS_KV,    // over those with different key-value heads: their copies' gradients are to be summed
+    CLASS_SHARE, // every rank has all of it, but works with it on a share: gradients are to be summed
+    CLASS_WHOLE, // every rank has all of it and does the same with it
     CLASS_COUNT
 };
 
@@ -101,8 +102,9 @@ struct parameter {
     double std; // of INIT_NORMAL
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
-    int whole;                       // its number in the table of whole parameters
+    int whole, section;              // its number, and its unit's, in the table of whole parameters
     enum parameter_class split;
+    int split_dim; // along which, of CLASS_SPLIT and CLASS_KV
     int regions;
     struct parameter_region region[3];
 };
@@ -114,8 +116,8 @@ int64_t parameter_rows(const struct parameter *parameter);
 // ones. Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
 struct parameter_table {
     VEC(struct parameter) parameters;
-    VEC(char *) units;
-    int64_t total; // elements as users count them: no padding, tied ones once
+    VEC(char *) units; // "embed" is the first, "head" the last, layers lie between
+    int64_t total;     // elements as users count them: no padding, tied ones once
 };
 
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);

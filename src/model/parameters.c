@@ -157,6 +157,8 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
     for (size_t i = 0; i < table->parameters.count; i++) {
         struct parameter *p = &table->parameters.item[i];
         p->whole = (int)i;
+        p->section = p->unit;
+        p->split = CLASS_WHOLE;
         p->regions = 1;
         p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
     }

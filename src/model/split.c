@@ -91,6 +91,7 @@ static struct parameter *add(struct parameter_table *out, const struct parameter
                               .init = p->init,
                               .std = p->std,
                               .whole = p->whole,
+                              .section = p->section,
                               .split = split};
     VEC_PUSH(&out->parameters, local);
     return &out->parameters.item[out->parameters.count - 1];
@@ -107,6 +108,7 @@ static void add_rows(struct parameter *local, struct run run, int64_t whole_row)
 static void add_columns(struct parameter *local, const struct parameter *p, struct run run) {
     local->dim[0] = p->dim[0];
     local->dim[1] = run.extent;
+    local->split_dim = 1;
     if (run.valid)
         local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
 }
@@ -142,7 +144,9 @@ static void split_qkv(const struct splitter *s, struct parameter_table *out, con
 static void split_parameter(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
     const struct model_config *c = s->config;
     struct run inner = part(s->split->intermediate_size, s->index, c->intermediate_size);
-    if (ends_in(p->name, "attention.qkv.weight") || ends_in(p->name, "attention.qkv.bias")) {
+    if (s->split->ranks == 1) {
+        add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
+    } else if (ends_in(p->name, "attention.qkv.weight") || ends_in(p->name, "attention.qkv.bias")) {
         split_qkv(s, out, p);
     } else if (ends_in(p->name, "attention.out.weight")) {
         add_columns(add(out, p, p->name, CLASS_SPLIT), p, scaled(query_heads(s), c->head_dim));
@@ -155,29 +159,38 @@ static void split_parameter(const struct splitter *s, struct parameter_table *ou
     } else if (strcmp(p->name, "embed.weight") == 0 || strcmp(p->name, "head.weight") == 0) {
         add_rows(add(out, p, p->name, CLASS_SPLIT), part(s->split->vocab_size, s->index, c->vocab_size), 0);
     } else {
-        add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
+        // The norm of queries and keys sees some of the heads; what lies between layers sees some of the rows.
+        bool share = s->split->sequence || ends_in(p->name, "q_norm.weight") || ends_in(p->name, "k_norm.weight");
+        add_rows(add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
     }
 }
 
+// A tied embedding is summed over the ends of a pipeline: nothing else is in its unit.
+static bool apart(const struct model_config *config, const struct parameter *p) {
+    return config->tie_word_embeddings && strcmp(p->name, "position.weight") == 0;
+}
+
 // Parameters of one unit that are split alike become a unit of their own; order within stays.
-static void regroup(struct parameter_table *out, const struct parameter_table *whole) {
-    static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "", [CLASS_KV] = ".kv", [CLASS_WHOLE] = ".whole"};
+static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
+    static const char *const SUFFIX[CLASS_COUNT] = {
+        [CLASS_SPLIT] = "", [CLASS_KV] = ".kv", [CLASS_SHARE] = ".share", [CLASS_WHOLE] = ".whole"};
     struct parameter_table from = *out;
     memset(&out->parameters, 0, sizeof out->parameters);
-    for (int unit = 0; unit < (int)whole->units.count; unit++)
-        for (int split = 0; split < CLASS_COUNT; split++) {
-            bool any = false;
-            for (size_t i = 0; i < from.parameters.count; i++) {
-                struct parameter p = from.parameters.item[i];
-                if (p.unit != unit || (int)p.split != split)
-                    continue;
-                if (!any)
-                    VEC_PUSH(&out->units, mem_printf("%s%s", whole->units.item[unit], SUFFIX[split]));
-                any = true;
-                p.unit = (int)out->units.count - 1;
-                VEC_PUSH(&out->parameters, p);
-            }
+    for (int kind = 0; kind < (int)whole->units.count * CLASS_COUNT * 2; kind++) {
+        int unit = kind / (2 * CLASS_COUNT), split = kind / 2 % CLASS_COUNT;
+        bool any = false;
+        for (size_t i = 0; i < from.parameters.count; i++) {
+            struct parameter p = from.parameters.item[i];
+            if (p.section != unit || (int)p.split != split || apart(s->config, &p) != (kind % 2 == 1))
+                continue;
+            if (!any)
+                VEC_PUSH(&out->units, mem_printf("%s%s%s", whole->units.item[unit], kind % 2 ? ".position" : "",
+                                                 s->split->ranks > 1 ? SUFFIX[split] : ""));
+            any = true;
+            p.unit = (int)out->units.count - 1;
+            VEC_PUSH(&out->parameters, p);
         }
+    }
     VEC_RELEASE(&from.parameters);
 }
 
@@ -193,40 +206,57 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
 }
 
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
-                           const struct model_config *config, const struct model_split *split, int index) {
+                           const struct model_config *config, const struct model_split *split, int index,
+                           const bool *sections) {
     CHECK(index >= 0 && index < split->ranks);
     *out = (struct parameter_table){.total = whole->total};
-    if (split->ranks == 1) {
+    if (split->ranks == 1 && !sections) {
         copy_table(out, whole);
         return;
     }
     const struct splitter s = {config, split, index};
-    for (size_t i = 0; i < whole->parameters.count; i++)
-        split_parameter(&s, out, &whole->parameters.item[i]);
-    regroup(out, whole);
+    for (size_t i = 0; i < whole->parameters.count; i++) {
+        const struct parameter *p = &whole->parameters.item[i];
+        bool tied = config->tie_word_embeddings && strcmp(p->name, "embed.weight") == 0;
+        if (!sections || sections[p->section] || (tied && sections[whole->units.count - 1]))
+            split_parameter(&s, out, p);
+    }
+    regroup(&s, out, whole);
 }
 
 // ---- values
 
-void parameter_take(const struct parameter *local, const struct parameter *whole, const void *from, void *to,
-                    int64_t size) {
-    memset(to, 0, (size_t)(local->dim[0] * local->dim[1] * size));
-    for (int i = 0; i < local->regions; i++) {
-        const struct parameter_region *r = &local->region[i];
-        for (int64_t row = 0; row < r->rows; row++)
-            memcpy((char *)to + ((r->row + row) * local->dim[1] + r->column) * size,
-                   (const char *)from + ((r->whole_row + row) * whole->dim[1] + r->whole_column) * size,
-                   (size_t)(r->columns * size));
-    }
+// A run of neighbours: elements from `local` on of what a rank holds are those from `whole` on.
+struct neighbours {
+    int64_t local, whole, count;
+};
+
+// The `row`-th row of a region, as far as it lies in [begin, end).
+static struct neighbours neighbours(const struct parameter *p, const struct parameter *whole,
+                                    const struct parameter_region *r, int64_t row, int64_t begin, int64_t end) {
+    int64_t first = (r->row + row) * p->dim[1] + r->column, from = MAX(first, begin);
+    int64_t to = MIN(first + r->columns, end);
+    return (struct neighbours){from, (r->whole_row + row) * whole->dim[1] + r->whole_column + from - first,
+                               MAX(to - from, 0)};
 }
 
-void parameter_give(const struct parameter *local, const struct parameter *whole, const void *from, void *to,
-                    int64_t size) {
-    for (int i = 0; i < local->regions; i++) {
-        const struct parameter_region *r = &local->region[i];
-        for (int64_t row = 0; row < r->rows; row++)
-            memcpy((char *)to + ((r->whole_row + row) * whole->dim[1] + r->whole_column) * size,
-                   (const char *)from + ((r->row + row) * local->dim[1] + r->column) * size,
-                   (size_t)(r->columns * size));
-    }
+void parameter_take(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
+                    const void *from, void *to, int64_t size) {
+    memset(to, 0, (size_t)((end - begin) * size));
+    for (int i = 0; i < local->regions; i++)
+        for (int64_t row = 0; row < local->region[i].rows; row++) {
+            struct neighbours n = neighbours(local, whole, &local->region[i], row, begin, end);
+            memcpy((char *)to + (n.local - begin) * size, (const char *)from + n.whole * size,
+                   (size_t)(n.count * size));
+        }
+}
+
+void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
+                    const void *from, void *to, int64_t size) {
+    for (int i = 0; i < local->regions; i++)
+        for (int64_t row = 0; row < local->region[i].rows; row++) {
+            struct neighbours n = neighbours(local, whole, &local->region[i], row, begin, end);
+            memcpy((char *)to + n.whole * size, (const char *)from + (n.local - begin) * size,
+                   (size_t)(n.count * size));
+        }
 }

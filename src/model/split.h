@@ -23,16 +23,18 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
                                   trireme_error *error);
 
 // The table of what rank `index` of the tensor group holds of the parameters of `whole`: local extents, units apart
-// whose parameters are split alike ("layers.0", "layers.0.kv", "layers.0.whole"). Programs depend on it in the same
-// way whatever the index; regions do not. Names, pieces and `total` are those of the whole. With one rank it is a copy.
+// whose parameters are split alike ("layers.0", "layers.0.kv", "layers.0.share"). Extents are the same whatever the
+// index, regions are not. `sections` (NULL: all) says which units of the whole the rank's pipeline stage has; with the
+// head it has a tied embedding too. Locals have no pieces. With one rank and all sections it is a copy.
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
-                           const struct model_config *config, const struct model_split *split, int index);
+                           const struct model_config *config, const struct model_split *split, int index,
+                           const bool *sections);
 
-// Values of a whole parameter to those that a rank holds (the rest of `part` becomes zero), and back (other ranks'
-// values are left as they are). Elements of `size` bytes, row-major with padding.
-void parameter_take(const struct parameter *part, const struct parameter *whole, const void *from, void *to,
-                    int64_t size);
-void parameter_give(const struct parameter *part, const struct parameter *whole, const void *from, void *to,
-                    int64_t size);
+// Values of a whole parameter to elements [begin, end) of those that a rank holds, which lie at `to` (padding becomes
+// zero), and back from `from` (what other ranks hold is left as it is). Elements of `size` bytes; wholes with padding.
+void parameter_take(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
+                    const void *from, void *to, int64_t size);
+void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
+                    const void *from, void *to, int64_t size);
 
 #endif

@@ -8,48 +8,92 @@ static int64_t padded(int64_t elements) {
     return (elements + PARAMETER_ALIGNMENT - 1) / PARAMETER_ALIGNMENT * PARAMETER_ALIGNMENT;
 }
 
-static int64_t unit_count(const struct parameter_table *table, int unit) {
-    int64_t count = 0;
+static int64_t unit_count(const struct program *program, const struct parameter_table *table,
+                          const struct state_layout *layout, int unit) {
+    int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
     for (size_t i = 0; i < table->parameters.count; i++)
         if (table->parameters.item[i].unit == unit)
             count += padded(parameter_count(&table->parameters.item[i]));
-    return count;
+    return (count + parts - 1) / parts * parts;
 }
 
-static void declare_units(struct program *program, const struct parameter_table *table, enum dtype dtype,
-                          enum buffer_kind kind, const char *suffix, const char *prefix, int *unit, int *slice) {
-    for (int u = 0; u < (int)table->units.count; u++) {
-        int64_t count = unit_count(table, u);
-        char *name = mem_printf("%s.%s", table->units.item[u], suffix);
-        unit[u] = program_buffer(program, name, dtype, kind, SCOPE_STATE, 1, &count);
+// Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, of no dim that
+// could be named. Likewise along the stages, but for an embedding that both ends have.
+static void place_unit(const struct program *program, const struct state_layout *layout, const struct parameter *p,
+                       bool part, int8_t placement[AXIS_COUNT]) {
+    axis_set split = p->split == CLASS_SPLIT ? AXES_TENSOR : p->split == CLASS_KV ? AXES(AXIS_TP) : AXES_NONE;
+    bool both = layout->tied_ends && strcmp(p->name, "embed.weight") == 0;
+    split |= (both ? AXES_NONE : AXES(AXIS_PP)) | (part ? layout->shards : AXES_NONE);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        placement[a] = mesh_present(&program->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+}
+
+static void declare_slices(struct program *program, const struct parameter_table *table, int unit, int buffer,
+                           const char *prefix, int *slice) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        if (p->unit != unit)
+            continue;
+        char *name = *prefix ? mem_printf("%s.%s", prefix, p->name) : mem_strdup(p->name);
+        slice[i] = program_slice(program, buffer, name, offset, p->ndim, p->dim);
         free(name);
-        int64_t offset = 0;
-        for (size_t i = 0; slice && i < table->parameters.count; i++) {
-            const struct parameter *p = &table->parameters.item[i];
-            if (p->unit != u)
-                continue;
-            name = *prefix ? mem_printf("%s.%s", prefix, p->name) : mem_strdup(p->name);
-            slice[i] = program_slice(program, unit[u], name, offset, p->ndim, p->dim);
-            free(name);
-            offset += padded(parameter_count(p));
-        }
+        struct buffer *b = &program->buffers.item[slice[i]];
+        memcpy(b->placement, program->buffers.item[buffer].placement, sizeof b->placement);
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if ((AXES(a) & AXES_TENSOR) && b->placement[a] != PLACE_REPLICATE)
+                b->placement[a] = PLACE_SHARD(p->split_dim);
+        offset += padded(parameter_count(p));
+    }
+}
+
+static void declare_units(const struct model_state *state, struct program *program, const struct parameter_table *table,
+                          const struct state_layout *layout, const struct state_buffers *what, int *unit, int *slice) {
+    for (int u = 0; u < state->units; u++) {
+        int64_t count = state->count[u] / (what->part ? mesh_group_size(&program->mesh, layout->shards) : 1);
+        char *name = mem_printf("%s.%s", table->units.item[u], what->suffix);
+        unit[u] = program_buffer(program, name, what->dtype, what->kind, what->scope, 1, &count);
+        free(name);
+        size_t first = 0;
+        while (table->parameters.item[first].unit != u)
+            first++;
+        place_unit(program, layout, &table->parameters.item[first], what->part,
+                   program->buffers.item[unit[u]].placement);
+        if (slice)
+            declare_slices(program, table, u, unit[u], what->prefix, slice);
     }
 }
 
 void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
-                         const struct parameter_table *table, enum dtype dtype, int64_t positions) {
+                         const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
+                         int64_t positions) {
     int units = (int)table->units.count, parameters = (int)table->parameters.count;
-    *state = (struct model_state){.units = units, .parameters = parameters, .rope = NONE};
+    *state = (struct model_state){.units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE};
     state->unit = mem_alloc((size_t)units * sizeof(int));
+    state->gathered = mem_alloc((size_t)units * sizeof(int));
+    state->count = mem_alloc((size_t)units * sizeof(int64_t));
     state->decayed = mem_alloc((size_t)units * sizeof(int64_t));
     state->parameter = mem_alloc((size_t)parameters * sizeof(int));
-    declare_units(program, table, dtype, KIND_PARAM, "parameters", "", state->unit, state->parameter);
+    for (int u = 0; u < units; u++)
+        state->count[u] = unit_count(program, table, layout, u);
+    struct state_buffers keep = {dtype, KIND_PARAM, SCOPE_STATE, layout->sharded, "parameters", ""};
+    struct state_buffers whole = {dtype, KIND_PARAM, SCOPE_LOCAL, false, "gathered", ""};
+    declare_units(state, program, table, layout, &keep, state->unit, layout->sharded ? NULL : state->parameter);
+    if (layout->sharded)
+        declare_units(state, program, table, layout, &whole, state->gathered, state->parameter);
+    else
+        memcpy(state->gathered, state->unit, (size_t)units * sizeof(int));
     for (int i = 0; i < parameters; i++)
         if (table->parameters.item[i].decayed)
             state->decayed[table->parameters.item[i].unit] += padded(parameter_count(&table->parameters.item[i]));
     if (config->family == FAMILY_LLAMA)
         state->rope = program_buffer(program, "rope", dtype_accumulate(dtype), KIND_PARAM, SCOPE_STATE, 2,
                                      (int64_t[]){positions, config->head_dim});
+    if (mesh_present(&program->mesh, AXES_TENSOR)) {
+        state->vocab_first =
+            program_buffer(program, "vocab.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
+        program_declare(program, state->vocab_first, "first", NONE);
+    }
 }
 
 void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out) {
@@ -66,16 +110,18 @@ void model_fill_rope(const struct model_config *config, int64_t positions, enum 
 
 void model_state_release(struct model_state *state) {
     free(state->unit);
+    free(state->gathered);
+    free(state->count);
     free(state->decayed);
     free(state->parameter);
     *state = (struct model_state){0};
 }
 
 void model_state_declare_like(const struct model_state *state, struct program *program,
-                              const struct parameter_table *table, enum dtype dtype, enum buffer_kind kind,
-                              const char *suffix, const char *prefix, int **unit, int **slice) {
+                              const struct parameter_table *table, const struct state_layout *layout,
+                              const struct state_buffers *what, int **unit, int **slice) {
     *unit = mem_alloc((size_t)state->units * sizeof(int));
-    if (prefix)
+    if (what->prefix)
         *slice = mem_alloc((size_t)state->parameters * sizeof(int));
-    declare_units(program, table, dtype, kind, suffix, prefix, *unit, prefix ? *slice : NULL);
+    declare_units(state, program, table, layout, what, *unit, what->prefix ? *slice : NULL);
 }

@@ -7,24 +7,43 @@
 
 enum { PARAMETER_ALIGNMENT = 64 }; // elements: where a tensor may start within its unit
 
+// How the buffers of units lie over ranks.
+struct state_layout {
+    axis_set shards; // every unit is padded so that it divides by the ranks along these axes
+    bool sharded;    // parameters are: a rank keeps its part of the unit and gathers the whole when it is needed
+    bool tied_ends;  // the embedding's unit is on both ends of a pipeline
+};
+
 struct model_state {
     int units, parameters;
-    int *unit;        // flat buffer of each unit, [elements]
+    int *unit;        // flat buffer of each unit, [elements], or of the rank's part of it
+    int *gathered;    // where parameters are sharded: LOCAL buffers for the whole units; else `unit`
+    int64_t *count;   // elements of the whole unit
     int64_t *decayed; // elements of the unit, from its start, that weight decay applies to
-    int *parameter;   // buffer of each parameter of the table: a slice of its unit
+    int *parameter;   // buffer of each parameter of the table: a slice of its unit, gathered if sharded
     int rope;         // rope_table of the model, or NONE
+    int vocab_first;  // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
 };
 
 // Declares parameters (dtype) and, for models with rotary embedding, the table of `positions` angles.
 void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
-                         const struct parameter_table *table, enum dtype dtype, int64_t positions);
+                         const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
+                         int64_t positions);
 // Writes rope_table into memory of `dtype` (f32 or f64), [positions, head_dim].
 void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out);
 void model_state_release(struct model_state *state);
-// One more flat buffer per unit, of the units' shape, with slices for the tensors when `prefix` is not NULL:
-// unit buffers are named "UNIT.suffix", slices "prefix.TENSOR". *slice may be NULL; callers free both arrays.
+// One more flat buffer per unit, of the units' shape (of the rank's part where `part`), with slices for the tensors
+// when `prefix` is not NULL: unit buffers are named "UNIT.suffix", slices "prefix.TENSOR". *slice may be NULL; callers
+// free both arrays.
+struct state_buffers {
+    enum dtype dtype;
+    enum buffer_kind kind;
+    enum buffer_scope scope;
+    bool part;
+    const char *suffix, *prefix;
+};
 void model_state_declare_like(const struct model_state *state, struct program *program,
-                              const struct parameter_table *table, enum dtype dtype, enum buffer_kind kind,
-                              const char *suffix, const char *prefix, int **unit, int **slice);
+                              const struct parameter_table *table, const struct state_layout *layout,
+                              const struct state_buffers *what, int **unit, int **slice);
 
 #endif

@@ -1,25 +1,44 @@
 #include "optim/optimizer.h"
 
-// One more buffer per unit, of its shape: `operand` of its update.
+// One more buffer per unit, of the shape of what is updated: `operand` of its update.
 static void declare_state(struct program *program, const struct model_state *model, const struct parameter_table *table,
-                          enum dtype dtype, const char *suffix, const char *operand, int **unit) {
-    model_state_declare_like(model, program, table, dtype, KIND_OPTIM, suffix, NULL, unit, NULL);
+                          const struct state_layout *layout, enum dtype dtype, const char *operand, int **unit) {
+    bool remainder = dtype == DTYPE_U16;
+    struct state_buffers what = {
+        dtype, KIND_OPTIM, SCOPE_STATE, layout->shards != AXES_NONE, remainder ? "remainder" : operand, NULL};
+    model_state_declare_like(model, program, table, layout, &what, unit, NULL);
     for (int u = 0; u < model->units; u++)
         program_declare(program, (*unit)[u], operand, model->unit[u]);
 }
 
+static void declare_gradients(struct optimizer_state *state, struct program *program, const struct model_state *model,
+                              const struct parameter_table *table, const struct state_layout *layout, enum dtype sum) {
+    struct state_buffers keep = {sum, KIND_GRAD, SCOPE_STATE, false, "gradients", "grad"};
+    if (state->zero_stage < 2) {
+        model_state_declare_like(model, program, table, layout, &keep, &state->gradient, &state->gradient_slice);
+        state->whole_gradient = mem_alloc((size_t)model->units * sizeof(int));
+        memcpy(state->whole_gradient, state->gradient, (size_t)model->units * sizeof(int));
+        return;
+    }
+    struct state_buffers part = {sum, KIND_GRAD, SCOPE_STATE, true, "gradients", NULL};
+    struct state_buffers whole = {sum, KIND_GRAD, SCOPE_LOCAL, false, "gradients.whole", "grad"};
+    model_state_declare_like(model, program, table, layout, &part, &state->gradient, NULL);
+    model_state_declare_like(model, program, table, layout, &whole, &state->whole_gradient, &state->gradient_slice);
+    for (int u = 0; u < model->units; u++)
+        program->buffers.item[state->gradient[u]].gradient_of = model->unit[u];
+}
+
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct optimizer_config *config,
-                             enum dtype dtype) {
+                             const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
+                             const struct optimizer_config *config, enum dtype dtype) {
     enum dtype sum = dtype_accumulate(dtype);
-    *state = (struct optimizer_state){0};
-    model_state_declare_like(model, program, table, sum, KIND_GRAD, "gradients", "grad", &state->gradient,
-                             &state->gradient_slice);
+    *state = (struct optimizer_state){.zero_stage = zero_stage, .shards = layout->shards};
+    declare_gradients(state, program, model, table, layout, sum);
     if (dtype == DTYPE_BF16)
-        declare_state(program, model, table, DTYPE_U16, "remainder", "rem", &state->remainder);
-    declare_state(program, model, table, sum, "m", "m", &state->m);
+        declare_state(program, model, table, layout, DTYPE_U16, "rem", &state->remainder);
+    declare_state(program, model, table, layout, sum, "m", &state->m);
     if (config->name == OPTIMIZER_ADAMW)
-        declare_state(program, model, table, sum, "v", "v", &state->v);
+        declare_state(program, model, table, layout, sum, "v", &state->v);
     state->decayed = mem_alloc((size_t)model->units * sizeof(int));
     for (int u = 0; u < model->units; u++) {
         char *name = mem_printf("%s.decayed", table->units.item[u]);
@@ -34,6 +53,7 @@ void optimizer_state_declare(struct optimizer_state *state, const struct model_s
 void optimizer_state_release(struct optimizer_state *state) {
     free(state->remainder);
     free(state->gradient);
+    free(state->whole_gradient);
     free(state->gradient_slice);
     free(state->m);
     free(state->v);
@@ -41,14 +61,27 @@ void optimizer_state_release(struct optimizer_state *state) {
     *state = (struct optimizer_state){0};
 }
 
+// The part of a unit's parameters that this rank updates, and of its gradient.
+static struct operand updated(const struct program *program, const struct optimizer_state *state,
+                              const struct model_state *model, int unit) {
+    struct operand whole = operand_whole(program, model->unit[unit]);
+    bool part = state->zero_stage == 1 || state->zero_stage == 2;
+    return part ? operand_part(program, whole, state->shards) : whole;
+}
+
+static struct operand reduced(const struct program *program, const struct optimizer_state *state, int unit) {
+    struct operand whole = operand_whole(program, state->gradient[unit]);
+    return state->zero_stage == 1 ? operand_part(program, whole, state->shards) : whole;
+}
+
 // The update of one unit, under the predicate that norm and loss are finite.
 static void emit_update(const struct optimizer_state *state, const struct model_state *model, struct program *program,
                         int template, const struct optimizer_config *config, int lr,
                         const struct optimizer_outputs *outputs, int unit) {
 #define WHOLE(buffer) operand_whole(program, buffer)
-    struct operand p = WHOLE(model->unit[unit]);
+    struct operand p = updated(program, state, model, unit);
     struct operand rem = state->remainder ? WHOLE(state->remainder[unit]) : operand_none();
-    struct operand g = WHOLE(state->gradient[unit]), m = WHOLE(state->m[unit]), decayed = WHOLE(state->decayed[unit]);
+    struct operand g = reduced(program, state, unit), m = WHOLE(state->m[unit]), decayed = WHOLE(state->decayed[unit]);
     struct operand rate = WHOLE(lr), factor = WHOLE(outputs->factor);
     struct instruction *update = NULL;
     switch (config->name) {
@@ -79,24 +112,70 @@ static void emit_update(const struct optimizer_state *state, const struct model_
 #undef WHOLE
 }
 
-void optimizer_emit(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                    int template, const struct optimizer_config *config, int lr, int loss,
+// The class of a unit's parameters, which all have.
+static enum parameter_class class_of(const struct parameter_table *table, int unit) {
+    for (size_t i = 0; i < table->parameters.count; i++)
+        if (table->parameters.item[i].unit == unit)
+            return table->parameters.item[i].split;
+    return CLASS_WHOLE;
+}
+
+// The sum of the squares of all gradients, over all ranks. Each class of units is spread over other axes.
+static struct operand emit_square_sum(const struct optimizer_state *state, const struct model_state *model,
+                                      const struct parameter_table *table, struct program *program, int template,
+                                      int counted_elsewhere) {
+    static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP)};
+    struct operand part[CLASS_COUNT];
+    int parts = 0;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        struct operand sum = operand_none();
+        for (int u = 0; u < model->units; u++) {
+            if ((int)class_of(table, u) != class || u == counted_elsewhere)
+                continue;
+            bool first = sum.buffer == NONE;
+            if (first) {
+                char name[40];
+                snprintf(name, sizeof name, "grad_square_sum.%d", class);
+                sum = operand_whole(program,
+                                    program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
+            }
+            struct operand gradient = reduced(program, state, u);
+            struct instruction *square =
+                program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
+            square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
+        }
+        axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
+        if (sum.buffer == NONE && !(group & AXES(AXIS_PP)))
+            continue;
+        if (sum.buffer == NONE)
+            continue;
+        if (group)
+            program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, group, sum, sum);
+        part[parts++] = sum;
+    }
+    if (parts == 1)
+        return part[0];
+    struct operand total = operand_whole(
+        program, program_buffer(program, "grad_square_sum", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
+    for (int i = parts; i < 4; i++)
+        part[i] = operand_none();
+    program_emit(program, template, OP_NORM_SUM, PHASE_OPTIMIZER, NONE, 4, part, 1, &total, NULL);
+    return total;
+}
+
+void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
+                    const struct parameter_table *table, struct program *program, int template,
+                    const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,
                     struct optimizer_outputs *outputs) {
     int64_t one = 1;
-    int sum = program_buffer(program, "grad_square_sum", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, &one);
     outputs->norm = program_buffer(program, "grad_norm", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     outputs->factor = program_buffer(program, "clip_factor", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     outputs->finite = program_buffer(program, "finite", DTYPE_I32, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     program_declare(program, outputs->norm, "norm", NONE);
     program_declare(program, outputs->factor, "factor", NONE);
     program_declare(program, outputs->finite, "finite", NONE);
-    struct operand total = operand_whole(program, sum), t = operand_whole(program, state->t);
-    for (int u = 0; u < model->units; u++) {
-        struct operand gradient = operand_whole(program, state->gradient[u]);
-        struct instruction *square =
-            program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &total, NULL);
-        square->accumulate = u == 0 ? ACCUMULATE_NO : ACCUMULATE_YES;
-    }
+    struct operand total = emit_square_sum(state, model, table, program, template, counted_elsewhere);
+    struct operand t = operand_whole(program, state->t);
     program_emit(program, template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
                  (struct operand[]){total, operand_whole(program, loss)}, 3,
                  (struct operand[]){operand_whole(program, outputs->norm), operand_whole(program, outputs->factor),
@@ -104,6 +183,10 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
                  (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->max_norm}});
     program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    for (int u = 0; u < model->units; u++)
+    for (int u = 0; u < model->units; u++) {
         emit_update(state, model, program, template, config, lr, outputs, u);
+        if (state->zero_stage == 1 || state->zero_stage == 2)
+            program_communicate(program, template, OP_ALL_GATHER, PHASE_OPTIMIZER, STREAM_GATHER, state->shards,
+                                updated(program, state, model, u), operand_whole(program, model->unit[u]));
+    }
 }

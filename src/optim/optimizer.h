@@ -15,8 +15,11 @@ struct optimizer_config {
 
 // The optimizer's part of the `state` arena; arrays have one buffer per unit.
 struct optimizer_state {
+    int zero_stage;      // what of this is the rank's part of each unit: 0 nothing, 1 moments, 2 and 3 gradients too
+    axis_set shards;     // over which
     int *remainder;      // u16: low half of the f32 master weight (bf16 models), else NULL
-    int *gradient;       // flat accumulated gradients, with slices:
+    int *gradient;       // flat accumulated gradients
+    int *whole_gradient; // of one microbatch where those are parts, LOCAL; else `gradient`. With slices:
     int *gradient_slice; // one per parameter of the table
     int *m, *v;          // moments; v is NULL for lion and sgd
     int *decayed;        // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
@@ -28,13 +31,16 @@ struct optimizer_outputs {
 };
 
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct optimizer_config *config,
-                             enum dtype dtype);
+                             const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
+                             const struct optimizer_config *config, enum dtype dtype);
 void optimizer_state_release(struct optimizer_state *state);
-// Appends to `template`: the norm of all gradients, clipping, and the update of every unit, skipped as one when loss or
-// norm is not finite. `lr` and `loss` are f64[1] buffers. *outputs are STEP buffers of kind OUTPUT.
-void optimizer_emit(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                    int template, const struct optimizer_config *config, int lr, int loss,
+// Appends to `template`: the norm of all gradients, each counted once over all ranks, clipping, and the update of every
+// unit, skipped as one when loss or norm is not finite; then the parts of parameters that each rank has updated go to
+// the others. `lr` and `loss` are f64[1] buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the
+// unit that another stage counts (a tied embedding), or NONE.
+void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
+                    const struct parameter_table *table, struct program *program, int template,
+                    const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,
                     struct optimizer_outputs *outputs);
 
 // The optimizer that a run's configuration asks for.

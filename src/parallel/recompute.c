@@ -37,7 +37,8 @@ static bool dropped(const struct rewrite *r, int root) {
             continue;
         if (r->mode == RECOMPUTE_FULL)
             return !leaves_layer(r, root, f->layer);
-        return f->op != OP_MATMUL && f->op != OP_EMBED;
+        return f->op != OP_MATMUL && f->op != OP_EMBED && f->op != OP_ALL_REDUCE && f->op != OP_REDUCE_SCATTER &&
+               f->op != OP_RECEIVE;
     }
     return false; // not made by the forward template
 }

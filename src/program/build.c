@@ -189,8 +189,7 @@ struct instruction *program_emit(struct program *program, int template, enum op 
                                       .inputs = inputs,
                                       .outputs = outputs,
                                       .workspace = NONE,
-                                      .predicate = NONE,
-                                      .signal = NONE};
+                                      .predicate = NONE};
     memcpy(instruction.in, in, (size_t)inputs * sizeof *in);
     memcpy(instruction.out, out, (size_t)outputs * sizeof *out);
     if (attribute)
@@ -200,8 +199,33 @@ struct instruction *program_emit(struct program *program, int template, enum op 
     return &t->instructions.item[t->instructions.count - 1];
 }
 
-void program_invoke(struct program *program, int template, int microbatch, int slot) {
-    VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, slot});
+static struct operand flat(struct operand operand) {
+    int64_t count = operand_count(&operand);
+    if (operand.ndim == 1)
+        return operand;
+    struct operand shaped = operand_shape(operand, 1, &count);
+    shaped.along = operand.along;
+    shaped.step = operand.step;
+    return shaped;
+}
+
+struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
+                                        enum stream stream, axis_set group, struct operand in, struct operand out) {
+    bool reads = in.buffer != NONE, writes = out.buffer != NONE;
+    struct operand from = reads ? flat(in) : in, to = writes ? flat(out) : out;
+    struct instruction *i = program_emit(program, template, op, phase, NONE, reads, &from, writes, &to, NULL);
+    i->stream = (int)stream;
+    i->group = mesh_present(&program->mesh, group);
+    return i;
+}
+
+void program_invoke(struct program *program, int template, int microbatch, int slot, bool first, bool last) {
+    VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, slot, first, last});
+}
+
+bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {
+    return instruction->accumulate == ACCUMULATE_YES ||
+           (instruction->accumulate == ACCUMULATE_AFTER_FIRST && !invocation->first);
 }
 
 int64_t program_length(const struct program *program) {

@@ -1,6 +1,20 @@
 #include "program/lifetime.h"
 
-static void touch(const struct program *program, struct lifetimes *l, int buffer, int time) {
+// The instruction of the template at which compute has waited for the i-th, which runs on another stream.
+static int awaited(const struct template *t, int i) {
+    int stream = t->instructions.item[i].stream, behind = 0; // instructions of the stream from the i-th on
+    if (stream == STREAM_COMPUTE)
+        return i;
+    for (int k = i; k < (int)t->instructions.count; k++) {
+        const struct instruction *in = &t->instructions.item[k];
+        if (in->stream == STREAM_COMPUTE && in->wait[stream] && in->wait[stream] - 1 < behind)
+            return k;
+        behind += in->stream == stream;
+    }
+    return (int)t->instructions.count - 1;
+}
+
+static void touch(const struct program *program, struct lifetimes *l, int buffer, int time, int until) {
     if (buffer == NONE)
         return;
     int root = program_root(program, buffer);
@@ -11,17 +25,19 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
         l->allocation[root] = (int)l->allocations.count;
         VEC_PUSH(&l->allocations, (struct allocation){b->scope, align_up(buffer_bytes(b)), time, time, -1});
     }
-    l->allocations.item[l->allocation[root]].last = time;
+    struct allocation *a = &l->allocations.item[l->allocation[root]];
+    a->first = MIN(a->first, time);
+    a->last = MAX(a->last, until);
 }
 
 static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
-                      int time) {
+                      int time, int until) {
     for (int i = 0; i < instruction->inputs; i++)
-        touch(program, l, instruction->in[i].buffer, time);
+        touch(program, l, instruction->in[i].buffer, time, until);
     for (int i = 0; i < instruction->outputs; i++)
-        touch(program, l, instruction->out[i].buffer, time);
-    touch(program, l, instruction->workspace, time);
-    touch(program, l, instruction->predicate, time);
+        touch(program, l, instruction->out[i].buffer, time, until);
+    touch(program, l, instruction->workspace, time, until);
+    touch(program, l, instruction->predicate, time, until);
 }
 
 static bool covers_root(const struct program *program, const struct operand *operand) {
@@ -82,8 +98,11 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
             for (size_t i = 0; i < t->instructions.count; i++) {
                 const struct instruction *instruction = &t->instructions.item[i];
                 int time = l->start[order.item[k]] + (int)i;
-                if (pass == 0)
-                    touch_all(program, l, instruction, time);
+                bool message = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
+                if (pass == 0 && message)
+                    touch_all(program, l, instruction, 0, l->length - 1);
+                else if (pass == 0)
+                    touch_all(program, l, instruction, time, l->start[order.item[k]] + awaited(t, (int)i));
                 else
                     share_inplace(program, l, &table->op[instruction->op], instruction, time);
             }

@@ -2,6 +2,8 @@
 //
 // Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first
 // invokes them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run between.
+// What another stream than compute touches lives on until compute waits for it, or to the template's end; a message
+// between stages throughout.
 #ifndef PROGRAM_LIFETIME_H
 #define PROGRAM_LIFETIME_H
 

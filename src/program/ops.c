@@ -141,9 +141,9 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
     static const struct {
         const char *word;
         enum op_role role;
-    } ROLES[] = {{"loss", ROLE_LOSS},   {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
-                 {"norm", ROLE_NORM},   {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"aid", ROLE_AID},
-                 {"aid max", ROLE_AID}, {"zero", ROLE_ZERO}};
+    } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
+                 {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"norm_sum", ROLE_NORM_SUM},
+                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO}};
     info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
     if (*s == 0)
         return;

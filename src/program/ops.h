@@ -49,6 +49,7 @@ enum op_role {
     ROLE_SCALE,
     ROLE_TOTAL,
     ROLE_NORM,
+    ROLE_NORM_SUM,
     ROLE_CLIP,
     ROLE_UPDATE,
 };

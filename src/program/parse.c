@@ -292,6 +292,7 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(read_axes(p, &in->group));
     if (accept_word(p, "peer"))
         TRY(integer(p, -(1 << 20), 1 << 20, &in->peer));
+    in->only_last = accept_word(p, "only_last");
     if (accept_word(p, "accumulate")) {
         TRY(choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
         in->accumulate = (enum accumulate)value;
@@ -301,19 +302,19 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     if (accept_word(p, "if"))
         TRY(buffer_number(p, &in->predicate));
     while (accept_word(p, "wait")) {
-        if (in->waits == INSTRUCTION_MAX_WAITS)
-            BAD(p, "fewer waits before this");
-        TRY(integer(p, 0, 1 << 20, &in->wait[in->waits++]));
+        int stream = 0, lag = 0;
+        TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &stream));
+        if (accept(p, '-'))
+            TRY(integer(p, 1, WAIT_MAX_LAG, &lag));
+        in->wait[stream] = (uint16_t)(1 + lag);
     }
-    if (accept_word(p, "signal"))
-        TRY(integer(p, 0, 1 << 20, &in->signal));
     return end_of_line(p);
 }
 
 static trireme_status parse_instruction(struct parser *p) {
     if (p->program->templates.count == 0 || p->instructions++ == MAX_INSTRUCTIONS)
         BAD(p, "a template before this, and fewer instructions");
-    struct instruction in = {.layer = NONE, .workspace = NONE, .predicate = NONE, .signal = NONE};
+    struct instruction in = {.layer = NONE, .workspace = NONE, .predicate = NONE};
     while (skip(p), !accept(p, '=')) {
         if (in.outputs == OP_MAX_OUT)
             BAD(p, "\"=\"");
@@ -365,6 +366,8 @@ static trireme_status parse_invocation(struct parser *p) {
     if (!accept_word(p, "slot"))
         BAD(p, "a slot");
     TRY(integer(p, 0, INT32_MAX, &v.slot));
+    v.first = accept_word(p, "first");
+    v.last = accept_word(p, "last");
     VEC_PUSH(&p->program->schedule, v);
     return end_of_line(p);
 }

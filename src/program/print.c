@@ -72,16 +72,19 @@ static void print_instruction(struct text *out, const struct op_table *table, co
     }
     if (in->peer)
         text_add(out, " peer %d", in->peer);
+    if (in->only_last)
+        text_add(out, " only_last");
     if (in->accumulate != ACCUMULATE_NO)
         text_add(out, " accumulate %s", ACCUMULATE_WORDS[in->accumulate]);
     if (in->workspace != NONE)
         text_add(out, " workspace %%%d", in->workspace);
     if (in->predicate != NONE)
         text_add(out, " if %%%d", in->predicate);
-    for (int i = 0; i < in->waits; i++)
-        text_add(out, " wait %d", in->wait[i]);
-    if (in->signal != NONE)
-        text_add(out, " signal %d", in->signal);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (in->wait[s] == 1)
+            text_add(out, " wait %s", STREAM_WORDS[s]);
+        else if (in->wait[s])
+            text_add(out, " wait %s-%d", STREAM_WORDS[s], in->wait[s] - 1);
     text_add(out, "\n");
 }
 
@@ -135,6 +138,6 @@ void program_print(const struct program *p, const struct op_table *table, struct
         text_add(out, "invoke %d", v.template);
         if (v.microbatch != NONE)
             text_add(out, " microbatch %d", v.microbatch);
-        text_add(out, " slot %d\n", v.slot);
+        text_add(out, " slot %d%s%s\n", v.slot, v.first ? " first" : "", v.last ? " last" : "");
     }
 }

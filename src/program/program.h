@@ -86,7 +86,7 @@ union attribute {
 enum accumulate {
     ACCUMULATE_NO,
     ACCUMULATE_YES,
-    ACCUMULATE_AFTER_FIRST // overwrite in the step's first microbatch, add in the others
+    ACCUMULATE_AFTER_FIRST // overwrite in invocations that are `first`, add in the others
 };
 
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
@@ -103,7 +103,8 @@ enum stream {
     STREAM_COUNT
 };
 
-enum { INSTRUCTION_MAX_WAITS = STREAM_COUNT };
+// How many of another stream's latest instructions a wait may leave out.
+enum { WAIT_MAX_LAG = 1 << 14 };
 
 struct instruction {
     enum op op;
@@ -113,14 +114,15 @@ struct instruction {
     enum accumulate accumulate;
     int inputs, outputs;
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    bool only_last; // skipped in invocations that are not `last`
     axis_set group; // communication: between the ranks of this group
     int peer;       // send and receive: the other's coordinate along the group's one axis, less one's own (it wraps)
     int workspace;  // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
-    int signal;    // NONE, or the event (a number unique in the program) raised when done
-    int waits;
-    int wait[INSTRUCTION_MAX_WAITS]; // events: each must have been raised the last time before this in list order
+    // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
+    // list, must be done but the last k.
+    uint16_t wait[STREAM_COUNT];
 };
 
 struct template {
@@ -133,6 +135,7 @@ struct invocation {
     int template;
     int microbatch; // NONE: the template sees all microbatches at once
     int slot;
+    bool first, last; // of the step's microbatches in this chunk and phase
 };
 
 struct program {
@@ -188,7 +191,12 @@ int program_template(struct program *program, const char *name, enum phase phase
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
                                  int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute);
-void program_invoke(struct program *program, int template, int microbatch, int slot);
+// Appends communication over `group` on its stream, `in` and `out` (NONE: absent) as [elements].
+struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
+                                        enum stream stream, axis_set group, struct operand in, struct operand out);
+void program_invoke(struct program *program, int template, int microbatch, int slot, bool first, bool last);
+// Whether the instruction adds to its outputs in such an invocation.
+bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 
 // Instructions that a step runs (over the schedule).
 int64_t program_length(const struct program *program);

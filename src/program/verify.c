@@ -115,6 +115,11 @@ static trireme_status check_operand(const struct program *program, const struct 
     if (last >= count)
         REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", place, row->name, (long long)last, b->name,
                (long long)count);
+    int64_t ranks = mesh_group_size(&program->mesh, operand->along);
+    if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
+        __builtin_mul_overflow(operand->step, ranks - 1, &last) || last >= count - operand->offset)
+        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", place, b->name,
+               row->name, (long long)ranks);
     struct footprint footprint;
     if (!footprint_of(program, operand, &footprint))
         REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", place, row->name, b->name);
@@ -132,9 +137,11 @@ static trireme_status check_instruction(const struct program *program, const str
     if (instruction->inputs != info->inputs || instruction->outputs != info->outputs)
         REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", place, instruction->inputs, instruction->outputs,
                info->inputs, info->outputs);
-    if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT || instruction->waits < 0 ||
-        instruction->waits > INSTRUCTION_MAX_WAITS)
-        REFUSE("%s: no such stream, or too many waits", place);
+    if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
+        REFUSE("%s: no such stream", place);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (instruction->wait[s] > 1 + WAIT_MAX_LAG)
+            REFUSE("%s: waits for a stream but for its last %d instructions", place, instruction->wait[s] - 1);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: workspace or predicate is a buffer that is not there", place);
     enum dtype model = DTYPE_COUNT, any = DTYPE_COUNT;
@@ -190,6 +197,8 @@ trireme_status verify_structure(const struct program *program, const struct op_t
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
     TRY(verify_structure(program, table, error));
     TRY(verify_memory(program, table, error));
+    if (mesh_ranks(&program->mesh) > 1)
+        return TRIREME_OK;
     TRY(verify_gradients(program, table, error));
     TRY(verify_update(program, table, error));
     return TRIREME_OK;

@@ -17,9 +17,9 @@ struct instance {
     int64_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
 };
 
-struct event {
-    bool raised;
-    int64_t clock[STREAM_COUNT];
+// What a stream knew of each when it had done its n-th instruction, for each n.
+struct history {
+    VEC(struct known { int64_t of[STREAM_COUNT]; }) done;
 };
 
 struct checker {
@@ -29,8 +29,8 @@ struct checker {
     int *first; // root buffer -> its first instance
     int count;
     VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address
-    struct event *events;
-    int event_count;
+    struct history history[STREAM_COUNT];
+    bool many_streams;                         // else history is not kept
     int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
     struct invocation now;
     int instruction; // of its template
@@ -97,7 +97,8 @@ static trireme_status create(struct checker *c, trireme_error *error) {
                 REFUSE("buffer %s ends at byte %lld of an arena of %lld", b->name, (long long)instance->end,
                        (long long)(instance->state ? p->state_bytes : p->step_bytes));
             // What the host or the last step wrote. Gradients are made anew in each step.
-            if (b->kind == KIND_INPUT || b->kind == KIND_PARAM || b->kind == KIND_OPTIM || b->kind == KIND_CACHE)
+            if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && b->scope == SCOPE_STATE) || b->kind == KIND_OPTIM ||
+                b->kind == KIND_CACHE)
                 write_all(instance, b);
         }
     }
@@ -268,6 +269,15 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     return TRIREME_OK;
 }
 
+// Whether communication works on the rank's own part of the buffer that it reads or writes whole.
+static bool own_part(const struct instruction *in) {
+    if (in->op != OP_REDUCE_SCATTER && in->op != OP_ALL_GATHER)
+        return false;
+    const struct operand *part = in->op == OP_ALL_GATHER ? &in->in[0] : &in->out[0];
+    const struct operand *whole = in->op == OP_ALL_GATHER ? &in->out[0] : &in->in[0];
+    return part->along == in->group && part->step == part->dim[0] && part->offset == whole->offset;
+}
+
 static trireme_status write_part(struct checker *c, const struct instruction *instruction, int out, bool accumulate,
                                  int invocation, trireme_error *error) {
     const struct program *p = c->program;
@@ -276,7 +286,8 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     struct instance *instance = instance_of(c, root);
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
-    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && c->table->op[instruction->op].role != ROLE_UPDATE))
+    enum op_role role = c->table->op[instruction->op].role;
+    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && role != ROLE_UPDATE && instruction->op != OP_ALL_GATHER))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate)
@@ -297,6 +308,8 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
         if (in->buffer == NONE || program_root(p, in->buffer) != root || !footprint_of(p, in, &read) ||
             !footprint_overlap(&read, &where))
             continue;
+        if (own_part(instruction))
+            continue;
         if (c->table->op[instruction->op].inplace[out] != i || !footprint_equal(&read, &where))
             REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, c->table->op[instruction->op].in[i].name);
     }
@@ -306,22 +319,31 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     return TRIREME_OK;
 }
 
-static trireme_status run_waits(struct checker *c, const struct instruction *instruction, trireme_error *error) {
+static void run_waits(struct checker *c, const struct instruction *instruction) {
     int64_t *clock = c->clock[instruction->stream];
-    for (int i = 0; i < instruction->waits; i++) {
-        int e = instruction->wait[i];
-        if (e < 0 || e >= c->event_count || !c->events[e].raised)
-            REFUSE("%s: waits for event %d, which nothing before it raises", here(c).text, e);
-        for (int s = 0; s < STREAM_COUNT; s++)
-            clock[s] = MAX(clock[s], c->events[e].clock[s]);
+    for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
+        const struct history *h = &c->history[s];
+        int64_t which = (int64_t)h->done.count - instruction->wait[s];
+        for (int k = 0; instruction->wait[s] && which >= 0 && k < STREAM_COUNT; k++)
+            clock[k] = MAX(clock[k], h->done.item[which].of[k]);
     }
     clock[instruction->stream]++;
+}
+
+static trireme_status note_done(struct checker *c, int stream) {
+    if (c->many_streams) {
+        struct known known;
+        memcpy(known.of, c->clock[stream], sizeof known.of);
+        VEC_PUSH(&c->history[stream].done, known);
+    }
     return TRIREME_OK;
 }
 
 static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation,
                           trireme_error *error) {
-    TRY(run_waits(c, instruction, error));
+    run_waits(c, instruction);
+    if (instruction->only_last && !c->now.last)
+        return note_done(c, instruction->stream);
     int stream = instruction->stream;
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
@@ -342,18 +364,12 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     }
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE) {
-            bool accumulate = instruction->accumulate == ACCUMULATE_YES ||
-                              (instruction->accumulate == ACCUMULATE_AFTER_FIRST && c->now.microbatch > 0);
+            bool accumulate = instruction_accumulates(instruction, &c->now);
             // An output that ops.def pairs with an input is not a sum: it continues from that input.
             accumulate &= c->table->op[instruction->op].inplace[i] < 0;
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
-    if (instruction->signal != NONE) {
-        struct event *e = &c->events[instruction->signal];
-        e->raised = true;
-        memcpy(e->clock, c->clock[stream], sizeof e->clock);
-    }
-    return TRIREME_OK;
+    return note_done(c, stream);
 }
 
 static trireme_status run_schedule(struct checker *c, trireme_error *error) {
@@ -375,16 +391,12 @@ static trireme_status run_schedule(struct checker *c, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status count_events(struct checker *c, trireme_error *error) {
-    const struct program *p = c->program;
+static bool has_many_streams(const struct program *p) {
     for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            int signal = p->templates.item[t].instructions.item[i].signal;
-            if (signal < NONE || signal > 1 << 20)
-                REFUSE("%s: raises event %d", verify_place(p, c->table, (int)t, (int)i, NONE).text, signal);
-            c->event_count = MAX(c->event_count, signal + 1);
-        }
-    return TRIREME_OK;
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+            if (p->templates.item[t].instructions.item[i].stream != STREAM_COMPUTE)
+                return true;
+    return false;
 }
 
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error) {
@@ -398,17 +410,15 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
         status = check_fixed(&c, true, error);
     if (status == TRIREME_OK)
         status = check_fixed(&c, false, error);
+    c.many_streams = has_many_streams(program);
     if (status == TRIREME_OK)
-        status = count_events(&c, error);
-    if (status == TRIREME_OK) {
-        c.events = mem_alloc((size_t)c.event_count * sizeof *c.events);
         status = run_schedule(&c, error);
-    }
+    for (int s = 0; s < STREAM_COUNT; s++)
+        VEC_RELEASE(&c.history[s].done);
     for (int i = 0; i < c.count && c.instances; i++)
         VEC_RELEASE(&c.instances[i].written.parts);
     free(c.instances);
     free(c.first);
-    free(c.events);
     free(c.required);
     VEC_RELEASE(&c.live);
     return status;

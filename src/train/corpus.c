@@ -61,7 +61,8 @@ static trireme_status fill(const struct sampler *sampler, enum sampler_split spl
                                       .starts = executor_address(executor, c->starts, m),
                                       .positions = executor_address(executor, c->positions, m)};
         struct sampler_counts counts;
-        TRY(sampler_fill(sampler, split, step, m * e->micro_batch_size, e->micro_batch_size, &batch, &counts, error));
+        TRY(sampler_fill(sampler, split, step, engine_first_sequence(e) + m * e->micro_batch_size, e->micro_batch_size,
+                         &batch, &counts, error));
         sum->targets += counts.targets;
         sum->text_bytes += counts.text_bytes;
     }
@@ -78,19 +79,21 @@ trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t
                                const volatile sig_atomic_t *stop, trireme_error *error) {
     int64_t all = sampler_validation_batches(&c->validation);
     batches = batches ? MIN(batches, all) : all;
-    double sum = 0;
+    double sum = 0, targets = 0;
     struct sampler_counts counts = {0};
     for (int64_t b = 0; b < batches; b++) {
         if (stop && *stop)
             FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
         TRY(fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
-        struct engine_result r = engine_evaluate(e);
+        struct engine_result r;
+        TRY(engine_evaluate(e, &r, error));
         sum += r.loss * r.count;
+        targets += r.count;
         if (progress)
             progress(user, b + 1, batches);
     }
-    if (counts.targets == 0)
+    if (targets == 0)
         FAIL(TRIREME_ERROR_USAGE, "the validation data has no token to predict: its documents are of one token each");
-    *out = (struct corpus_loss){sum / (double)counts.targets, counts.targets, counts.text_bytes};
+    *out = (struct corpus_loss){sum / targets, (int64_t)targets, counts.text_bytes};
     return TRIREME_OK;
 }

@@ -32,7 +32,7 @@ trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *eng
 struct corpus_loss {
     double loss; // nats per target
     int64_t targets;
-    int64_t text_bytes; // that the targets stand for; 0 without a tokenizer
+    int64_t text_bytes; // that the targets of this rank stand for; 0 without a tokenizer
 };
 // Mean loss over the first `batches` global batches of the validation part (0: all of them). `progress` may be NULL;
 // a non-zero *stop ends it early with TRIREME_ERROR_INTERRUPTED.

@@ -4,13 +4,13 @@
 
 #include <sched.h>
 
-int engine_threads(const struct config *config) {
+int engine_threads(const struct config *config, int ranks) {
     if (config->training.threads > 0)
         return (int)config->training.threads;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         return 1;
-    return MAX(1, CPU_COUNT(&set));
+    return MAX(1, CPU_COUNT(&set) / ranks);
 }
 
 enum dtype engine_dtype(const struct config *config) {
@@ -26,25 +26,36 @@ static enum recompute recompute_mode(const struct config *config) {
     return MODES[config->activation_checkpoint.mode];
 }
 
+static void create_tables(struct engine *e, const struct model_config *model, int rank) {
+    const struct mesh *mesh = &e->parallel.mesh;
+    e->parallel.stage = mesh_coordinate(mesh, rank, AXIS_PP);
+    parameter_table_create(&e->table, model);
+    bool *sections = parallel_sections(&e->parallel, e->table.units.count);
+    parameter_table_split(&e->local, &e->table, model, &e->parallel.split, mesh_index(mesh, rank, AXES_TENSOR),
+                          sections);
+    free(sections);
+}
+
 trireme_status engine_compile(struct engine *e, const struct config *config, const struct model_config *model,
-                              enum engine_use use, trireme_error *error) {
+                              enum engine_use use, int rank, trireme_error *error) {
     const struct config_training *t = &config->training;
-    if (t->global_batch_size % t->micro_batch_size)
-        return config_refuse(config, "training.micro_batch_size", error,
-                             "which does not divide training.global_batch_size %lld", (long long)t->global_batch_size);
+    struct parallel parallel;
+    TRY(parallel_resolve(&parallel, config, model, error));
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
                          .dtype = engine_dtype(config),
                          .kernels = t->kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
-                         .threads = engine_threads(config),
-                         .micro_batch_size = t->micro_batch_size,
+                         .threads = engine_threads(config, mesh_ranks(&parallel.mesh)),
+                         .parallel = parallel,
+                         .member = {.rank = rank},
+                         .micro_batch_size = parallel.micro_batch_size,
                          .seq_len = t->seq_len,
-                         .microbatches = (int)(t->global_batch_size / t->micro_batch_size),
+                         .microbatches = parallel.microbatches,
                          .trains = use == ENGINE_TRAIN};
     e->ops = op_table_create();
-    parameter_table_create(&e->table, model);
+    create_tables(e, model, rank);
     struct compile_options options = {.model = &e->model,
-                                      .table = &e->table,
+                                      .table = &e->local,
                                       .ops = e->ops,
                                       .dtype = e->dtype,
                                       .micro_batch_size = e->micro_batch_size,
@@ -54,7 +65,8 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                                       .recompute = recompute_mode(config),
                                       .optimizer = e->optimizer,
                                       .kernels = e->kernels,
-                                      .threads = e->threads};
+                                      .threads = e->threads,
+                                      .parallel = e->parallel};
     trireme_status status = TRIREME_OK;
     if (e->trains)
         status = compile_train(&e->train, &options, error);
@@ -63,6 +75,10 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     if (status != TRIREME_OK)
         engine_release(e);
     return status;
+}
+
+int64_t engine_first_sequence(const struct engine *e) {
+    return mesh_index(&e->parallel.mesh, e->member.rank, AXES_DATA) * e->microbatches * e->micro_batch_size;
 }
 
 static const struct compiled *main_program(const struct engine *e) {
@@ -110,7 +126,7 @@ static const char *memory_advice(const struct engine *e, size_t state, size_t av
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
     const struct program *p = &main_program(e)->program;
     size_t state = (size_t)p->state_bytes, step = (size_t)MAX(p->step_bytes, e->evaluate.program.step_bytes);
-    size_t available = memory_available();
+    size_t available = memory_available() / (size_t)mesh_ranks(&e->parallel.mesh); // all are in this process
     if (state + step > available) {
         struct text what = {0};
         engine_describe_memory(e, &what);
@@ -126,15 +142,21 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
 }
 
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
-                             enum engine_use use, trireme_error *error) {
-    TRY(engine_compile(e, config, model, use, error));
-    trireme_status status = take_memory(e, error);
+                             enum engine_use use, const struct member *member, trireme_error *error) {
+    TRY(engine_compile(e, config, model, use, member ? member->rank : 0, error));
+    trireme_status status = TRIREME_OK;
+    if (member)
+        e->member = *member;
+    else if (mesh_ranks(&e->parallel.mesh) > 1)
+        status = config_refuse(config, "parallelism.ranks", error, "but this command runs on one rank");
+    if (status == TRIREME_OK)
+        status = take_memory(e, error);
     if (status == TRIREME_OK && e->trains)
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
-                                 e->step.base, error);
+                                 e->step.base, &e->member, error);
     if (status == TRIREME_OK)
         status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads,
-                                 e->state.base, e->step.base, error);
+                                 e->state.base, e->step.base, &e->member, error);
     if (status != TRIREME_OK)
         engine_release(e);
     return status;
@@ -148,6 +170,8 @@ void engine_release(struct engine *e) {
     compiled_release(&e->train);
     compiled_release(&e->evaluate);
     parameter_table_release(&e->table);
+    parameter_table_release(&e->local);
+    parallel_release(&e->parallel);
     free(e->ops);
     *e = (struct engine){0};
 }
@@ -160,39 +184,94 @@ void *engine_address(const struct engine *e, int buffer, int microbatch) {
 
 enum { INITIAL_CHUNK = 4096 };
 
-static void store(void *out, uint16_t *remainder, enum dtype dtype, int64_t at, const double *values, int64_t count) {
+static void store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
+    uint16_t low;
     for (int64_t i = 0; i < count; i++)
-        switch (dtype) {
-        case DTYPE_F64:
+        if (dtype == DTYPE_F64)
             ((double *)out)[at + i] = values[i];
-            break;
-        case DTYPE_BF16: {
-            uint16_t low;
+        else if (dtype == DTYPE_BF16)
             master_split((float)values[i], (uint16_t *)out + at + i, &low);
-            if (remainder)
-                remainder[at + i] = low;
-            break;
-        }
-        default:
+        else
             ((float *)out)[at + i] = (float)values[i];
-        }
 }
 
-static void initialise_parameter(struct engine *e, int number, uint64_t seed) {
-    const struct parameter *p = &e->table.parameters.item[number];
+static int shard_index(const struct engine *e) {
+    return mesh_index(&e->parallel.mesh, e->member.rank, main_program(e)->layout.shards);
+}
+
+static const int *buffers_of(const struct compiled *c, enum engine_values what) {
+    switch (what) {
+    case ENGINE_PARAMETERS:
+        return c->model.unit;
+    case ENGINE_GRADIENTS:
+        return c->optimizer.gradient;
+    case ENGINE_REMAINDERS:
+        return c->optimizer.remainder;
+    case ENGINE_M:
+        return c->optimizer.m;
+    case ENGINE_V:
+        return c->optimizer.v;
+    }
+    return NULL;
+}
+
+struct engine_part engine_part(const struct engine *e, enum engine_values what, size_t local) {
     const struct compiled *c = main_program(e);
-    const struct program *program = &c->program;
-    int buffer = c->model.parameter[number];
-    uint16_t *remainder = NULL;
-    if (e->trains && c->optimizer.remainder)
-        remainder =
-            (uint16_t *)engine_address(e, c->optimizer.remainder[p->unit], 0) + program_root_offset(program, buffer);
-    int64_t count = buffer_count(&program->buffers.item[buffer]);
-    for (int64_t at = 0; at < count; at += INITIAL_CHUNK) {
+    const struct parameter *p = &e->local.parameters.item[local];
+    const int *unit = buffers_of(c, what);
+    if (!unit)
+        return (struct engine_part){0};
+    const struct buffer *flat = &c->program.buffers.item[unit[p->unit]];
+    int64_t held = buffer_count(flat), first = held < c->model.count[p->unit] ? held * shard_index(e) : 0;
+    // Where a reduction left each rank its part of a whole buffer, the rest is not to be looked at.
+    if (what == ENGINE_GRADIENTS && c->optimizer.zero_stage == 1) {
+        held /= mesh_group_size(&e->parallel.mesh, c->layout.shards);
+        first = held * shard_index(e);
+    }
+    int64_t offset = program_root_offset(&c->program, c->model.parameter[local]), count = p->dim[0] * p->dim[1];
+    int64_t begin = MAX(offset, first), end = MIN(offset + count, first + held);
+    if (begin >= end)
+        return (struct engine_part){.dtype = flat->dtype};
+    int64_t base = buffer_count(flat) < c->model.count[p->unit] ? first : 0;
+    char *data = engine_address(e, unit[p->unit], 0);
+    return (struct engine_part){data + (begin - base) * dtype_size(flat->dtype), flat->dtype, begin - offset,
+                                end - offset};
+}
+
+// Values [at, at + count) of a rank's parameter, of its own elements.
+static void initial_values(const struct engine *e, const struct parameter *p, uint64_t seed, int64_t at, int64_t count,
+                           double *out) {
+    const struct parameter *whole = &e->table.parameters.item[p->whole];
+    memset(out, 0, (size_t)count * sizeof *out);
+    for (int i = 0; i < p->regions; i++) {
+        const struct parameter_region *r = &p->region[i];
+        for (int64_t row = MAX(r->row, at / p->dim[1]); row < r->row + r->rows && row * p->dim[1] < at + count; row++) {
+            int64_t begin = MAX(row * p->dim[1] + r->column, at);
+            int64_t end = MIN(row * p->dim[1] + r->column + r->columns, at + count);
+            int64_t column = begin - row * p->dim[1] - r->column + r->whole_column;
+            if (begin < end)
+                parameter_initial_range(whole, seed, (r->whole_row + row - r->row) * whole->dim[1] + column,
+                                        end - begin, out + begin - at);
+        }
+    }
+}
+
+static void initialise_parameter(struct engine *e, size_t number, uint64_t seed) {
+    const struct parameter *p = &e->local.parameters.item[number];
+    struct engine_part to = engine_part(e, ENGINE_PARAMETERS, number);
+    struct engine_part low = {0};
+    if (e->trains)
+        low = engine_part(e, ENGINE_REMAINDERS, number);
+    for (int64_t at = to.begin; at < to.end; at += INITIAL_CHUNK) {
         double values[INITIAL_CHUNK];
-        int64_t n = MIN((int64_t)INITIAL_CHUNK, count - at);
-        parameter_initial_range(p, seed, at, n, values);
-        store(engine_address(e, buffer, 0), remainder, e->dtype, at, values, n);
+        int64_t n = MIN((int64_t)INITIAL_CHUNK, to.end - at);
+        initial_values(e, p, seed, at, n, values);
+        store(to.data, e->dtype, at - to.begin, values, n);
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t high;
+            if (at + i >= low.begin && at + i < low.end)
+                master_split((float)values[i], &high, (uint16_t *)low.data + at + i - low.begin);
+        }
     }
 }
 
@@ -202,35 +281,44 @@ void engine_constants(struct engine *e) {
         const struct buffer *b = &c->program.buffers.item[c->model.rope];
         model_fill_rope(&e->model, b->dim[0], b->dtype, engine_address(e, c->model.rope, 0));
     }
-    for (int u = 0; e->trains && u < c->model.units; u++)
-        *(double *)engine_address(e, c->optimizer.decayed[u], 0) = (double)c->model.decayed[u];
+    if (c->model.vocab_first != NONE)
+        *(int32_t *)engine_address(e, c->model.vocab_first, 0) =
+            (int32_t)(mesh_index(&e->parallel.mesh, e->member.rank, AXES_TENSOR) * e->parallel.split.vocab_size);
+    for (int u = 0; e->trains && u < c->model.units; u++) {
+        int64_t count = c->model.count[u] / mesh_group_size(&e->parallel.mesh, c->layout.shards);
+        int64_t decayed = c->model.decayed[u] - count * shard_index(e);
+        *(double *)engine_address(e, c->optimizer.decayed[u], 0) = (double)MAX(0, MIN(decayed, count));
+    }
 }
 
 void engine_initialise(struct engine *e, uint64_t seed) {
     memset(e->state.base, 0, (size_t)main_program(e)->program.state_bytes);
-    for (int i = 0; i < (int)e->table.parameters.count; i++)
+    for (size_t i = 0; i < e->local.parameters.count; i++)
         initialise_parameter(e, i, seed);
     engine_constants(e);
 }
 
 // ---- steps
 
-struct engine_result engine_step(struct engine *e, double lr, struct trace *trace) {
+trireme_status engine_step(struct engine *e, double lr, struct trace *trace, struct engine_result *out,
+                           trireme_error *error) {
     const struct compiled *c = &e->train;
     *(double *)executor_address(e->train_executor, c->lr, 0) = lr;
-    executor_run(e->train_executor, trace);
-    return (struct engine_result){
+    TRY(executor_run(e->train_executor, trace, error));
+    *out = (struct engine_result){
         .loss = *(const double *)executor_address(e->train_executor, c->loss, 0),
         .count = *(const double *)executor_address(e->train_executor, c->count, 0),
         .grad_norm = *(const double *)executor_address(e->train_executor, c->outputs.norm, 0),
         .clip_factor = *(const double *)executor_address(e->train_executor, c->outputs.factor, 0),
         .finite = *(const int32_t *)executor_address(e->train_executor, c->outputs.finite, 0) != 0};
+    return TRIREME_OK;
 }
 
-struct engine_result engine_evaluate(struct engine *e) {
+trireme_status engine_evaluate(struct engine *e, struct engine_result *out, trireme_error *error) {
     const struct compiled *c = &e->evaluate;
-    executor_run(e->evaluate_executor, NULL);
-    return (struct engine_result){.loss = *(const double *)executor_address(e->evaluate_executor, c->loss, 0),
+    TRY(executor_run(e->evaluate_executor, NULL, error));
+    *out = (struct engine_result){.loss = *(const double *)executor_address(e->evaluate_executor, c->loss, 0),
                                   .count = *(const double *)executor_address(e->evaluate_executor, c->count, 0),
                                   .finite = true};
+    return TRIREME_OK;
 }

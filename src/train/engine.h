@@ -13,31 +13,37 @@ enum engine_use { ENGINE_TRAIN, ENGINE_EVALUATE };
 struct engine {
     struct op_table *ops;
     struct model_config model;
-    struct parameter_table table;
+    struct parameter_table table; // of the whole model
+    struct parameter_table local; // of what this rank has
+    struct parallel parallel;
+    struct member member;
     struct optimizer_config optimizer;
     enum dtype dtype;
     enum kernel_set kernels;
     int threads;
     int64_t micro_batch_size, seq_len;
-    int microbatches;
+    int microbatches;                // of this rank's part of the global batch
     bool trains;                     // else only `evaluate` is there
     struct compiled train, evaluate; // share the model's part of the state arena
     struct region state, step;
     struct executor *train_executor, *evaluate_executor;
 };
 
-// Cores that this process may use.
-int engine_threads(const struct config *config);
+// Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use.
+int engine_threads(const struct config *config, int ranks);
 enum dtype engine_dtype(const struct config *config);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
-// before any is taken. Values are zero until engine_initialise or a checkpoint sets them.
+// before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `member` is the rank's (NULL
+// where the plan has one rank); all ranks of its world create their engines in the same order.
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
-                             enum engine_use use, trireme_error *error);
+                             enum engine_use use, const struct member *member, trireme_error *error);
 void engine_release(struct engine *engine);
-// Only the programs, for looking at: no memory is taken and nothing can run.
+// Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
-                              enum engine_use use, trireme_error *error);
+                              enum engine_use use, int rank, trireme_error *error);
+// The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size.
+int64_t engine_first_sequence(const struct engine *engine);
 // "state 1.2 GB + step 3.4 GB; largest at the peak: logits.rows0 128 MB, ..." of the training step, else the
 // evaluation.
 void engine_describe_memory(const struct engine *engine, struct text *out);
@@ -50,13 +56,26 @@ void engine_constants(struct engine *engine);
 // Where a buffer of the training (else evaluation) program lies.
 void *engine_address(const struct engine *engine, int buffer, int microbatch);
 
+// The elements of one local parameter that this rank keeps in a flat buffer per unit: [begin, end) of it, at `data`.
+struct engine_part {
+    void *data;
+    enum dtype dtype;
+    int64_t begin, end;
+};
+enum engine_values { ENGINE_PARAMETERS, ENGINE_GRADIENTS, ENGINE_REMAINDERS, ENGINE_M, ENGINE_V };
+// Parameter `local` of engine->local. Empty where there are no such values. Of parameters and gradients that every rank
+// has whole, the part is the whole.
+struct engine_part engine_part(const struct engine *engine, enum engine_values what, size_t local);
+
 struct engine_result {
     double loss, count;            // nats per target, targets
     double grad_norm, clip_factor; // training only
     bool finite;                   // the update was done
 };
 // Runs one step. Inputs must stand in the MICROBATCH buffers of the program (compiled.tokens, ...).
-struct engine_result engine_step(struct engine *engine, double lr, struct trace *trace);
-struct engine_result engine_evaluate(struct engine *engine);
+// Fails where a rank is lost.
+trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
+                           trireme_error *error);
+trireme_status engine_evaluate(struct engine *engine, struct engine_result *out, trireme_error *error);
 
 #endif

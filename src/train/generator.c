@@ -34,7 +34,8 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
                                 .dtype = g->dtype,
                                 .kernels = config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE
                                                                                                 : KERNELS_FAST,
-                                .threads = engine_threads(config)};
+                                .threads = engine_threads(config, 1),
+                                .parallel = parallel_single(&g->model)};
     bool cached = config->generate.cache;
     // A chunk of the prompt may end beyond the last token: leave room in the cache.
     int64_t rows = cached ? MIN((int64_t)PREFILL_ROWS, g->context) : g->context;
@@ -50,10 +51,10 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
     TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
     TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
     TRY(executor_create(&g->prefill_executor, &g->prefill.program, g->ops, o.kernels, o.threads, g->state.base,
-                        g->step.base, error));
+                        g->step.base, NULL, error));
     if (cached)
         TRY(executor_create(&g->decode_executor, &g->decode.program, g->ops, o.kernels, o.threads, g->state.base,
-                            g->step.base, error));
+                            g->step.base, NULL, error));
     return TRIREME_OK;
 }
 
@@ -160,7 +161,7 @@ static trireme_status run(struct generator *g, const struct compiled *c, struct 
     if (c->at != NONE)
         *(int32_t *)executor_address(executor, c->at, 0) = (int32_t)first;
     *(int32_t *)executor_address(executor, c->row, 0) = (int32_t)count - 1;
-    executor_run(executor, NULL);
+    TRY(executor_run(executor, NULL, error));
     const void *logits = executor_address(executor, c->logits, 0);
     bool finite = true;
     for (int64_t i = 0; i < g->model.vocab_size; i++) {

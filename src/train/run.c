@@ -120,7 +120,7 @@ static trireme_status start(struct run *r, trireme_error *error) {
     TRY(model_config_resolve(&model, r->config, corpus_vocab_size(&r->corpus), error));
     TRY(corpus_sample(&r->corpus, r->config, model.vocab_size, false, error));
     // Everything that can be refused without touching the run directory has been, once the program stands.
-    TRY(engine_create(&r->engine, r->config, &model, ENGINE_TRAIN, error));
+    TRY(engine_create(&r->engine, r->config, &model, ENGINE_TRAIN, NULL, error));
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
     TRY(find_checkpoint(r, error));
     TRY(load_values(r, error));
@@ -220,7 +220,8 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     TRY(corpus_fill_train(&r->corpus, &r->engine, step - 1, error));
     double lr = learning_rate(config, step);
     r->trace.events.count = 0;
-    struct engine_result result = engine_step(&r->engine, lr, traced ? &r->trace : NULL);
+    struct engine_result result;
+    TRY(engine_step(&r->engine, lr, traced ? &r->trace : NULL, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - begin);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->progress.step = step;

@@ -40,7 +40,8 @@ static void check_generation(const struct small_model *small, bool cached) {
                                       .seq_len = e->seq_len,
                                       .microbatches = 1,
                                       .kernels = KERNELS_FAST,
-                                      .threads = 1};
+                                      .threads = 1,
+                                      .parallel = parallel_single(&e->model)};
     struct compiled generate;
     trireme_error error = {0};
     if (compile_generate(&generate, &options, cached ? 3 : e->seq_len, e->seq_len, cached, &error) != TRIREME_OK)
@@ -111,30 +112,29 @@ static void parse_errors(void **unused) {
     static const struct {
         int line;
         const char *with;
-    } BAD[] = {
-        {1, "programme p microbatches 1 slots 1"},
-        {1, "program p microbatches 0 slots 1"},
-        {1, "program p microbatches 1 slots 99999999999999999999"},
-        {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
-        {3, "buffer %1 f64 input step [1] @0 \"a\""},
-        {3, "buffer %0 f65 input step [1] @0 \"a\""},
-        {3, "buffer %0 f64 input step [0] @0 \"a\""},
-        {3, "buffer %0 f64 input step [1] @0 \"a"},
-        {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
-        {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
-        {4, "buffer %1 f64 output step [1] as \"b\""},
-        {4, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
-        {4, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
-        {5, "template 1 forward \"t\""},
-        {5, "template 0 sideways \"t\""},
-        {6, "  %1[1] = reciprocate %0[1] phase forward"},
-        {6, "  %2[1] = reciprocal %0[1] phase forward"},
-        {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
-        {6, "  %1[1] = reciprocal phase forward"},
-        {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
-        {6, "  %1[1] = reciprocal %0[1] phase forward wait 1 wait 2 wait 3 wait 4 wait 5 wait 6 wait 7 wait 8 wait 9"},
-        {6, "  %1[1] = reciprocal %0[1] phase forward more"},
-        {7, "invoke 0"}};
+    } BAD[] = {{1, "programme p microbatches 1 slots 1"},
+               {1, "program p microbatches 0 slots 1"},
+               {1, "program p microbatches 1 slots 99999999999999999999"},
+               {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
+               {3, "buffer %1 f64 input step [1] @0 \"a\""},
+               {3, "buffer %0 f65 input step [1] @0 \"a\""},
+               {3, "buffer %0 f64 input step [0] @0 \"a\""},
+               {3, "buffer %0 f64 input step [1] @0 \"a"},
+               {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
+               {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
+               {4, "buffer %1 f64 output step [1] as \"b\""},
+               {4, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
+               {4, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
+               {5, "template 1 forward \"t\""},
+               {5, "template 0 sideways \"t\""},
+               {6, "  %1[1] = reciprocate %0[1] phase forward"},
+               {6, "  %2[1] = reciprocal %0[1] phase forward"},
+               {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
+               {6, "  %1[1] = reciprocal phase forward"},
+               {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
+               {6, "  %1[1] = reciprocal %0[1] phase forward wait nowhere"},
+               {6, "  %1[1] = reciprocal %0[1] phase forward more"},
+               {7, "invoke 0"}};
     for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
         check_bad_line(ops, BAD[i].line, BAD[i].with);
     assert_int_equal(program_parse(&p, ops, "", 0, &error), TRIREME_ERROR_CORRUPT);
@@ -297,10 +297,10 @@ static void build_slots(struct program *p, int slots, int second_slot) {
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &t, 1, &h, tanh);
     program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &h, 1, &u, tanh);
     program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &u, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
-    program_invoke(p, forward, 0, 0);
-    program_invoke(p, forward, 1, second_slot);
-    program_invoke(p, second, 0, 0);
-    program_invoke(p, second, 1, second_slot);
+    program_invoke(p, forward, 0, 0, true, false);
+    program_invoke(p, forward, 1, second_slot, false, true);
+    program_invoke(p, second, 0, 0, true, false);
+    program_invoke(p, second, 1, second_slot, false, true);
 }
 
 static void slots(void **unused) {
@@ -344,16 +344,15 @@ static void build_streams(struct program *p) {
     struct operand z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
     union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
     int t = program_template(p, "main", PHASE_FORWARD);
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh)->signal = 0;
+    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
     struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &c, tanh);
     copy->stream = STREAM_COPY;
-    copy->wait[copy->waits++] = 0;
-    copy->signal = 1;
+    copy->wait[STREAM_COMPUTE] = 1;
     struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
-    again->wait[again->waits++] = 1;
+    again->wait[STREAM_COPY] = 1;
     program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &y, tanh);
     program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &z, tanh);
-    program_invoke(p, t, 0, 0);
+    program_invoke(p, t, 0, 0, true, true);
 }
 
 static void assert_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
@@ -380,29 +379,29 @@ static void streams(void **unused) {
     program_release(&p);
 #define ITEM(i) p.templates.item[0].instructions.item[i]
     build_streams(&p);
-    ITEM(1).waits = 0; // reads b while compute may still write it
+    ITEM(1).wait[STREAM_COMPUTE] = 0; // reads b while compute may still write it
     assert_refused(&p, ops, "another stream may still write it", " b ");
     build_streams(&p);
-    ITEM(2).waits = 0; // writes b while copy may still read it
+    ITEM(2).wait[STREAM_COPY] = 0; // writes b while copy may still read it
     assert_refused(&p, ops, "another stream may still use it", " b ");
     build_streams(&p);
-    ITEM(2).waits = 0;
+    ITEM(2).wait[STREAM_COPY] = 0;
     ITEM(2).out[0] = ITEM(4).out[0]; // z, so that only the read of c is too early
     p.templates.item[0].instructions.count = 4;
     assert_refused(&p, ops, "another stream may still write it", " c ");
     build_streams(&p);
-    ITEM(1).wait[0] = 1; // its own event
-    assert_refused(&p, ops, "waits for event 1", "gelu");
+    ITEM(1).wait[STREAM_COMPUTE] = 2; // for all but the last, which writes b
+    assert_refused(&p, ops, "another stream may still write it", " b ");
     build_streams(&p);
-    ITEM(0).signal = NONE; // nobody raises event 0
-    assert_refused(&p, ops, "waits for event 0", "gelu");
+    ITEM(1).wait[STREAM_COMPUTE] = WAIT_MAX_LAG + 2;
+    assert_refused(&p, ops, "waits for a stream", "gelu");
     build_streams(&p);
     ITEM(1).stream = STREAM_COUNT;
     assert_refused(&p, ops, "no such stream", "gelu");
     // Memory of a LOCAL buffer may not go to another while another stream may use it.
     build_streams(&p);
     p.buffers.item[2].scope = p.buffers.item[3].scope = SCOPE_LOCAL;
-    ITEM(2).waits = 0;
+    ITEM(2).wait[STREAM_COPY] = 0;
     ITEM(2).in[0] = ITEM(0).in[0];
     assert_refused(&p, ops, "another stream may", " b ");
 #undef ITEM

@@ -49,7 +49,7 @@ void engine_open(struct engine *e, struct config *config, const struct model_con
         all[count] = overrides[count - 1];
     }
     assert_ok(config_load(config, NULL, all, count, &error), &error);
-    assert_ok(engine_create(e, config, model, ENGINE_TRAIN, &error), &error);
+    assert_ok(engine_create(e, config, model, ENGINE_TRAIN, NULL, &error), &error);
     engine_initialise(e, (uint64_t)config->training.seed);
 }
 
@@ -147,13 +147,19 @@ static void check_shape(const struct engine *e, const struct batch *b) {
 struct engine_result batch_train(struct engine *e, const struct batch *b, double lr) {
     check_shape(e, b);
     fill(e->train_executor, &e->train, e->microbatches, b);
-    return engine_step(e, lr, NULL);
+    struct engine_result result;
+    trireme_error error = {0};
+    assert_ok(engine_step(e, lr, NULL, &result, &error), &error);
+    return result;
 }
 
 struct engine_result batch_evaluate(struct engine *e, const struct batch *b) {
     check_shape(e, b);
     fill(e->evaluate_executor, &e->evaluate, e->microbatches, b);
-    return engine_evaluate(e);
+    struct engine_result result;
+    trireme_error error = {0};
+    assert_ok(engine_evaluate(e, &result, &error), &error);
+    return result;
 }
 
 double engine_gradient_rms(const struct engine *e) {

@@ -43,12 +43,12 @@ static bool run_step(struct subject *s, const struct program *program, char *res
     memset(s->step, 0xff, s->step_bytes); // not a number, wherever something is read that nobody wrote
     struct executor *executor;
     trireme_error error = {0};
-    if (executor_create(&executor, program, e->ops, e->kernels, 1, s->state, s->step, &error) != TRIREME_OK) {
+    if (executor_create(&executor, program, e->ops, e->kernels, 1, s->state, s->step, NULL, &error) != TRIREME_OK) {
         assert_true(error.message[0] != 0);
         return false;
     }
     small_model_batch(&s->small, executor, 7);
-    executor_run(executor, NULL);
+    assert_int_equal(executor_run(executor, NULL, &error), TRIREME_OK);
     memcpy(result, s->state, s->state_bytes);
     double *output = (double *)(result + s->state_bytes);
     for (size_t i = 0; i < program->buffers.count; i++) {

@@ -168,6 +168,7 @@ const struct op_case op_cases[] = {
     {"square_sum n=1", OPS_COMPARE},
     {"square_sum n=10007", OPS_COMPARE},
     {"square_sum n=10000000", OPS_TIME},
+    {"norm_sum", OPS_COMPARE},
     {"clip max_norm=1", OPS_COMPARE},
     {"clip max_norm=0", OPS_COMPARE},
     {"increment", OPS_COMPARE},

@@ -148,6 +148,13 @@ void ref_square_sum(const struct call *call) {
 }
 
 // factor = min(1, max_norm / (norm + 1e-6)), 1 where there is no maximum; finite: the step may be taken
+void ref_norm_sum(const struct call *call) {
+    double sum = 0;
+    for (int i = 0; i < call->inputs; i++)
+        sum += call->in[i].data ? scalar(&call->in[i]) : 0;
+    tensor_set(&call->out[0], 0, sum);
+}
+
 void ref_clip(const struct call *call) {
     double sum = scalar(&call->in[0]), loss = scalar(&call->in[1]), max_norm = call->attribute[0].f;
     double norm = sqrt(sum), ratio = max_norm / (norm + 1e-6);

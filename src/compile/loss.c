@@ -1,0 +1,117 @@
+#include "compile/loss.h"
+
+static struct operand whole(const struct compiled *c, int buffer) {
+    return operand_whole(&c->program, buffer);
+}
+
+// Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.
+static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
+    if (o->logits_rows > 0)
+        return MIN(rows, o->logits_rows);
+    int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
+    int64_t chunks = (bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES;
+    int64_t step = (rows + chunks - 1) / chunks;
+    return MIN(rows, (step + 63) / 64 * 64);
+}
+
+// What the loss of one chunk of rows is made of.
+struct chunk {
+    struct compiled *c;
+    const struct compile_options *o;
+    int template;
+    int64_t first, rows;
+    int logits;
+    struct operand targets, nll, scale;
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+};
+
+static void emit(const struct chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
+                 const struct operand *out) {
+    program_emit(&k->c->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
+}
+
+static int chunk_buffer(const struct chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
+    char *full = mem_printf("%s.rows%lld", name, (long long)k->first);
+    int buffer = program_buffer(&k->c->program, full, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
+    free(full);
+    return buffer;
+}
+
+static struct operand gradient(const struct chunk *k) {
+    const int64_t *dim = k->c->program.buffers.item[k->logits].dim;
+    return whole(k->c, chunk_buffer(k, "d.logits", k->o->dtype, 2, dim));
+}
+
+static void emit_whole(const struct chunk *k, bool train) {
+    struct operand logits = whole(k->c, k->logits);
+    if (train)
+        emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
+             (struct operand[]){k->nll, gradient(k)});
+    else
+        emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
+}
+
+static void all_reduce(const struct chunk *k, int buffer, bool maximum) {
+    struct operand operand = whole(k->c, buffer);
+    program_communicate(&k->c->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR, operand,
+                        operand)
+        ->attribute[0]
+        .i = maximum;
+}
+
+// The vocabulary is split: ranks exchange each row's maximum and sums, never logits (Shoeybi et al. 2019, section 3).
+static void emit_split(const struct chunk *k, bool train) {
+    enum dtype sum_dtype = dtype_accumulate(k->o->dtype);
+    int64_t rows = k->rows, both = 2 * rows;
+    int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
+        sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
+    struct operand logits = whole(k->c, k->logits), first = whole(k->c, k->c->model.vocab_first), m = whole(k->c, max);
+    struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
+    picked.offset = rows;
+    emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
+    all_reduce(k, max, true);
+    emit(k, OP_LOGITS_SUM, 4, (struct operand[]){logits, k->targets, first, m}, 2, (struct operand[]){sum, picked});
+    all_reduce(k, sums, false);
+    emit(k, OP_LOGITS_NLL, 4, (struct operand[]){k->targets, m, sum, picked}, 1, &k->nll);
+    if (train) {
+        struct operand d = gradient(k);
+        emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
+    }
+}
+
+void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
+               struct gradients *gradients) {
+    struct program *p = &c->program;
+    int64_t rows = e->sequences * e->seq_len, width = o->model->hidden_size, step = chunk_rows(o, rows);
+    int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
+    for (int64_t first = 0; first < rows; first += step) {
+        struct chunk k = {.c = c,
+                          .o = o,
+                          .template = e->template,
+                          .first = first,
+                          .rows = MIN(step, rows - first),
+                          .scale = whole(c, scale),
+                          .attribute = {{.i = o->model->vocab_size}}};
+        char name[2][40];
+        snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
+        snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
+        int x = program_slice(p, hidden, name[0], first * width, 2, (int64_t[]){k.rows, width});
+        size_t from = p->templates.item[e->template].instructions.count;
+        k.logits = emit_head(e, x, name[1]);
+        k.targets = (struct operand){.buffer = c->targets, .offset = first, .ndim = 1, .dim = {k.rows}, .stride = {1}};
+        k.nll = (struct operand){.buffer = nll, .offset = first, .ndim = 1, .dim = {k.rows}, .stride = {1}};
+        if (o->parallel.split.ranks > 1)
+            emit_split(&k, gradients != NULL);
+        else
+            emit_whole(&k, gradients != NULL);
+        size_t to = p->templates.item[e->template].instructions.count;
+        if (gradients) {
+            gradients_want(gradients, e->template, from, to);
+            differentiate(gradients, e->template, from, to, e->template);
+        }
+    }
+    struct operand total = whole(c, c->loss);
+    struct instruction *sum = program_emit(p, e->template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
+                                           (struct operand[]){whole(c, nll), whole(c, scale)}, 1, &total, NULL);
+    sum->accumulate = ACCUMULATE_AFTER_FIRST;
+}

@@ -1,0 +1,118 @@
+// Waits between streams. Within a template a wait names the last instruction that matters; between invocations, of
+// which templates know nothing, all that came before.
+#include "compile/passes.h"
+
+// Which instructions of each stream touch a root buffer, somewhere in the program.
+struct touched {
+    bool read[STREAM_COUNT], written[STREAM_COUNT];
+};
+
+struct waiter {
+    struct program *program;
+    struct touched *anywhere;              // [buffers]
+    bool uses_scratch[STREAM_COUNT];       // touches memory that templates share
+    int (*read)[STREAM_COUNT];             // [buffers]: how many of a stream's instructions of this template had
+    int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
+    int done[STREAM_COUNT];                // instructions of this template so far
+    int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions a stream has waited for, of
+                                           // this template; -1: not even for those of earlier invocations
+};
+
+static struct operand *operand_at(struct instruction *in, int i) {
+    return i < in->inputs ? &in->in[i] : &in->out[i - in->inputs];
+}
+
+// Calls for every buffer that an instruction touches.
+static void each_touched(const struct waiter *w, struct instruction *in,
+                         void (*visit)(struct waiter *, struct instruction *, int root, bool writes)) {
+    struct waiter *state = (struct waiter *)w;
+    for (int i = 0; i < in->inputs + in->outputs; i++) {
+        int buffer = operand_at(in, i)->buffer;
+        if (buffer != NONE)
+            visit(state, in, program_root(w->program, buffer), i >= in->inputs);
+    }
+    if (in->predicate != NONE)
+        visit(state, in, program_root(w->program, in->predicate), false);
+}
+
+static void note_anywhere(struct waiter *w, struct instruction *in, int root, bool writes) {
+    struct touched *t = &w->anywhere[root];
+    *(writes ? &t->written[in->stream] : &t->read[in->stream]) = true;
+    if (w->program->buffers.item[root].scope == SCOPE_LOCAL)
+        w->uses_scratch[in->stream] = true;
+}
+
+// Lets the instruction wait for the first `count` instructions of a stream of this template.
+static void wait_for(struct waiter *w, struct instruction *in, int stream, int count) {
+    if (stream == in->stream || w->known[in->stream][stream] >= count)
+        return;
+    w->known[in->stream][stream] = count;
+    int lag = MIN(w->done[stream] - count, WAIT_MAX_LAG);
+    in->wait[stream] = (uint16_t)(1 + lag);
+}
+
+static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, bool writes) {
+    const struct touched *t = &w->anywhere[root];
+    bool local = w->program->buffers.item[root].scope == SCOPE_LOCAL;
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        if (s == in->stream)
+            continue;
+        if (w->written[root][s] > 0)
+            wait_for(w, in, s, w->written[root][s]);
+        else if (t->written[s] && !local)
+            wait_for(w, in, s, 0);
+        if (writes && w->read[root][s] > 0)
+            wait_for(w, in, s, w->read[root][s]);
+        else if (writes && t->read[s] && !local)
+            wait_for(w, in, s, 0);
+    }
+    // Memory that a communication writes may have been another buffer's until just now.
+    if (writes && in->stream != STREAM_COMPUTE)
+        wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
+}
+
+static void note_touched(struct waiter *w, struct instruction *in, int root, bool writes) {
+    *(writes ? &w->written[root][in->stream] : &w->read[root][in->stream]) = w->done[in->stream];
+}
+
+static void run_template(struct waiter *w, struct template *t) {
+    memset(w->done, 0, sizeof w->done);
+    memset(w->read, 0, w->program->buffers.count * sizeof *w->read);
+    memset(w->written, 0, w->program->buffers.count * sizeof *w->written);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        for (int k = 0; k < STREAM_COUNT; k++)
+            w->known[s][k] = -1;
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        struct instruction *in = &t->instructions.item[i];
+        // Scratch belongs to one invocation after the other.
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (w->uses_scratch[in->stream] && w->uses_scratch[s])
+                wait_for(w, in, s, 0);
+        // What gradients are reduced from is held until they are: of no more than two units.
+        if (in->stream == STREAM_COMPUTE && w->uses_scratch[STREAM_REDUCE] && w->done[STREAM_REDUCE] > 1)
+            wait_for(w, in, STREAM_REDUCE, w->done[STREAM_REDUCE] - 1);
+        each_touched(w, in, wait_for_buffer);
+        w->done[in->stream]++;
+        each_touched(w, in, note_touched);
+    }
+}
+
+void pass_waits(struct program *program) {
+    struct waiter w = {.program = program};
+    size_t n = program->buffers.count;
+    w.anywhere = mem_alloc(n * sizeof *w.anywhere);
+    w.read = mem_alloc(n * sizeof *w.read);
+    w.written = mem_alloc(n * sizeof *w.written);
+    bool many = false;
+    for (size_t t = 0; t < program->templates.count; t++)
+        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
+            struct instruction *in = &program->templates.item[t].instructions.item[i];
+            many |= in->stream != STREAM_COMPUTE;
+            each_touched(&w, in, note_anywhere);
+        }
+    for (size_t t = 0; t < program->templates.count && many; t++)
+        run_template(&w, &program->templates.item[t]);
+    free(w.anywhere);
+    free(w.read);
+    free(w.written);
+}

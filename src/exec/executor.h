@@ -1,0 +1,77 @@
+// The executor's parts. Internal to exec/.
+#ifndef EXEC_EXECUTOR_H
+#define EXEC_EXECUTOR_H
+
+#include "exec/exec.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+// Where an operand lies in a given invocation: base of its scope + offset + microbatch * step.
+struct location {
+    enum buffer_scope scope;
+    int64_t offset, step; // bytes
+};
+
+struct resolved {
+    void (*run)(const struct call *call);
+    void (*release)(void *prepared);
+    struct call call;
+    struct location in[OP_MAX_IN], out[OP_MAX_OUT], workspace, predicate;
+    bool predicated;
+    const struct instruction *instruction;
+    struct communicator *communicator; // communication: NULL for kernels
+    int64_t target[STREAM_COUNT]; // with its waits: instructions of each stream that come before it in its template
+};
+
+struct resolved_template {
+    struct resolved *item;
+    int count;
+    VEC(int) of[STREAM_COUNT]; // instructions of each stream
+};
+
+// A stream: how far it has come, for those that wait for it.
+struct stream_state {
+    _Atomic int64_t done; // instructions, in this run
+    bool used;
+    pthread_t thread;
+};
+
+struct executor {
+    const struct program *program;
+    const struct op_table *table;
+    struct member member;
+    char *state, *step;
+    struct resolved_template *templates;
+    VEC(struct channel {
+        axis_set group;
+        int peer;
+        int stream;
+        struct communicator *communicator;
+    })
+    channels;
+    struct stream_state stream[STREAM_COUNT];
+    // Runs and waits that have to sleep.
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    _Atomic int sleepers;
+    int64_t runs; // begun
+    int finished; // threads of streams that have ended the current run
+    bool stop;    // threads are to end
+    _Atomic bool failed;
+    trireme_error error; // of the first stream that failed
+    struct trace *trace;
+};
+
+struct communicator *channel_open(struct executor *e, const struct instruction *instruction, trireme_error *error);
+trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error); // communicate.c
+
+// streams.c
+trireme_status streams_start(struct executor *executor, trireme_error *error);
+void streams_stop(struct executor *executor);
+trireme_status streams_run(struct executor *executor, struct trace *trace, trireme_error *error);
+// exec.c: runs instruction `index` of a template, with addresses of this invocation.
+trireme_status execute(struct executor *executor, struct resolved *r, const struct invocation *invocation,
+                       trireme_error *error);
+
+#endif

@@ -1,0 +1,177 @@
+// Streams: compute runs on the caller's thread, every other one that the program uses on a thread of its own. Each
+// walks the schedule and runs what is its own; waits compare how many instructions of another stream are done with how
+// many come before in that walk.
+#include "exec/executor.h"
+
+#include "base/clock.h"
+
+enum { SPIN_NANOSECONDS = 5000 };
+
+static void announce(struct executor *e) {
+    if (atomic_load(&e->sleepers) == 0)
+        return;
+    pthread_mutex_lock(&e->mutex);
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static void fail(struct executor *e, const trireme_error *error) {
+    pthread_mutex_lock(&e->mutex);
+    if (!atomic_load(&e->failed)) {
+        e->error = *error;
+        atomic_store(&e->failed, true);
+    }
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static bool reached(const struct executor *e, int stream, int64_t target) {
+    return atomic_load(&e->stream[stream].done) >= target || atomic_load(&e->failed);
+}
+
+static void wait_for(struct executor *e, int stream, int64_t target) {
+    if (reached(e, stream, target))
+        return;
+    for (int64_t start = clock_now(); clock_now() - start < SPIN_NANOSECONDS;)
+        if (reached(e, stream, target))
+            return;
+    pthread_mutex_lock(&e->mutex);
+    atomic_fetch_add(&e->sleepers, 1);
+    while (!reached(e, stream, target))
+        pthread_cond_wait(&e->changed, &e->mutex);
+    atomic_fetch_sub(&e->sleepers, 1);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static trireme_status run_one(struct executor *e, int stream, struct resolved *r, const struct invocation *v,
+                              const int64_t before[STREAM_COUNT], trireme_error *error) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (r->instruction->wait[s] && s != stream)
+            wait_for(e, s, before[s] + r->target[s]);
+    if (atomic_load(&e->failed))
+        return TRIREME_ERROR_LOST;
+    return execute(e, r, v, error);
+}
+
+static void walk(struct executor *e, int stream) {
+    const struct program *p = e->program;
+    int64_t before[STREAM_COUNT] = {0}, position = 0;
+    trireme_error error = {0};
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        const struct invocation *v = &p->schedule.item[k];
+        struct resolved_template *t = &e->templates[v->template];
+        for (size_t i = 0; i < t->of[stream].count; i++) {
+            int index = t->of[stream].item[i];
+            int64_t begin = e->trace ? clock_now() : 0;
+            if (run_one(e, stream, &t->item[index], v, before, &error) != TRIREME_OK) {
+                fail(e, &error);
+                return;
+            }
+            if (e->trace)
+                e->trace->events.item[position + index] = (struct trace_event){(int)k, index, begin, clock_now()};
+            if (e->stream[stream].used) {
+                atomic_fetch_add(&e->stream[stream].done, 1);
+                announce(e);
+            }
+        }
+        for (int s = 0; s < STREAM_COUNT; s++)
+            before[s] += (int64_t)t->of[s].count;
+        position += t->count;
+    }
+}
+
+struct worker {
+    struct executor *executor;
+    int stream;
+};
+
+static void *work(void *argument) {
+    struct worker worker = *(struct worker *)argument;
+    free(argument);
+    struct executor *e = worker.executor;
+    for (int64_t seen = 0;;) {
+        pthread_mutex_lock(&e->mutex);
+        while (e->runs == seen && !e->stop)
+            pthread_cond_wait(&e->changed, &e->mutex);
+        seen = e->runs;
+        bool stop = e->stop;
+        pthread_mutex_unlock(&e->mutex);
+        if (stop)
+            return NULL;
+        walk(e, worker.stream);
+        pthread_mutex_lock(&e->mutex);
+        e->finished++;
+        pthread_cond_broadcast(&e->changed);
+        pthread_mutex_unlock(&e->mutex);
+    }
+}
+
+static int workers(const struct executor *e) {
+    int count = 0;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        count += s != STREAM_COMPUTE && e->stream[s].used;
+    return count;
+}
+
+trireme_status streams_start(struct executor *e, trireme_error *error) {
+    pthread_mutex_init(&e->mutex, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    bool many = false;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)
+            many |= e->stream[s].used |= e->templates[t].of[s].count > 0;
+    e->stream[STREAM_COMPUTE].used = many; // nobody else counts its steps
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        if (s == STREAM_COMPUTE || !e->stream[s].used)
+            continue;
+        struct worker *worker = mem_alloc(sizeof *worker);
+        *worker = (struct worker){e, s};
+        if (pthread_create(&e->stream[s].thread, NULL, work, worker)) {
+            free(worker);
+            for (int later = s; later < STREAM_COUNT; later++)
+                e->stream[later].used = false;
+            FAIL(TRIREME_ERROR_IO, "cannot start a thread");
+        }
+    }
+    return TRIREME_OK;
+}
+
+void streams_stop(struct executor *e) {
+    pthread_mutex_lock(&e->mutex);
+    e->stop = true;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->mutex);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (s != STREAM_COMPUTE && e->stream[s].used)
+            pthread_join(e->stream[s].thread, NULL);
+    pthread_mutex_destroy(&e->mutex);
+    pthread_cond_destroy(&e->changed);
+}
+
+trireme_status streams_run(struct executor *e, struct trace *trace, trireme_error *error) {
+    e->trace = trace;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        atomic_store(&e->stream[s].done, 0);
+    int others = workers(e);
+    if (others) {
+        pthread_mutex_lock(&e->mutex);
+        e->runs++;
+        e->finished = 0;
+        pthread_cond_broadcast(&e->changed);
+        pthread_mutex_unlock(&e->mutex);
+    }
+    walk(e, STREAM_COMPUTE);
+    if (others) {
+        pthread_mutex_lock(&e->mutex);
+        while (e->finished < others)
+            pthread_cond_wait(&e->changed, &e->mutex);
+        pthread_mutex_unlock(&e->mutex);
+    }
+    if (trace)
+        trace->events.count = (size_t)program_length(e->program);
+    if (atomic_load(&e->failed)) {
+        *error = e->error;
+        return e->error.status;
+    }
+    return TRIREME_OK;
+}

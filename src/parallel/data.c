@@ -1,0 +1,243 @@
+#include "parallel/data.h"
+
+struct parallel parallel_single(const struct model_config *config) {
+    struct parallel parallel = {.mesh = mesh_single()};
+    trireme_error none;
+    CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
+    return parallel;
+}
+
+struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
+    return (struct state_layout){
+        .shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE,
+        .sharded = parallel->zero_stage == 3,
+        .tied_ends = model->tie_word_embeddings && parallel->mesh.degree[AXIS_PP] > 1,
+    };
+}
+
+// A template whose instructions are put together anew.
+struct rewrite {
+    struct program *program;
+    int template;
+    VEC(struct instruction) out;
+};
+
+static void begin(struct rewrite *r, struct program *program, int template) {
+    *r = (struct rewrite){.program = program, .template = template};
+}
+
+// Moves what program_emit has just appended to the template to the end of what is put together.
+static void take_last(struct rewrite *r) {
+    struct template *t = &r->program->templates.item[r->template];
+    VEC_PUSH(&r->out, t->instructions.item[t->instructions.count - 1]);
+    t->instructions.count--;
+}
+
+static void finish(struct rewrite *r) {
+    struct template *t = &r->program->templates.item[r->template];
+    free(t->instructions.item);
+    t->instructions.item = r->out.item;
+    t->instructions.count = r->out.count;
+    t->instructions.capacity = r->out.capacity;
+}
+
+// ---- parameters
+
+static bool reads_root(const struct program *program, const struct instruction *instruction, int root) {
+    for (int i = 0; i < instruction->inputs; i++)
+        if (instruction->in[i].buffer != NONE && program_root(program, instruction->in[i].buffer) == root)
+            return true;
+    return false;
+}
+
+// A second buffer for a gathered unit, with the same slices; `again` maps buffers to it.
+static int clone_unit(struct program *program, int root, int *again, size_t known) {
+    for (size_t i = 0; i < known; i++) {
+        const struct buffer b = program->buffers.item[i];
+        if ((int)i != root && b.parent != root)
+            continue;
+        char *name = mem_printf("%s.again", b.name);
+        again[i] = (int)i == root ? program_buffer(program, name, b.dtype, b.kind, b.scope, b.ndim, b.dim)
+                                  : program_slice(program, again[root], name, b.parent_offset, b.ndim, b.dim);
+        free(name);
+        struct buffer *copy = &program->buffers.item[again[i]];
+        copy->recomputes = (int)i;
+        memcpy(copy->placement, b.placement, sizeof b.placement);
+    }
+    return again[root];
+}
+
+struct use {
+    int unit, gathered;
+    size_t first; // instruction that reads it first
+};
+
+static int compare_uses(const void *a, const void *b) {
+    const struct use *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : x->unit - y->unit;
+}
+
+static void replace_reads(struct template *t, const int *again, size_t known) {
+    for (size_t i = 0; i < t->instructions.count; i++)
+        for (int k = 0; k < t->instructions.item[i].inputs; k++) {
+            int *buffer = &t->instructions.item[i].in[k].buffer;
+            if (*buffer != NONE && (size_t)*buffer < known && again[*buffer] != NONE)
+                *buffer = again[*buffer];
+        }
+}
+
+void data_gather(struct program *program, int template, const struct model_state *model,
+                 const struct parallel *parallel, bool again) {
+    if (parallel->zero_stage < 3)
+        return;
+    const struct template *t = &program->templates.item[template];
+    size_t known = program->buffers.count;
+    int *clone = mem_alloc(known * sizeof *clone);
+    for (size_t i = 0; i < known; i++)
+        clone[i] = NONE;
+    VEC(struct use) uses = {0};
+    for (int u = 0; u < model->units; u++) {
+        size_t first = 0;
+        while (first < t->instructions.count && !reads_root(program, &t->instructions.item[first], model->gathered[u]))
+            first++;
+        if (first == t->instructions.count)
+            continue;
+        int gathered = again ? clone_unit(program, model->gathered[u], clone, known) : model->gathered[u];
+        VEC_PUSH(&uses, (struct use){u, gathered, first});
+    }
+    if (uses.count)
+        qsort(uses.item, uses.count, sizeof *uses.item, compare_uses);
+    replace_reads(&program->templates.item[template], clone, known);
+    free(clone);
+    struct rewrite r;
+    begin(&r, program, template);
+    size_t next = 0, count = program->templates.item[template].instructions.count;
+    for (size_t i = 0; i < count; i++) {
+        while (next < uses.count && uses.item[next - MIN(next, (size_t)parallel->prefetch)].first <= i) {
+            const struct use *use = &uses.item[next++];
+            program_communicate(program, template, OP_ALL_GATHER, again ? PHASE_BACKWARD : PHASE_FORWARD, STREAM_GATHER,
+                                AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
+                                operand_whole(program, use->gathered));
+            take_last(&r);
+        }
+        VEC_PUSH(&r.out, program->templates.item[template].instructions.item[i]);
+    }
+    finish(&r);
+    VEC_RELEASE(&uses);
+}
+
+// ---- gradients
+
+struct reducer {
+    struct rewrite rewrite;
+    const struct model_state *model;
+    const struct optimizer_state *optimizer;
+    const struct parallel *parallel;
+};
+
+static bool writes_root(const struct program *program, const struct instruction *instruction, int root) {
+    for (int i = 0; i < instruction->outputs; i++)
+        if (instruction->out[i].buffer != NONE && program_root(program, instruction->out[i].buffer) == root)
+            return true;
+    return false;
+}
+
+// Axes along which a unit's gradient is a sum of what ranks have, beside the data axes.
+static axis_set shared_axes(const struct parameter_table *table, int unit, const struct parallel *parallel) {
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        if (p->unit != unit)
+            continue;
+        axis_set set = p->split == CLASS_SHARE ? AXES_TENSOR : p->split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
+        return mesh_present(&parallel->mesh, set);
+    }
+    return AXES_NONE;
+}
+
+static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, struct operand in, struct operand out) {
+    struct program *program = r->rewrite.program;
+    struct instruction *i =
+        program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, STREAM_REDUCE, group, in, out);
+    bool bf16 = r->parallel->reduce_bf16 && program->buffers.item[in.buffer].dtype == DTYPE_F32;
+    i->attribute[op == OP_ALL_REDUCE].i = bf16;
+    i->only_last = only_last;
+    if (!only_last)
+        i->accumulate = ACCUMULATE_AFTER_FIRST;
+    take_last(&r->rewrite);
+}
+
+static void reduce_unit(struct reducer *r, const struct parameter_table *table, int unit) {
+    const struct program *program = r->rewrite.program;
+    struct operand whole = operand_whole(program, r->optimizer->whole_gradient[unit]), part = whole;
+    int stage = r->optimizer->zero_stage;
+    axis_set rest = AXES_DATA & ~r->optimizer->shards;
+    rest = mesh_present(&r->parallel->mesh, rest | shared_axes(table, unit, r->parallel));
+    if (stage == 1)
+        part = operand_part(program, whole, r->optimizer->shards);
+    else if (stage >= 2)
+        part = operand_whole(program, r->optimizer->gradient[unit]);
+    if (stage >= 1)
+        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, stage == 1, whole, part);
+    if (rest)
+        emit(r, OP_ALL_REDUCE, rest, true, part, part);
+}
+
+static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to) {
+    if (from == to)
+        return;
+    struct operand gap = {.buffer = root, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
+    program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL);
+    take_last(&r->rewrite);
+}
+
+// What lies between the tensors of a unit goes the way of the rest: it must be zero.
+static void zero_gaps(struct reducer *r, int root) {
+    const struct program *program = r->rewrite.program;
+    int64_t at = 0;
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        if (b->parent != root)
+            continue;
+        emit_zero(r, root, at, b->parent_offset);
+        at = b->parent_offset + buffer_count(b);
+    }
+    emit_zero(r, root, at, buffer_count(&program->buffers.item[root]));
+}
+
+static void rewrite_backward(struct reducer *r, const struct parameter_table *table) {
+    struct program *program = r->rewrite.program;
+    int template = r->rewrite.template, units = r->model->units;
+    size_t count = program->templates.item[template].instructions.count;
+    size_t *first = mem_alloc((size_t)units * sizeof *first), *last = mem_alloc((size_t)units * sizeof *last);
+    for (int u = 0; u < units; u++) {
+        first[u] = last[u] = count;
+        for (size_t i = 0; i < count; i++)
+            if (writes_root(program, &program->templates.item[template].instructions.item[i],
+                            r->optimizer->whole_gradient[u])) {
+                first[u] = MIN(first[u], i);
+                last[u] = i;
+            }
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (int u = 0; u < units; u++)
+            if (first[u] == i && r->optimizer->zero_stage >= 2)
+                zero_gaps(r, r->optimizer->whole_gradient[u]);
+        VEC_PUSH(&r->rewrite.out, program->templates.item[template].instructions.item[i]);
+        for (int u = 0; u < units; u++)
+            if (last[u] == i)
+                reduce_unit(r, table, u);
+    }
+    finish(&r->rewrite);
+    free(first);
+    free(last);
+}
+
+void data_reduce(struct program *program, int backward, const struct model_state *model,
+                 const struct optimizer_state *optimizer, const struct parameter_table *table,
+                 const struct parallel *parallel) {
+    if (mesh_ranks(&parallel->mesh) == 1)
+        return;
+    struct reducer r = {.model = model, .optimizer = optimizer, .parallel = parallel};
+    begin(&r.rewrite, program, backward);
+    rewrite_backward(&r, table);
+}

@@ -1,0 +1,25 @@
+// Data parallelism over flat units: gradients are reduced unit by unit, as soon as backward has finished with one;
+// sharded parameters are gathered before their use (Rajbhandari et al., "ZeRO", 2020, section 5; Zhao et al., "PyTorch
+// FSDP", 2023, sections 3 and 4). Rewrites of templates; waits are set later (compile/streams.h).
+#ifndef PARALLEL_DATA_H
+#define PARALLEL_DATA_H
+
+#include "optim/optimizer.h"
+#include "parallel/parallel.h"
+
+// How units lie over the ranks of a plan.
+struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model);
+
+// Gathers, in template `template`, each sharded unit that it reads, `parallel->prefetch` units ahead of the first use.
+// With `again` into buffers of their own, marked as recomputed: the template's reads of what another one gathered go
+// there.
+void data_gather(struct program *program, int template, const struct model_state *model,
+                 const struct parallel *parallel, bool again);
+
+// Reduces each unit's gradient behind its last contribution in `backward`: what is sharded between microbatches every
+// time, all else in the step's last microbatch only.
+void data_reduce(struct program *program, int backward, const struct model_state *model,
+                 const struct optimizer_state *optimizer, const struct parameter_table *table,
+                 const struct parallel *parallel);
+
+#endif

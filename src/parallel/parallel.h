@@ -1,0 +1,39 @@
+// What a plan says of how a step is spread over ranks: everything that parallel/ and compile/ need to make one rank's
+// programs. Ranks that differ by coordinates other than their pipeline stage have the same. Includes base/, mesh/,
+// model/, program/, optim/.
+#ifndef PARALLEL_PARALLEL_H
+#define PARALLEL_PARALLEL_H
+
+#include "model/split.h"
+#include "parallel/schedule.h"
+
+struct parallel {
+    struct mesh mesh;
+    struct model_split split;
+    // Over AXIS_FSDP are sharded: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et
+    // al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
+    int zero_stage;
+    bool reduce_bf16;         // gradients travel as bf16
+    int prefetch;             // ZeRO-3: how many units ahead of their use parameters are gathered
+    int64_t micro_batch_size; // sequences
+    int microbatches;         // of one data-parallel rank in a step
+    int stage;                // this program's coordinate on AXIS_PP
+    // Without a pipeline NULL: the only stage has all layers. Owned.
+    struct schedule *schedule;
+    int *first_layer; // of each virtual stage; [stages * chunks + 1], the last is the number of layers
+};
+
+enum { PARALLEL_MAX_RANKS = 1 << 20 };
+
+// The plan that a configuration asks for; stage 0. Refuses (TRIREME_ERROR_USAGE) degrees that do not multiply to the
+// ranks, a batch that does not split, more stages than layers, and schedules that are wrong.
+trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
+                                trireme_error *error);
+void parallel_release(struct parallel *parallel);
+// Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.
+bool *parallel_sections(const struct parallel *parallel, size_t units);
+
+// One rank.
+struct parallel parallel_single(const struct model_config *config);
+
+#endif

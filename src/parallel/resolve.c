@@ -1,0 +1,175 @@
+// From the keys of a configuration to a plan.
+#include "parallel/parallel.h"
+
+#include <ctype.h>
+
+// One degree is -1: what the others leave of the ranks.
+struct degree {
+    const char *key;
+    int64_t given;
+};
+
+static trireme_status find_degrees(const struct config *config, struct degree degree[4], trireme_error *error) {
+    int64_t product = 1, ranks = config->parallelism.ranks;
+    const char *open = NULL;
+    int which = -1;
+    for (int i = 0; i < 4; i++) {
+        if (degree[i].given == 0)
+            return config_refuse(config, degree[i].key, error, "expected 1 or more, or -1 for what the others leave");
+        if (degree[i].given > 0) {
+            product *= degree[i].given;
+            if (product > PARALLEL_MAX_RANKS)
+                return config_refuse(config, degree[i].key, error, "more than %d ranks in all", PARALLEL_MAX_RANKS);
+            continue;
+        }
+        if (open)
+            return config_refuse(config, degree[i].key, error, "but %s is -1 already", open);
+        open = degree[i].key;
+        which = i;
+    }
+    if (ranks == 0)
+        ranks = product;
+    if (which >= 0) {
+        if (ranks % product)
+            return config_refuse(config, "parallelism.ranks", error,
+                                 "which the other degrees, %lld in all, do not divide", (long long)product);
+        degree[which].given = ranks / product;
+    } else if (product != ranks) {
+        return config_refuse(config, "parallelism.ranks", error, "but the degrees multiply to %lld",
+                             (long long)product);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status parse_layout(const struct config *config, int stages, int layers, int *first,
+                                   trireme_error *error) {
+    const char *text = config->parallelism.pipeline_parallel_layout;
+    int count = 0;
+    first[0] = 0;
+    while (*text) {
+        char *end;
+        long n = strtol(text, &end, 10);
+        if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ','))
+            return config_refuse(config, "parallelism.pipeline_parallel_layout", error,
+                                 "expected the layers of each of %d stages, as in 3,2,3", stages);
+        first[count + 1] = first[count] + (int)n;
+        count++;
+        text = *end ? end + 1 : end;
+    }
+    if (count != stages || first[count] != layers)
+        return config_refuse(config, "parallelism.pipeline_parallel_layout", error,
+                             "expected %d numbers whose sum is %d, the layers of the model", stages, layers);
+    return TRIREME_OK;
+}
+
+// Layers as even as can be, the first stages have one more.
+static trireme_status lay_out(struct parallel *out, const struct config *config, int layers, trireme_error *error) {
+    int stages = out->mesh.degree[AXIS_PP];
+    if (stages > layers)
+        return config_refuse(config, "parallelism.pipeline_parallel_degree", error, "but the model has %d layers",
+                             layers);
+    out->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *out->first_layer);
+    if (*config->parallelism.pipeline_parallel_layout)
+        return parse_layout(config, stages, layers, out->first_layer, error);
+    for (int s = 0; s <= stages; s++)
+        out->first_layer[s] = s * (layers / stages) + MIN(s, layers % stages);
+    return TRIREME_OK;
+}
+
+static trireme_status find_schedule(struct parallel *out, const struct config *config, trireme_error *error) {
+    trireme_error why = {0};
+    struct schedule *schedule = mem_alloc(sizeof *schedule);
+    trireme_status status = schedule_load(schedule, config->parallelism.pipeline_parallel_schedule,
+                                          out->mesh.degree[AXIS_PP], out->microbatches, 1, &why);
+    if (status != TRIREME_OK) {
+        free(schedule);
+        config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
+        return error->status = status;
+    }
+    out->schedule = schedule;
+    return TRIREME_OK;
+}
+
+// What the user gave; else the largest that gives every stage of a pipeline something to do.
+static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
+    const struct config_training *t = &config->training;
+    int64_t sequences = t->global_batch_size / replicas, size = MIN(t->micro_batch_size, sequences);
+    if (config_is_set(config, "training.micro_batch_size") || sequences == 0)
+        return t->micro_batch_size;
+    while (size > 1 && (sequences % size || sequences / size < stages))
+        size--;
+    return size;
+}
+
+static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
+                              trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const struct config_training *t = &config->training;
+    struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree},
+                              {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
+                              {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
+                              {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree}};
+    TRY(find_degrees(config, degree, error));
+    out->mesh = mesh_single();
+    out->mesh.degree[AXIS_DP] = (int)degree[0].given;
+    out->mesh.degree[AXIS_FSDP] = (int)degree[1].given;
+    int tensor = (int)degree[2].given;
+    TRY(model_split_create(&out->split, model, tensor, tensor > 1 && p->sequence_parallel, error));
+    out->mesh.degree[AXIS_KV] = out->split.copies;
+    out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
+    out->mesh.degree[AXIS_PP] = (int)degree[3].given;
+    out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
+    out->reduce_bf16 = p->reduce_dtype == CONFIG_DTYPE_BF16;
+    out->prefetch = (int)p->data_parallel_prefetch;
+    int64_t replicas = degree[0].given * degree[1].given;
+    out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
+    if (t->global_batch_size % (replicas * out->micro_batch_size))
+        return config_refuse(config, "training.global_batch_size", error,
+                             "which does not split into microbatches of %lld sequences on %lld data-parallel ranks",
+                             (long long)out->micro_batch_size, (long long)replicas);
+    out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);
+    if (out->split.sequence && out->micro_batch_size * t->seq_len % tensor)
+        return config_refuse(config, "training.seq_len", error,
+                             "whose rows, %lld in a microbatch, do not split over %d tensor-parallel ranks: set "
+                             "parallelism.sequence_parallel to false",
+                             (long long)(out->micro_batch_size * t->seq_len), tensor);
+    if (out->mesh.degree[AXIS_PP] == 1)
+        return TRIREME_OK;
+    TRY(lay_out(out, config, (int)model->num_hidden_layers, error));
+    return find_schedule(out, config, error);
+}
+
+trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
+                                trireme_error *error) {
+    struct parallel parallel = {0};
+    trireme_status status = resolve(&parallel, config, model, error);
+    if (status == TRIREME_OK)
+        *out = parallel;
+    else
+        parallel_release(&parallel);
+    return status;
+}
+
+void parallel_release(struct parallel *parallel) {
+    if (parallel->schedule) {
+        schedule_release(parallel->schedule);
+        free(parallel->schedule);
+    }
+    free(parallel->first_layer);
+    *parallel = (struct parallel){0};
+}
+
+bool *parallel_sections(const struct parallel *parallel, size_t units) {
+    if (!parallel->schedule)
+        return NULL;
+    bool *sections = mem_alloc(units * sizeof *sections);
+    int stages = parallel->schedule->stages * parallel->schedule->chunks;
+    for (int chunk = 0; chunk < parallel->schedule->chunks; chunk++) {
+        int v = parallel->schedule->virtual_stage[parallel->stage * parallel->schedule->chunks + chunk];
+        sections[0] |= v == 0;
+        sections[units - 1] |= v == stages - 1;
+        for (int layer = parallel->first_layer[v]; layer < parallel->first_layer[v + 1]; layer++)
+            sections[1 + layer] = true;
+    }
+    return sections;
+}

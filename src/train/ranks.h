@@ -1,0 +1,13 @@
+// Ranks as threads of this process.
+#ifndef TRAIN_RANKS_H
+#define TRAIN_RANKS_H
+
+#include "exec/exec.h"
+
+// Runs `body` once per rank, each on a thread of its own, in one world (comm/comm.h; `deadline` in seconds). When one
+// fails, the world breaks, so that the others end too. The status and error are those of the rank that failed first.
+trireme_status ranks_run(int ranks, double deadline,
+                         trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                         void *user, trireme_error *error);
+
+#endif
