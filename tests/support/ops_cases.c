@@ -20,6 +20,8 @@ const struct op_case op_cases[] = {
     {"matmul m=33 k=65 n=17", OPS_COMPARE},
     {"matmul m=64 k=32 n=96", OPS_COMPARE},
     {"matmul m=1 k=130 n=200", OPS_COMPARE},
+    {"matmul m=2 k=70 n=37", OPS_COMPARE},
+    {"matmul m=9 k=131 n=50", OPS_COMPARE},
     {"matmul m=1024 k=768 n=2304", OPS_TIME},
     {"matmul_dx m=1 n=1 k=1", BOTH},
     {"matmul_dx m=4 n=7 k=5", BOTH},

@@ -88,27 +88,25 @@ VEC_INLINE void finish_vector(const struct finish *f, bool bf16, bool bf16_out, 
         vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x + load(true, g->c, i * g->c_row + j));
 }
 
-void ISA(gemm_element)(const struct gemm *g, int64_t i, int64_t j, float x, bool add) {
+static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
+    const struct gemm *g = f->g;
+    if (f->add)
+        x += f->sum[i * f->sum_row + j];
+    if (!f->last) {
+        f->sum[i * f->sum_row + j] = x;
+        return;
+    }
     if (g->bias)
         x += load_one(g->bf16, g->bias, j);
     if (g->residual)
         x += load_one(g->bf16, g->residual, i * g->residual_row + j);
     int64_t at = i * g->c_row + j;
-    if (add)
-        x += load_one(g->bf16_out, g->c, at);
-    if (g->bf16_out)
+    if (!g->bf16_out)
+        ((float *)g->c)[at] = x;
+    else if (!g->accumulate)
         ((uint16_t *)g->c)[at] = bf16_from_float(x);
     else
-        ((float *)g->c)[at] = x;
-}
-
-static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
-    if (f->add)
-        x += f->sum[i * f->sum_row + j];
-    if (f->last)
-        ISA(gemm_element)(f->g, i, j, x, f->g->accumulate && f->g->bf16_out);
-    else
-        f->sum[i * f->sum_row + j] = x;
+        ((uint16_t *)g->c)[at] = bf16_from_float(x + load_one(true, g->c, at));
 }
 
 static void finish_tile(const struct finish *f, const float *tile, int64_t i0, int64_t rows, int64_t j0,
@@ -125,6 +123,12 @@ static void finish_tile(const struct finish *f, const float *tile, int64_t i0, i
         for (int64_t j = whole; j < columns; j++)
             finish_one(f, i0 + i, j0 + j, tile[j]);
     }
+}
+
+void ISA(gemm_finish)(const struct gemm *g, const float *tile, int64_t rows, int64_t j0, int64_t columns) {
+    const struct finish f = {
+        .g = g, .sum = g->c, .sum_row = g->c_row, .add = g->accumulate && !g->bf16_out, .last = true};
+    finish_tile(&f, tile, 0, rows, j0, columns);
 }
 
 #define TILE_CASE(v, p)                                                                       \

@@ -1,11 +1,13 @@
 // c = a b: matrix products with operands in any order, on the register tile of tile.h. After Goto and van de Geijn,
 // "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008): b is packed by all threads together, a by each
 // thread for its block of rows. The summed dimension is split only beyond GEMM_UNITS, so that most products write c
-// once. Each element of c is summed in an order that depends on k alone: the same bits for any number of threads.
+// once. Each element of c is summed in an order that depends on k alone, of few rows in another: the same bits for any
+// number of threads.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/vec.h"
 
 // Element (i, j) at data[i * row + j * column]; row or column is 1.
 struct matrix {
@@ -32,11 +34,13 @@ struct gemm {
 int64_t ISA(gemm_workspace)(const struct gemm *gemm);
 void ISA(gemm_run)(const struct gemm *gemm);
 
-// The same for m = 1 (gemm_row.c): no workspace, no row sums; a's row and b's columns must lie along the summed
-// dimension.
-void ISA(gemm_row)(const struct gemm *gemm);
+// The same for few rows (gemm_few.c): no workspace, no row sums; a's rows and b's columns must lie along the summed
+// dimension. Up to GEMM_FEW rows it is the faster one: packing b costs more than reading it again for every four rows.
+enum { GEMM_FEW = LANES };
+void ISA(gemm_few)(const struct gemm *gemm);
 
-// c(i, j) = x + bias + residual, plus what c holds if `add`: what becomes of a finished sum.
-void ISA(gemm_element)(const struct gemm *gemm, int64_t i, int64_t j, float x, bool add);
+// What becomes of finished sums: c from (0, j0) on = tile + bias + residual, plus what c holds where it accumulates.
+// The tile's rows lie TILE_COLUMNS apart.
+void ISA(gemm_finish)(const struct gemm *gemm, const float *tile, int64_t rows, int64_t j0, int64_t columns);
 
 #endif

@@ -66,8 +66,8 @@ static struct gemm weight_gradient_product(const struct call *call) {
 
 void ISA(cpu_matmul)(const struct call *call) {
     struct gemm g = forward_product(call);
-    if (g.m == 1)
-        ISA(gemm_row)(&g);
+    if (g.m <= GEMM_FEW)
+        ISA(gemm_few)(&g);
     else
         ISA(gemm_run)(&g);
 }
@@ -87,7 +87,7 @@ trireme_status ISA(cpu_matmul_prepare)(const struct call *call, void **prepared,
     (void)error;
     struct gemm g = forward_product(call);
     *prepared = NULL;
-    *workspace_bytes = g.m == 1 ? 0 : ISA(gemm_workspace)(&g);
+    *workspace_bytes = g.m <= GEMM_FEW ? 0 : ISA(gemm_workspace)(&g);
     return TRIREME_OK;
 }
 

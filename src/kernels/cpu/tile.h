@@ -108,4 +108,21 @@ VEC_INLINE void tile_transpose(vec_f32 row[LANES]) {
     }
 }
 
+VEC_INLINE void tile_halve(vec_f32 *row, int count) {
+    for (int i = 0; i < count; i++)
+        row[i] = TILE_LOW(row[i], row[i + count]) + TILE_HIGH(row[i], row[i + count]);
+}
+
+// What the lanes of each of LANES vectors sum to, as one vector: rounds like those of a transposition, each of which
+// leaves half as many vectors. (Written out, so that all stay in registers.)
+VEC_INLINE vec_f32 tile_sums(vec_f32 row[LANES]) {
+    if (LANES >= 16)
+        tile_halve(row, 8);
+    if (LANES >= 8)
+        tile_halve(row, 4);
+    tile_halve(row, 2);
+    tile_halve(row, 1);
+    return row[0];
+}
+
 #endif

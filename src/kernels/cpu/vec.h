@@ -122,6 +122,10 @@ VEC_INLINE vec_f32 vec_from_bf16(vec_u16 v) {
     return (vec_f32)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)v), 16);
 #elif defined(__AVX2__)
     return (vec_f32)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)v), 16);
+#elif defined(__SSE2__)
+    int64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return (vec_f32)_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_cvtsi64_si128(bits));
 #else
     return (vec_f32)(__builtin_convertvector(v, vec_u32) << 16);
 #endif
