@@ -24,7 +24,7 @@ static void declare_gradients(struct optimizer_state *state, struct program *pro
     struct state_buffers whole = {sum, KIND_GRAD, SCOPE_LOCAL, false, "gradients.whole", "grad"};
     model_state_declare_like(model, program, table, layout, &part, &state->gradient, NULL);
     model_state_declare_like(model, program, table, layout, &whole, &state->whole_gradient, &state->gradient_slice);
-    for (int u = 0; u < model->units; u++)
+    for (int u = 0; u < model->units && state->zero_stage == 3; u++)
         program->buffers.item[state->gradient[u]].gradient_of = model->unit[u];
 }
 

@@ -197,8 +197,6 @@ trireme_status verify_structure(const struct program *program, const struct op_t
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
     TRY(verify_structure(program, table, error));
     TRY(verify_memory(program, table, error));
-    if (mesh_ranks(&program->mesh) > 1)
-        return TRIREME_OK;
     TRY(verify_gradients(program, table, error));
     TRY(verify_update(program, table, error));
     return TRIREME_OK;

@@ -3,14 +3,17 @@
 // A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by
 // exactly one backward instruction, which must read what the adjoint says: the same forward operands (or their
 // recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
-// overwrites another.
+// overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
+// parameters and of their gradients is verify_placement.c's.
 #include "program/verify.h"
 
 struct instance {
     struct instruction *instruction; // a copy; that of a forward instance reads original values, not recomputed ones
     int template, index;
-    bool forward; // makes a value of the forward pass (not once more)
-    bool useful;  // the loss depends on it
+    bool forward;  // makes a value of the forward pass (not once more)
+    bool again;    // makes one once more
+    bool backward; // contributes to gradients
+    bool useful;   // the loss depends on it
     bool answered[OP_MAX_IN];
 };
 
@@ -64,10 +67,6 @@ static bool same_view(const struct operand *a, const struct operand *b) {
 }
 
 // ---- collecting the instructions of one microbatch
-
-static bool differentiable(const struct op_info *info) {
-    return info->role == ROLE_FORWARD || info->role == ROLE_LOSS;
-}
 
 static bool is_recomputation(const struct checker *c, const struct instruction *instruction) {
     for (int i = 0; i < instruction->outputs; i++)
@@ -125,6 +124,29 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
     return TRIREME_OK;
 }
 
+static int first_operand(const struct instruction *instruction) {
+    return instruction->outputs ? instruction->out[0].buffer : instruction->in[0].buffer;
+}
+
+// Which pass an instruction belongs to.
+static void classify(const struct checker *c, struct instance *instance) {
+    const struct instruction *i = instance->instruction;
+    enum op_role role = c->table->op[i->op].role;
+    bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
+    instance->backward = role == ROLE_BACKWARD;
+    if (role == ROLE_COMMUNICATION) {
+        const struct buffer *b = &c->program->buffers.item[first_operand(i)];
+        bool activation = b->kind == KIND_ACT;
+        int of = i->outputs ? b->gradient_of : NONE;
+        for (int k = 0; k < i->inputs && of == NONE; k++)
+            of = c->program->buffers.item[i->in[k].buffer].gradient_of;
+        instance->backward = activation && of != NONE;
+        forward = activation && of == NONE;
+    }
+    instance->again = forward && is_recomputation(c, i);
+    instance->forward = forward && !instance->again;
+}
+
 static void collect(struct checker *c) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
@@ -135,7 +157,7 @@ static void collect(struct checker *c) {
             struct instruction *instruction = mem_alloc(sizeof *instruction);
             *instruction = p->templates.item[t].instructions.item[i];
             struct instance instance = {.instruction = instruction, .template = t, .index = (int)i};
-            instance.forward = differentiable(&c->table->op[instruction->op]) && !is_recomputation(c, instruction);
+            classify(c, &instance);
             for (int n = 0; instance.forward && n < instruction->inputs; n++)
                 instruction->in[n].buffer = original(c, instruction->in[n].buffer);
             VEC_PUSH(&c->instances, instance);
@@ -180,7 +202,7 @@ static void find_uses(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instruction *f = c->instances.item[i].instruction;
-        bool wanted = false;
+        bool wanted = c->instances.item[i].forward && f->op == OP_RECEIVE;
         for (int k = 0; c->instances.item[i].forward && k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
         for (int k = 0; wanted && k < f->outputs; k++)
@@ -192,7 +214,7 @@ static void find_uses(struct checker *c) {
         struct instance *f = &c->instances.item[i];
         if (!f->forward)
             continue;
-        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS;
+        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || f->instruction->op == OP_SEND;
         for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
             if (f->instruction->out[k].buffer != NONE) {
                 int out = f->instruction->out[k].buffer;
@@ -225,7 +247,7 @@ static trireme_status check_values(struct checker *c) {
             &p->templates.item[c->instances.item[i].template].instructions.item[c->instances.item[i].index];
         bool fixed =
             c->instances.item[i].useful || instruction->accumulate != ACCUMULATE_NO || is_recomputation(c, instruction);
-        fixed &= differentiable(&c->table->op[instruction->op]);
+        fixed &= c->instances.item[i].forward || c->instances.item[i].again;
         struct footprint where;
         for (int k = 0; fixed && k < instruction->outputs; k++) {
             int buffer = instruction->out[k].buffer;
@@ -301,7 +323,8 @@ static trireme_status answer(struct checker *c, int by, int use, int input, cons
     if (overlaps && starts && !sum)
         REFUSE("%s: overwrites earlier contributions to the gradient of %s", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
-    if (parameter && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
+    bool kept = out && c->program->buffers.item[out->buffer].scope == SCOPE_STATE;
+    if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
         REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
     VEC_PUSH(&t->parts, (struct contribution){where, by});
@@ -346,6 +369,9 @@ static bool same_attributes(const struct checker *c, const struct instruction *f
 // Whether backward instruction `b` can answer forward instruction `f`; else *why names the operand that does not fit.
 static bool matches(struct checker *c, const struct instruction *b, const struct instruction *f, const char **why) {
     const struct op_info *info = &c->table->op[b->op];
+    *why = "group";
+    if (b->group != f->group || b->peer != f->peer)
+        return false;
     for (int i = 0; i < info->inputs; i++) {
         struct op_reference r = info->reads[i];
         const struct operand *of = r.output ? &f->out[r.index] : &f->in[r.index], *in = &b->in[i];
@@ -376,6 +402,10 @@ static int find_forward(struct checker *c, const struct instruction *b, const ch
     const struct op_info *info = &c->table->op[b->op];
     int found = NONE;
     *why = "operands";
+    for (size_t u = 0; u < c->instances.count && info->inputs == 0; u++)
+        if (c->instances.item[u].useful && c->instances.item[u].instruction->op == info->forward &&
+            matches(c, b, c->instances.item[u].instruction, why))
+            return (int)u;
     for (int i = 0; i < info->inputs && found == NONE; i++) {
         if (!info->reads[i].gradient || info->reads[i].pass || b->in[i].buffer == NONE)
             continue;
@@ -427,6 +457,13 @@ static trireme_status check_backward(struct checker *c, int by) {
     for (int i = 0; i < info->outputs; i++)
         if (b->out[i].buffer != NONE)
             TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
+    if (info->outputs)
+        return TRIREME_OK;
+    struct instance *received = &c->instances.item[use];
+    if (received->answered[0])
+        REFUSE("%s: sends the gradient of %s twice", place_of(c, &c->instances.item[by]).text,
+               name_of(c, f->out[0].buffer));
+    received->answered[0] = true;
     return TRIREME_OK;
 }
 
@@ -439,7 +476,8 @@ static trireme_status check_recomputation(struct checker *c, int by) {
         if (!f->forward || f->instruction->op != again->op)
             continue;
         bool same = memcmp(f->instruction->attribute, again->attribute, sizeof again->attribute) == 0 &&
-                    f->instruction->accumulate == again->accumulate;
+                    f->instruction->accumulate == again->accumulate && f->instruction->group == again->group &&
+                    f->instruction->peer == again->peer;
         for (int i = 0; i < again->inputs && same; i++)
             same = same_value(c, &again->in[i], &f->instruction->in[i]);
         for (int i = 0; i < again->outputs && same; i++)
@@ -457,12 +495,12 @@ static trireme_status check_all(struct checker *c) {
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *instance = &c->instances.item[i];
         const struct op_info *info = &c->table->op[instance->instruction->op];
-        if (differentiable(info) && !instance->forward)
+        if (instance->again)
             TRY(check_recomputation(c, (int)i));
-        else if (info->role == ROLE_BACKWARD)
+        else if (instance->backward)
             TRY(check_backward(c, (int)i));
         else if (info->role == ROLE_LOSS) {
-            const struct operand *d = &instance->instruction->out[1];
+            const struct operand *d = &instance->instruction->out[info->outputs - 1];
             if (c->program->buffers.item[d->buffer].gradient_of != instance->instruction->in[0].buffer)
                 REFUSE("%s: %s is not the gradient of %s", place_of(c, instance).text, name_of(c, d->buffer),
                        name_of(c, instance->instruction->in[0].buffer));
@@ -471,6 +509,9 @@ static trireme_status check_all(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *f = &c->instances.item[i];
+        if (f->useful && f->instruction->op == OP_RECEIVE && !f->answered[0])
+            REFUSE("the gradient of %s is never sent to where %s has it from",
+                   name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
                 tensor_flag(c, f->instruction->in[k].buffer, false) && !passes_whole(c, f->instruction->in[k].buffer))

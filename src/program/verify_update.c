@@ -12,7 +12,7 @@ struct checker {
     const struct program *program;
     const struct op_table *table;
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
-    VEC(struct found) targets;               // what else reads targets, in microbatch 0
+    VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     trireme_error *error;
 };
@@ -55,10 +55,10 @@ static void collect(struct checker *c) {
             const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
             struct found found = {instruction, t, (int)i, (int)k};
             VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
-            if (input(c, instruction, "targets") != NONE && c->table->op[instruction->op].role != ROLE_COUNT &&
+            if (input(c, instruction, "targets") != NONE && output(c, instruction, "nll") != NONE &&
                 p->schedule.item[k].microbatch == 0)
                 VEC_PUSH(&c->targets, found);
-            for (int o = 0; o < instruction->outputs; o++)
+            for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)
                 if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
                     c->last_gradient = (int)k;
         }
@@ -83,6 +83,10 @@ static trireme_status check_declared(const struct checker *c, const struct instr
         const char *name = out ? info->out[k - info->inputs].name : info->in[k].name;
         int from = out ? info->inplace[k - info->inputs] : NONE;
         bool continues = from != NONE && operand_equal(operand, &instruction->in[from]);
+        // Communication in place, and the loss of a stage that makes none.
+        continues |= info->role == ROLE_COMMUNICATION && info->inputs && info->outputs &&
+                     operand_equal(&instruction->in[0], &instruction->out[0]);
+        continues |= info->role == ROLE_ZERO && strcmp(b->as, "loss") == 0;
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
             REFUSE("%s: takes %s as its %s, which is declared %s", place, name_of(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");
@@ -137,6 +141,41 @@ static int64_t first_row(const struct checker *c, const struct operand *operand,
     return NONE;
 }
 
+static const struct operand *input_operand(const struct checker *c, const struct instruction *i, const char *name) {
+    const struct op_info *info = &c->table->op[i->op];
+    return &i->in[find_operand(info->in, info->inputs, name)];
+}
+
+static bool same_input(const struct checker *c, const struct instruction *a, const struct instruction *b,
+                       const char *name) {
+    return operand_equal(input_operand(c, a, name), input_operand(c, b, name));
+}
+
+// Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
+// together. (That maxima and sums were exchanged is verify_placement.c's.)
+static bool split_agrees(const struct checker *c, const struct found *nll, int64_t begin, int64_t rows) {
+    const struct template *t = &c->program->templates.item[nll->template];
+    const struct instruction *n = nll->instruction, *sum = NULL, *max = NULL, *grad = NULL;
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        const struct instruction *k = &t->instructions.item[i];
+        if (k->op == OP_LOGITS_SUM && operand_equal(&k->out[0], input_operand(c, n, "sum")))
+            sum = k;
+        if (k->op == OP_LOGITS_MAX && operand_equal(&k->out[0], input_operand(c, n, "max")))
+            max = k;
+        if (k->op == OP_LOGITS_GRAD && operand_equal(input_operand(c, k, "sum"), input_operand(c, n, "sum")))
+            grad = k;
+    }
+    if (!sum || !max || !operand_equal(&sum->out[1], input_operand(c, n, "picked")) || !same_input(c, sum, n, "max") ||
+        !same_input(c, sum, n, "targets") || !same_input(c, sum, max, "logits") || !same_input(c, sum, max, "first") ||
+        sum->attribute[0].i != max->attribute[0].i || first_row(c, input_operand(c, sum, "logits"), rows) != begin)
+        return false;
+    if (!grad)
+        return c->role[ROLE_UPDATE].count == 0;
+    return same_input(c, grad, sum, "targets") && same_input(c, grad, sum, "max") &&
+           same_input(c, grad, sum, "first") && same_input(c, grad, sum, "logits") &&
+           grad->attribute[0].i == sum->attribute[0].i;
+}
+
 // Rows of targets that loss instructions see, and rows of their results, must tile the microbatch.
 static trireme_status check_rows(struct checker *c, int targets, int nll) {
     trireme_error *error = c->error;
@@ -157,6 +196,10 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
                                place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
                                name_of(c, nll));
+        else if (l == NONE && !split_agrees(c, f, in.begin, rows))
+            status = error_set(error, TRIREME_ERROR_PROGRAM,
+                               "%s: maximum and sums are not those of the logits of its rows of %s",
+                               place_of(c, f).text, name_of(c, targets));
         else if (l != NONE && first_row(c, &f->instruction->in[l], rows) != in.begin)
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its rows of %s are not those of its logits",
                                place_of(c, f).text, name_of(c, targets));
@@ -237,41 +280,116 @@ static bool is_gradient_of(const struct checker *c, int gradient, int parameter)
     return slices > 0 && slices == matched;
 }
 
+// Whether the operand is a whole root buffer, or the rank's own part of one.
+static bool is_unit(const struct program *p, const struct operand *o) {
+    const struct buffer *b = &p->buffers.item[o->buffer];
+    int64_t ranks = mesh_group_size(&p->mesh, o->along);
+    return b->parent == NONE && o->ndim == 1 && o->offset == 0 && o->dim[0] * ranks == buffer_count(b) &&
+           (o->along == AXES_NONE || o->step == o->dim[0]);
+}
+
+static const struct instruction *find_op(const struct program *p, enum op op, enum phase phase) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (in->op == op && in->phase == phase)
+                return in;
+        }
+    return NULL;
+}
+
+// A tied embedding is on both ends of a pipeline; the first stage, which receives nothing, counts it.
+static bool counted_elsewhere(const struct program *p, int gradient) {
+    return p->mesh.degree[AXIS_PP] > 1 && p->buffers.item[gradient].placement[AXIS_PP] == PLACE_REPLICATE &&
+           find_op(p, OP_RECEIVE, PHASE_FORWARD);
+}
+
+// The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 when one stands there twice.
+static int norm_parts(const struct checker *c, int sum, int part[OP_MAX_IN]) {
+    part[0] = sum;
+    if (c->role[ROLE_NORM_SUM].count == 0)
+        return 1;
+    const struct instruction *add = c->role[ROLE_NORM_SUM].item[0].instruction;
+    int parts = 0;
+    for (int i = 0; i < add->inputs; i++)
+        if (add->in[i].buffer != NONE) {
+            for (int k = 0; k < parts; k++)
+                if (part[k] == add->in[i].buffer)
+                    return -1;
+            part[parts++] = add->in[i].buffer;
+        }
+    return c->role[ROLE_NORM_SUM].count == 1 && add->out[0].buffer == sum ? parts : -1;
+}
+
+static trireme_status check_square(struct checker *c, const struct found *f, const struct found *clip, const int *part,
+                                   int parts, int *uses, bool *counted) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    const struct operand *g = &f->instruction->in[0];
+    struct place_name name = place_of(c, f);
+    const char *place = name.text;
+    int which = 0;
+    while (which < parts && part[which] != f->instruction->out[0].buffer)
+        which++;
+    if (p->buffers.item[g->buffer].kind != KIND_GRAD || p->buffers.item[g->buffer].scope != SCOPE_STATE ||
+        !is_unit(p, g))
+        REFUSE("%s: %s is not a whole buffer of gradients", place, name_of(c, g->buffer));
+    if (counted[g->buffer])
+        REFUSE("%s: the norm counts %s twice", place, name_of(c, g->buffer));
+    if (which == parts || f->instruction->accumulate != (uses[which]++ == 0 ? ACCUMULATE_NO : ACCUMULATE_YES))
+        REFUSE("%s: does not add to %s, of which the norm is made", place, name_of(c, part[0]));
+    if (f->invocation <= c->last_gradient)
+        REFUSE("%s: counts %s before the last microbatch is in", place, name_of(c, g->buffer));
+    if (f->invocation > clip->invocation || (f->invocation == clip->invocation && f->index > clip->index))
+        REFUSE("%s: counts %s after the norm is made", place, name_of(c, g->buffer));
+    counted[g->buffer] = true;
+    return TRIREME_OK;
+}
+
 static trireme_status check_norm(struct checker *c, const struct found *clip) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
-    int sum = input(c, clip->instruction, "sum");
+    int part[OP_MAX_IN], uses[OP_MAX_IN] = {0}, parts = norm_parts(c, input(c, clip->instruction, "sum"), part);
+    if (parts < 0)
+        REFUSE("%s: %s is not the sum of squares", place_of(c, clip).text,
+               name_of(c, input(c, clip->instruction, "sum")));
     bool *counted = mem_alloc(p->buffers.count * sizeof *counted);
     trireme_status status = TRIREME_OK;
-    for (size_t i = 0; i < c->role[ROLE_NORM].count && status == TRIREME_OK; i++) {
-        const struct found *f = &c->role[ROLE_NORM].item[i];
-        const struct operand *g = &f->instruction->in[0];
-        struct place_name name = place_of(c, f);
-        const char *place = name.text;
-        if (p->buffers.item[g->buffer].kind != KIND_GRAD ||
-            operand_count(g) != buffer_count(&p->buffers.item[g->buffer]) || p->buffers.item[g->buffer].parent != NONE)
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: %s is not a whole buffer of gradients", place,
-                               name_of(c, g->buffer));
-        else if (counted[g->buffer])
-            status =
-                error_set(error, TRIREME_ERROR_PROGRAM, "%s: the norm counts %s twice", place, name_of(c, g->buffer));
-        else if (f->instruction->out[0].buffer != sum ||
-                 f->instruction->accumulate != (i == 0 ? ACCUMULATE_NO : ACCUMULATE_YES))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: does not add to %s, of which the norm is made", place,
-                               name_of(c, sum));
-        else if (f->invocation <= c->last_gradient)
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s before the last microbatch is in", place,
-                               name_of(c, g->buffer));
-        else if (f->invocation > clip->invocation || (f->invocation == clip->invocation && f->index > clip->index))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts %s after the norm is made", place,
-                               name_of(c, g->buffer));
-        counted[g->buffer] = true;
+    for (size_t i = 0; i < c->role[ROLE_NORM].count && status == TRIREME_OK; i++)
+        status = check_square(c, &c->role[ROLE_NORM].item[i], clip, part, parts, uses, counted);
+    for (int i = 0; i < parts && status == TRIREME_OK; i++)
+        if (uses[i] == 0)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "no squares are summed in %s", name_of(c, part[i]));
+    for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->kind == KIND_GRAD && b->parent == NONE && b->scope == SCOPE_STATE &&
+            counted[i] == counted_elsewhere(p, (int)i))
+            status = error_set(
+                error, TRIREME_ERROR_PROGRAM,
+                counted[i] ? "the norm counts %s, which the first stage counts" : "the norm leaves out %s", b->name);
     }
-    for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++)
-        if (p->buffers.item[i].kind == KIND_GRAD && p->buffers.item[i].parent == NONE && !counted[i])
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "the norm leaves out %s", p->buffers.item[i].name);
     free(counted);
     return status;
+}
+
+// Where the rank keeps part of a unit: the whole gradient that it is reduced from, the whole parameters that it is
+// gathered to. Else the buffer itself; NONE where several answer.
+static int whole_of(const struct program *p, int buffer, enum op op) {
+    int found = buffer;
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (in->op != op)
+                continue;
+            int part = op == OP_ALL_GATHER ? in->in[0].buffer : in->out[0].buffer;
+            int whole = op == OP_ALL_GATHER ? in->out[0].buffer : in->in[0].buffer;
+            if (part != buffer || whole == buffer)
+                continue;
+            if (p->buffers.item[whole].recomputes != NONE)
+                whole = p->buffers.item[whole].recomputes;
+            found = found == buffer || found == whole ? whole : NONE;
+        }
+    return found;
 }
 
 static bool is_written(const struct op_info *info, int input) {
@@ -291,8 +409,11 @@ static trireme_status check_update(struct checker *c, const struct found *update
     struct place_name name = place_of(c, update);
     const char *place = name.text;
     int parameter = u->in[0].buffer, gradient = u->in[2].buffer, root = program_root(p, parameter);
+    int from = whole_of(p, gradient, OP_REDUCE_SCATTER), to = whole_of(p, parameter, OP_ALL_GATHER);
+    bool both = u->in[2].along == AXES_NONE || (u->in[0].along == u->in[2].along && u->in[0].step == u->in[2].step);
     if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
-        operand_count(&u->in[0]) != buffer_count(&p->buffers.item[root]) || !is_gradient_of(c, gradient, parameter))
+        !is_unit(p, &u->in[0]) || !is_unit(p, &u->in[2]) || !both || from == NONE || to == NONE ||
+        !is_gradient_of(c, from, to))
         REFUSE("%s: %s is not the gradient of %s", place, name_of(c, gradient), name_of(c, parameter));
     if (update->invocation <= c->last_gradient)
         REFUSE("%s: updates %s before the last microbatch is in", place, name_of(c, parameter));
@@ -361,8 +482,11 @@ static trireme_status check_updates(struct checker *c) {
     if (c->role[ROLE_CLIP].count != 1)
         REFUSE("the norm of the gradients is made %zu times in a step, expected once", c->role[ROLE_CLIP].count);
     const struct found *clip = &c->role[ROLE_CLIP].item[0];
-    if (c->role[ROLE_TOTAL].count == 0 ||
-        input(c, clip->instruction, "loss") != output(c, c->role[ROLE_TOTAL].item[0].instruction, "loss"))
+    // A stage of a pipeline that has no loss adds zero to it.
+    const struct instruction *maker = c->role[ROLE_TOTAL].count ? c->role[ROLE_TOTAL].item[0].instruction : NULL;
+    int loss = input(c, clip->instruction, "loss");
+    bool zero = !maker && strcmp(p->buffers.item[loss].as, "loss") == 0 && find_op(p, OP_SEND, PHASE_FORWARD);
+    if (maker ? loss != output(c, maker, "loss") : !zero)
         REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
@@ -372,7 +496,8 @@ static trireme_status check_updates(struct checker *c) {
         status = check_update(c, &c->role[ROLE_UPDATE].item[i], clip, updated);
     for (size_t i = 0; i < p->buffers.count && status == TRIREME_OK; i++) {
         int of = p->buffers.item[i].gradient_of;
-        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM && !updated[program_root(p, of)])
+        bool kept = of != NONE && p->buffers.item[of].scope == SCOPE_STATE;
+        if (kept && p->buffers.item[of].kind == KIND_PARAM && !updated[program_root(p, of)])
             status = error_set(error, TRIREME_ERROR_PROGRAM, "parameter %s is never updated", p->buffers.item[of].name);
         else if (p->buffers.item[i].kind == KIND_OPTIM && !updated[program_root(p, (int)i)])
             status = error_set(error, TRIREME_ERROR_PROGRAM, "no update uses %s", p->buffers.item[i].name);
