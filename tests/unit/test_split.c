@@ -1,0 +1,139 @@
+// Parameters split over tensor ranks: together the ranks hold every element of the whole as often as its class says.
+#include "support/models.h"
+
+#include "model/split.h"
+
+static void config_of(struct model_config *c, int64_t heads, int64_t kv_heads, int64_t inner, int64_t vocab) {
+    char json[600];
+    snprintf(json, sizeof json,
+             "{\"architectures\": [\"Qwen3ForCausalLM\"], \"num_hidden_layers\": 2, \"hidden_size\": 16, "
+             "\"intermediate_size\": %lld, \"num_attention_heads\": %lld, \"num_key_value_heads\": %lld, "
+             "\"head_dim\": 4, \"max_position_embeddings\": 32, \"vocab_size\": %lld, \"rms_norm_eps\": 1e-6, "
+             "\"rope_theta\": 10000.0, \"attention_bias\": true, \"tie_word_embeddings\": false}",
+             (long long)inner, (long long)heads, (long long)kv_heads, (long long)vocab);
+    small_config(c, json);
+}
+
+static int expected_copies(const struct parameter *p, const struct model_split *split) {
+    return p->split == CLASS_SPLIT ? 1 : p->split == CLASS_KV ? split->copies : split->ranks;
+}
+
+static void check_split(const struct model_config *c, int ranks, bool sequence) {
+    struct model_split split;
+    trireme_error error = {0};
+    assert_ok(model_split_create(&split, c, ranks, sequence, &error), &error);
+    struct parameter_table whole, first;
+    parameter_table_create(&whole, c);
+    parameter_table_split(&first, &whole, c, &split, 0, NULL);
+    int **held = mem_alloc(whole.parameters.count * sizeof *held);
+    for (size_t i = 0; i < whole.parameters.count; i++) {
+        const struct parameter *p = &whole.parameters.item[i];
+        held[i] = mem_alloc((size_t)(p->dim[0] * p->dim[1]) * sizeof **held);
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        struct parameter_table table;
+        parameter_table_split(&table, &whole, c, &split, rank, NULL);
+        assert_int_equal(table.parameters.count, first.parameters.count);
+        for (size_t i = 0; i < table.parameters.count; i++) {
+            const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
+            // Programs are the same on every rank.
+            assert_string_equal(p->name, first.parameters.item[i].name);
+            assert_memory_equal(p->dim, first.parameters.item[i].dim, sizeof p->dim);
+            assert_int_equal(p->unit, first.parameters.item[i].unit);
+            for (int r = 0; r < p->regions; r++) {
+                const struct parameter_region *region = &p->region[r];
+                assert_true(region->row + region->rows <= p->dim[0] && region->column + region->columns <= p->dim[1]);
+                assert_true(region->whole_row + region->rows <= parameter_rows(w));
+                for (int64_t row = 0; row < region->rows; row++)
+                    for (int64_t k = 0; k < region->columns; k++)
+                        held[p->whole][(region->whole_row + row) * w->dim[1] + region->whole_column + k] +=
+                            1000 / expected_copies(p, &split);
+            }
+        }
+        parameter_table_release(&table);
+    }
+    for (size_t i = 0; i < whole.parameters.count; i++) {
+        const struct parameter *p = &whole.parameters.item[i];
+        for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++)
+            if (held[i][k] < 990 || held[i][k] > 1000)
+                fail_msg("%d ranks, %s[%lld]: held %d thousandths of once", ranks, p->name, (long long)k, held[i][k]);
+        free(held[i]);
+    }
+    free(held);
+    parameter_table_release(&first);
+    parameter_table_release(&whole);
+}
+
+static void every_element_is_held(void **state) {
+    (void)state;
+    static const int64_t SHAPES[][4] = {
+        // heads, key-value heads, columns, vocabulary
+        {8, 8, 32, 64},  {8, 2, 24, 50},  {6, 3, 20, 67},  {5, 1, 17, 33},
+        {8, 4, 8, 1000}, {9, 3, 11, 130}, {12, 2, 13, 99},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(SHAPES); i++) {
+        struct model_config c;
+        config_of(&c, SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], SHAPES[i][3]);
+        for (int ranks = 1; ranks <= 8; ranks++)
+            if (ranks <= SHAPES[i][0] && ranks <= SHAPES[i][2])
+                for (int sequence = 0; sequence < (ranks > 1 ? 2 : 1); sequence++)
+                    check_split(&c, ranks, sequence == 1);
+    }
+}
+
+// Values that are taken in pieces of any length and given back are those that were.
+static void take_and_give(void **state) {
+    (void)state;
+    struct model_config c;
+    config_of(&c, 6, 3, 20, 67);
+    struct model_split split;
+    trireme_error error = {0};
+    assert_ok(model_split_create(&split, &c, 4, true, &error), &error);
+    struct parameter_table whole;
+    parameter_table_create(&whole, &c);
+    for (size_t i = 0; i < whole.parameters.count; i++) {
+        const struct parameter *w = &whole.parameters.item[i];
+        int64_t count = w->dim[0] * w->dim[1];
+        int32_t *values = mem_alloc((size_t)count * sizeof *values), *back = mem_alloc((size_t)count * sizeof *back);
+        for (int64_t k = 0; k < parameter_rows(w) * w->dim[1]; k++)
+            values[k] = (int32_t)k + 1;
+        for (int rank = 0; rank < 4; rank++) {
+            struct parameter_table table;
+            parameter_table_split(&table, &whole, &c, &split, rank, NULL);
+            for (size_t j = 0; j < table.parameters.count; j++) {
+                const struct parameter *p = &table.parameters.item[j];
+                int64_t all = p->dim[0] * p->dim[1], step = 7 + (int64_t)j;
+                int32_t *part = mem_alloc((size_t)step * sizeof *part);
+                for (int64_t at = 0; p->whole == (int)i && at < all; at += step) {
+                    parameter_take(p, w, at, MIN(at + step, all), values, part, sizeof *part);
+                    parameter_give(p, w, at, MIN(at + step, all), part, back, sizeof *part);
+                }
+                free(part);
+            }
+            parameter_table_release(&table);
+        }
+        assert_memory_equal(values, back, (size_t)count * sizeof *values);
+        free(values);
+        free(back);
+    }
+    parameter_table_release(&whole);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    struct model_config c;
+    config_of(&c, 4, 2, 24, 50);
+    struct model_split split;
+    trireme_error error = {0};
+    assert_int_equal(model_split_create(&split, &c, 5, true, &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "cannot be split over 5 ranks"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_is_held),
+        cmocka_unit_test(take_and_give),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests_name("split", tests, NULL, NULL);
+}
