@@ -106,8 +106,8 @@ static trireme_status add_transposed(struct safetensors_writer *writer, size_t t
 }
 
 static trireme_status add_source(struct safetensors_writer *writer, size_t tensor, const struct source *source,
-                                 const struct model_memory *memory, trireme_error *error) {
-    size_t size = (size_t)dtype_size(memory->dtype);
+                                 const struct parameter_values *values, trireme_error *error) {
+    size_t size = (size_t)dtype_size(values->dtype);
     int64_t columns = source->parameter->dim[1];
     uint64_t bytes = (uint64_t)(source->piece->rows * columns) * size;
     if (source->zero) {
@@ -116,36 +116,38 @@ static trireme_status add_source(struct safetensors_writer *writer, size_t tenso
         free(zeros);
         return status;
     }
-    const char *data = memory->data[source->number];
+    const void *data;
+    TRY(values->get(values->user, source->number, &data, error));
     if (source->piece->transposed)
         return add_transposed(writer, tensor, source, data, size, error);
-    return safetensors_writer_add(writer, tensor, data + (size_t)(source->piece->row * columns) * size, bytes, error);
+    return safetensors_writer_add(writer, tensor, (const char *)data + (size_t)(source->piece->row * columns) * size,
+                                  bytes, error);
 }
 
 static trireme_status write_sources(struct safetensors_writer *writer, const struct sources *sources,
-                                    const struct model_memory *memory, trireme_error *error) {
+                                    const struct parameter_values *values, trireme_error *error) {
     safetensors_writer_metadata(writer, "format", "pt");
     for (size_t i = 0; i < sources->item.count; i++) {
         const struct source *source = &sources->item.item[i];
         int64_t shape[2];
         file_shape(source, shape);
-        TRY(safetensors_writer_declare(writer, source->piece->name, convert_stored(memory->dtype),
+        TRY(safetensors_writer_declare(writer, source->piece->name, convert_stored(values->dtype),
                                        source->parameter->ndim, shape, error));
     }
     TRY(safetensors_writer_begin(writer, error));
     for (size_t tensor; safetensors_writer_next(writer, &tensor);)
-        TRY(add_source(writer, tensor, &sources->item.item[tensor], memory, error));
+        TRY(add_source(writer, tensor, &sources->item.item[tensor], values, error));
     return safetensors_writer_finish(writer, error);
 }
 
 trireme_status model_files_save(struct directory *directory, const struct model_config *config,
-                                const struct parameter_table *table, const struct model_memory *memory,
+                                const struct parameter_table *table, const struct parameter_values *values,
                                 uint64_t shard_bytes, trireme_error *error) {
-    TRY(save_config(directory, config, memory->dtype, error));
+    TRY(save_config(directory, config, values->dtype, error));
     struct sources sources;
     sources_create(&sources, config, table);
     struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "model", shard_bytes);
-    trireme_status status = write_sources(writer, &sources, memory, error);
+    trireme_status status = write_sources(writer, &sources, values, error);
     if (status == TRIREME_OK)
         for (size_t i = 0; i < safetensors_writer_files(writer); i++)
             directory_record(directory, safetensors_writer_file(writer, i));
@@ -262,17 +264,21 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 
 // ---- loading
 
-static void load_rows(const struct source *source, const struct safetensors_tensor *t,
-                      const struct model_memory *memory) {
+// Where the parameter that is being loaded lies, and its remainders (NULL: there are none).
+struct place {
+    enum dtype dtype;
+    void *data;
+    uint16_t *remainder;
+};
+
+static void load_rows(const struct source *source, const struct safetensors_tensor *t, const struct place *to) {
     int64_t first = source->piece->row * source->parameter->dim[1],
             count = source->piece->rows * source->parameter->dim[1];
-    void *data = memory->data[source->number];
-    uint16_t *remainder = memory->remainder ? memory->remainder[source->number] : NULL;
-    size_t size = (size_t)dtype_size(memory->dtype);
-    if (t->dtype == convert_stored(memory->dtype)) {
-        memcpy((char *)data + (size_t)first * size, t->data, (size_t)count * size);
-        if (remainder)
-            memset(remainder + first, 0, (size_t)count * sizeof *remainder);
+    size_t size = (size_t)dtype_size(to->dtype);
+    if (t->dtype == convert_stored(to->dtype)) {
+        memcpy((char *)to->data + (size_t)first * size, t->data, (size_t)count * size);
+        if (to->remainder)
+            memset(to->remainder + first, 0, (size_t)count * sizeof *to->remainder);
         return;
     }
     int64_t block = MIN(count, BLOCK);
@@ -281,14 +287,13 @@ static void load_rows(const struct source *source, const struct safetensors_tens
         const char *from = (const char *)t->data + (uint64_t)done * (safetensors_dtype_bits(t->dtype) / 8);
         int64_t now = MIN(block, count - done);
         convert_decode(t->dtype, from, now, numbers);
-        convert_encode(memory->dtype, numbers, now, data, remainder, first + done);
+        convert_encode(to->dtype, numbers, now, to->data, to->remainder, first + done);
     }
     free(numbers);
 }
 
 // Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
-static void load_transposed(const struct source *source, const struct safetensors_tensor *t,
-                            const struct model_memory *memory) {
+static void load_transposed(const struct source *source, const struct safetensors_tensor *t, const struct place *to) {
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
     int64_t block = MAX(1, MIN(columns, BLOCK / rows));
     double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
@@ -300,8 +305,7 @@ static void load_transposed(const struct source *source, const struct safetensor
         for (int64_t row = 0; row < rows; row++) {
             for (int64_t i = 0; i < count; i++)
                 part[i] = numbers[i * rows + row];
-            convert_encode(memory->dtype, part, count, memory->data[source->number],
-                           memory->remainder ? memory->remainder[source->number] : NULL,
+            convert_encode(to->dtype, part, count, to->data, to->remainder,
                            (source->piece->row + row) * columns + first);
         }
     }
@@ -309,39 +313,53 @@ static void load_transposed(const struct source *source, const struct safetensor
     free(part);
 }
 
-static void clear_padding(const struct parameter_table *table, const struct model_memory *memory) {
-    size_t size = (size_t)dtype_size(memory->dtype);
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        const struct parameter *p = &table->parameters.item[i];
-        int64_t first = parameter_rows(p) * p->dim[1], count = p->dim[0] * p->dim[1] - first;
-        memset((char *)memory->data[i] + (size_t)first * size, 0, (size_t)count * size);
-        if (memory->remainder)
-            memset(memory->remainder[i] + first, 0, (size_t)count * sizeof(uint16_t));
-    }
+static void clear_padding(const struct parameter *p, const struct place *to) {
+    size_t size = (size_t)dtype_size(to->dtype);
+    int64_t first = parameter_rows(p) * p->dim[1], count = p->dim[0] * p->dim[1] - first;
+    memset((char *)to->data + (size_t)first * size, 0, (size_t)count * size);
+    if (to->remainder)
+        memset(to->remainder + first, 0, (size_t)count * sizeof(uint16_t));
 }
 
-static trireme_status load_matched(struct match *m, const struct parameter_table *table,
-                                   const struct model_memory *memory, trireme_error *error) {
+// The pieces of one parameter, which are sources [first, first + pieces).
+static void load_parameter(const struct match *m, size_t first, const struct parameter_values *values,
+                           const struct parameter_values *remainders) {
+    const struct source *source = &m->sources->item.item[first];
+    size_t number = source->number;
+    struct place to = {values->dtype, values->room(values->user, number), NULL};
+    if (!to.data)
+        return;
+    if (remainders)
+        to.remainder = remainders->room(remainders->user, number);
+    for (int i = 0; i < source->parameter->pieces; i++) {
+        if (source[i].piece->transposed)
+            load_transposed(&source[i], m->tensor[first + (size_t)i], &to);
+        else
+            load_rows(&source[i], m->tensor[first + (size_t)i], &to);
+    }
+    clear_padding(source->parameter, &to);
+    values->put(values->user, number);
+    if (to.remainder)
+        remainders->put(remainders->user, number);
+}
+
+static trireme_status load_matched(struct match *m, const struct parameter_values *values,
+                                   const struct parameter_values *remainders, trireme_error *error) {
     TRY(match_sources(m, error));
     TRY(check_shapes(m, error));
     TRY(check_unexpected(m, error));
-    for (size_t i = 0; i < m->sources->item.count; i++) {
-        const struct source *source = &m->sources->item.item[i];
-        if (source->zero)
-            continue;
-        if (source->piece->transposed)
-            load_transposed(source, m->tensor[i], memory);
-        else
-            load_rows(source, m->tensor[i], memory);
+    for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
+        if (m->sources->item.item[i].zero)
+            break; // they stand behind all others
+        load_parameter(m, i, values, remainders);
     }
-    clear_padding(table, memory);
     return TRIREME_OK;
 }
 
 trireme_status model_files_load(const char *path, const struct model_config *config,
-                                const struct parameter_table *table, const struct model_memory *memory, bool exact,
-                                trireme_error *error) {
-    CHECK(!memory->remainder || memory->dtype == DTYPE_BF16);
+                                const struct parameter_table *table, const struct parameter_values *values,
+                                const struct parameter_values *remainders, bool exact, trireme_error *error) {
+    CHECK(!remainders || values->dtype == DTYPE_BF16);
     struct model_config stored;
     TRY(model_config_read(&stored, path, error));
     if (model_config_compare(&stored, config, exact, error) != TRIREME_OK)
@@ -353,7 +371,7 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
     match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
     match.met = mem_alloc(files->tensor.count * sizeof *match.met);
-    trireme_status status = load_matched(&match, table, memory, error);
+    trireme_status status = load_matched(&match, values, remainders, error);
     free(match.tensor);
     free(match.met);
     sources_release(&sources);

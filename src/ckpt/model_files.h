@@ -5,28 +5,23 @@
 #define CKPT_MODEL_FILES_H
 
 #include "ckpt/directory.h"
+#include "ckpt/values.h"
 #include "model/model.h"
-
-// Where the parameters of a table lie, each contiguous and row-major with its padding.
-struct model_memory {
-    enum dtype dtype;           // f32, bf16 or f64
-    void *const *data;          // [parameters]
-    uint16_t *const *remainder; // [parameters], bf16 only: low halves of the f32 master weights; NULL: there are none
-};
 
 // Writes config.json and the parameters, in their dtype, into a directory that is being made. Padding is left out.
 // GPT-2 without biases gets biases of zero, which transformers expects. shard_bytes 0: SAFETENSORS_SHARD_BYTES.
 trireme_status model_files_save(struct directory *directory, const struct model_config *config,
-                                const struct parameter_table *table, const struct model_memory *memory,
+                                const struct parameter_table *table, const struct parameter_values *values,
                                 uint64_t shard_bytes, trireme_error *error);
 
 // Fills the parameters from the directory `path`, whose files may hold F64, F32, F16 or BF16; padding becomes zero.
-// With remainders, a file's f32 is kept exactly. First its config.json must fit (model_config_compare; `exact` as
-// there); then a tensor that is missing, unexpected, misshapen or of another kind is named, before any memory is
-// written. Let pass are: names without GPT-2's "transformer." prefix, buffers of masks and frequencies, an output head
-// that equals the tied embedding, and zero biases of a GPT-2 without biases.
+// With `remainders` (of bf16; NULL: none), the low halves of f32 master weights, a file's f32 is kept exactly. First
+// its config.json must fit (model_config_compare; `exact` as there); then a tensor that is missing, unexpected,
+// misshapen or of another kind is named, before any memory is written. Let pass are: names without GPT-2's
+// "transformer." prefix, buffers of masks and frequencies, an output head that equals the tied embedding, and zero
+// biases of a GPT-2 without biases.
 trireme_status model_files_load(const char *path, const struct model_config *config,
-                                const struct parameter_table *table, const struct model_memory *memory, bool exact,
-                                trireme_error *error);
+                                const struct parameter_table *table, const struct parameter_values *values,
+                                const struct parameter_values *remainders, bool exact, trireme_error *error);
 
 #endif

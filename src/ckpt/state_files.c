@@ -49,7 +49,7 @@ static trireme_status write_groups(struct safetensors_writer *writer, const stru
         tensor_shape(p, shape);
         char *name = mem_printf("%s.%s", g->name, p->name);
         trireme_status status =
-            safetensors_writer_declare(writer, name, convert_stored(g->dtype), p->ndim, shape, error);
+            safetensors_writer_declare(writer, name, convert_stored(g->values.dtype), p->ndim, shape, error);
         free(name);
         TRY(status);
     }
@@ -57,8 +57,10 @@ static trireme_status write_groups(struct safetensors_writer *writer, const stru
     for (size_t i; safetensors_writer_next(writer, &i);) {
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct state_group *g = &group[i / parameters];
-        uint64_t bytes = (uint64_t)(parameter_rows(p) * p->dim[1] * dtype_size(g->dtype));
-        TRY(safetensors_writer_add(writer, i, g->data[i % parameters], bytes, error));
+        uint64_t bytes = (uint64_t)(parameter_rows(p) * p->dim[1] * dtype_size(g->values.dtype));
+        const void *data;
+        TRY(g->values.get(g->values.user, i % parameters, &data, error));
+        TRY(safetensors_writer_add(writer, i, data, bytes, error));
     }
     return safetensors_writer_finish(writer, error);
 }
@@ -167,7 +169,7 @@ static trireme_status match_groups(const struct safetensors *files, const char *
             return TRIREME_ERROR_CORRUPT;
         int64_t shape[2];
         tensor_shape(p, shape);
-        TRY(safetensors_expect(files, tensor[i], convert_stored(g->dtype), p->ndim, shape, error));
+        TRY(safetensors_expect(files, tensor[i], convert_stored(g->values.dtype), p->ndim, shape, error));
         met[tensor[i] - files->tensor.item] = true;
     }
     for (size_t i = 0; i < files->tensor.count; i++) {
@@ -187,10 +189,13 @@ static void load_groups(const struct parameter_table *table, const struct state_
     for (size_t i = 0; i < groups * parameters; i++) {
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct state_group *g = &group[i / parameters];
-        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(g->dtype));
-        char *data = g->data[i % parameters];
+        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(g->values.dtype));
+        char *data = g->values.room(g->values.user, i % parameters);
+        if (!data)
+            continue;
         memcpy(data, tensor[i]->data, tensor[i]->bytes);
         memset(data + tensor[i]->bytes, 0, all - tensor[i]->bytes);
+        g->values.put(g->values.user, i % parameters);
     }
 }
 

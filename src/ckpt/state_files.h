@@ -6,13 +6,13 @@
 #define CKPT_STATE_FILES_H
 
 #include "ckpt/directory.h"
+#include "ckpt/values.h"
 #include "model/model.h"
 
 // Tensors named "NAME.PARAMETER": "adamw.m.layers.0.attention.qkv.weight".
 struct state_group {
     const char *name;
-    enum dtype dtype;
-    void *const *data; // [parameters of the table], contiguous with padding
+    struct parameter_values values;
 };
 
 struct state_progress {

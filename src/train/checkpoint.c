@@ -1,98 +1,65 @@
 #include "train/checkpoint.h"
 
 #include "ckpt/model_files.h"
+#include "train/whole.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_GROUPS = 3 };
 
-// Addresses of every parameter in one of the engine's flat buffers per unit.
-struct addresses {
-    void **parameter, **remainder, **m, **v;
-};
-
-static const struct compiled *program_of(const struct engine *e) {
-    return e->trains ? &e->train : &e->evaluate;
-}
-
-static void **collect(const struct engine *e, const int *unit) {
-    const struct compiled *c = program_of(e);
-    void **out = mem_alloc(e->table.parameters.count * sizeof *out);
-    for (size_t i = 0; i < e->table.parameters.count; i++) {
-        int flat = unit[e->table.parameters.item[i].unit];
-        int64_t offset = program_root_offset(&c->program, c->model.parameter[i]);
-        out[i] = (char *)engine_address(e, flat, 0) + offset * dtype_size(c->program.buffers.item[flat].dtype);
-    }
-    return out;
-}
-
-static struct addresses addresses_of(const struct engine *e) {
-    const struct compiled *c = program_of(e);
-    struct addresses a = {.parameter = collect(e, c->model.unit)};
-    if (e->trains && c->optimizer.remainder)
-        a.remainder = collect(e, c->optimizer.remainder);
-    if (e->trains && c->optimizer.m)
-        a.m = collect(e, c->optimizer.m);
-    if (e->trains && c->optimizer.v)
-        a.v = collect(e, c->optimizer.v);
-    return a;
-}
-
-static void addresses_release(struct addresses *a) {
-    free(a->parameter);
-    free(a->remainder);
-    free(a->m);
-    free(a->v);
-}
-
-static struct model_memory memory_of(const struct engine *e, const struct addresses *a) {
-    return (struct model_memory){e->dtype, a->parameter, (uint16_t *const *)a->remainder};
-}
-
-static size_t groups_of(const struct engine *e, const struct addresses *a, struct state_group group[MAX_GROUPS]) {
+static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS]) {
     static const char *const NAMES[][2] = {[OPTIMIZER_ADAMW] = {"adamw.m", "adamw.v"},
                                            [OPTIMIZER_LION] = {"lion.m", NULL},
                                            [OPTIMIZER_SGD] = {"sgd.m", NULL}};
-    enum dtype sum = dtype_accumulate(e->dtype);
+    const struct optimizer_state *state = &whole->engine->train.optimizer;
+    const char *const *names = NAMES[whole->engine->optimizer.name];
     size_t n = 0;
-    group[n++] = (struct state_group){NAMES[e->optimizer.name][0], sum, a->m};
-    if (a->v)
-        group[n++] = (struct state_group){NAMES[e->optimizer.name][1], sum, a->v};
-    if (a->remainder)
-        group[n++] = (struct state_group){"remainder", DTYPE_U16, a->remainder};
+    group[n++] = (struct state_group){names[0], whole_values(whole, ENGINE_M)};
+    if (state->v)
+        group[n++] = (struct state_group){names[1], whole_values(whole, ENGINE_V)};
+    if (state->remainder)
+        group[n++] = (struct state_group){"remainder", whole_values(whole, ENGINE_REMAINDERS)};
     return n;
 }
 
-static trireme_status write_files(const struct engine *e, const struct tokenizer *tokenizer,
-                                  struct directory *directory, const struct state_progress *progress,
-                                  trireme_error *error) {
-    struct addresses a = addresses_of(e);
-    struct model_memory memory = memory_of(e, &a);
+static trireme_status write_files(struct whole *whole, const struct tokenizer *tokenizer, struct directory *directory,
+                                  const struct state_progress *progress, trireme_error *error) {
+    const struct engine *e = whole->engine;
+    struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS);
     struct state_group group[MAX_GROUPS];
-    size_t groups = groups_of(e, &a, group);
-    trireme_status status = model_files_save(directory, &e->model, &e->table, &memory, 0, error);
+    size_t groups = groups_of(whole, group);
+    TRY(model_files_save(directory, &e->model, &e->table, &parameters, 0, error));
+    TRY(state_files_save(directory, &e->table, group, groups, progress, error));
+    return tokenizer ? tokenizer_save(tokenizer, directory_path(directory), error) : TRIREME_OK;
+}
+
+// A directory whose files rank 0 has written with the help of all others.
+static trireme_status write_directory(struct whole *whole, const struct tokenizer *tokenizer, const char *path,
+                                      const struct state_progress *progress, struct directory **out,
+                                      trireme_error *error) {
+    struct directory *directory = NULL;
+    trireme_status status = directory_begin(path, DIRECTORY_SET_ASIDE, &directory, error);
     if (status == TRIREME_OK)
-        status = state_files_save(directory, &e->table, group, groups, progress, error);
-    if (status == TRIREME_OK && tokenizer)
-        status = tokenizer_save(tokenizer, directory_path(directory), error);
-    addresses_release(&a);
+        status = write_files(whole, tokenizer, directory, progress, error);
+    trireme_error other;
+    trireme_status dismissed = whole_dismiss(whole, status == TRIREME_OK ? error : &other);
+    status = status == TRIREME_OK ? dismissed : status;
+    if (status == TRIREME_OK)
+        *out = directory;
+    else
+        directory_abort(directory);
     return status;
 }
 
-trireme_status checkpoint_save(const struct engine *e, const struct tokenizer *tokenizer, const char *run_directory,
-                               const struct state_progress *progress, size_t keep, trireme_error *error) {
+static trireme_status save(struct whole *whole, const struct tokenizer *tokenizer, const char *run_directory,
+                           const struct state_progress *progress, size_t keep, trireme_error *error) {
     char *parent = mem_printf("%s/checkpoint", run_directory);
     char *path = mem_printf("%s/step-%lld", parent, (long long)progress->step);
-    struct directory *directory = NULL;
-    trireme_status status = directory_begin(path, DIRECTORY_SET_ASIDE, &directory, error);
-    if (status == TRIREME_OK) {
-        status = write_files(e, tokenizer, directory, progress, error);
-        if (status == TRIREME_OK)
-            status = directory_commit(directory, error);
-        else
-            directory_abort(directory);
-    }
+    struct directory *directory;
+    trireme_status status = write_directory(whole, tokenizer, path, progress, &directory, error);
+    if (status == TRIREME_OK)
+        status = directory_commit(directory, error);
     if (status == TRIREME_OK && keep)
         status = directory_prune(parent, "step-", keep, NULL, error);
     free(path);
@@ -100,32 +67,47 @@ trireme_status checkpoint_save(const struct engine *e, const struct tokenizer *t
     return status;
 }
 
-trireme_status checkpoint_load(struct engine *e, const char *directory, const struct state_progress *progress,
+trireme_status checkpoint_save(const struct engine *e, struct communicator *control, const struct tokenizer *tokenizer,
+                               const char *run_directory, const struct state_progress *progress, size_t keep,
                                trireme_error *error) {
-    struct addresses a = addresses_of(e);
-    // The remainders come from the training state: the model's files hold the rounded weights.
-    struct model_memory memory = {e->dtype, a.parameter, NULL};
-    struct state_group group[MAX_GROUPS];
-    size_t groups = groups_of(e, &a, group);
-    trireme_status status = model_files_load(directory, &e->model, &e->table, &memory, true, error);
-    if (status == TRIREME_OK)
-        status = state_files_load(directory, &e->table, group, groups, error);
-    if (status == TRIREME_OK) {
-        *(double *)engine_address(e, e->train.optimizer.t, 0) = (double)progress->updates;
-        engine_constants(e);
-    }
-    addresses_release(&a);
+    struct whole whole;
+    whole_create(&whole, e, control);
+    trireme_status status = e->member.rank == 0 ? save(&whole, tokenizer, run_directory, progress, keep, error)
+                                                : whole_serve(&whole, error);
+    whole_release(&whole);
     return status;
 }
 
-trireme_status checkpoint_load_model(struct engine *e, const char *directory, bool exact, trireme_error *error) {
-    struct addresses a = addresses_of(e);
-    struct model_memory memory = memory_of(e, &a);
-    trireme_status status = model_files_load(directory, &e->model, &e->table, &memory, exact, error);
-    addresses_release(&a);
+trireme_status checkpoint_load(struct engine *e, const char *directory, const struct state_progress *progress,
+                               trireme_error *error) {
+    struct whole whole;
+    whole_create(&whole, e, NULL);
+    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
+    struct state_group group[MAX_GROUPS];
+    size_t groups = groups_of(&whole, group);
+    // The remainders come from the training state: the model's files hold the rounded weights.
+    trireme_status status = model_files_load(directory, &e->model, &e->table, &parameters, NULL, true, error);
     if (status == TRIREME_OK)
-        engine_constants(e);
-    return status;
+        status = state_files_load(directory, &e->table, group, groups, error);
+    whole_release(&whole);
+    TRY(status);
+    *(double *)engine_address(e, e->train.optimizer.t, 0) = (double)progress->updates;
+    engine_constants(e);
+    return TRIREME_OK;
+}
+
+trireme_status checkpoint_load_model(struct engine *e, const char *directory, bool exact, trireme_error *error) {
+    struct whole whole;
+    whole_create(&whole, e, NULL);
+    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
+    struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS);
+    bool has_remainders = e->trains && e->train.optimizer.remainder;
+    trireme_status status = model_files_load(directory, &e->model, &e->table, &parameters,
+                                             has_remainders ? &remainders : NULL, exact, error);
+    whole_release(&whole);
+    TRY(status);
+    engine_constants(e);
+    return TRIREME_OK;
 }
 
 // A directory of ours is verified; another program's has no manifest.

@@ -63,8 +63,8 @@ static trireme_status load(struct generator *g, const char *directory, trireme_e
     void **data = mem_alloc(g->table.parameters.count * sizeof *data);
     for (size_t i = 0; i < g->table.parameters.count; i++)
         data[i] = executor_address(g->prefill_executor, c->model.parameter[i], 0);
-    struct model_memory memory = {g->dtype, data, NULL};
-    trireme_status status = model_files_load(directory, &g->model, &g->table, &memory, true, error);
+    struct parameter_values values = parameter_values_at(g->dtype, data);
+    trireme_status status = model_files_load(directory, &g->model, &g->table, &values, NULL, true, error);
     free(data);
     TRY(status);
     if (c->model.rope != NONE)

@@ -158,7 +158,7 @@ static trireme_status start(struct run *r, trireme_error *error) {
 static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
-    TRY(checkpoint_save(&r->engine, r->corpus.tokenizer, r->config->run.directory, &r->progress,
+    TRY(checkpoint_save(&r->engine, NULL, r->corpus.tokenizer, r->config->run.directory, &r->progress,
                         (size_t)r->config->checkpoint.keep_latest_k, error));
     r->saved_step = r->progress.step;
     tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);

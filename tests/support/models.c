@@ -223,9 +223,9 @@ void engine_save(const struct engine *e, const char *path) {
     void **data = mem_alloc(count * sizeof *data);
     for (size_t i = 0; i < count; i++)
         data[i] = engine_parameter(e, i).data;
-    struct model_memory memory = {e->dtype, data, NULL};
+    struct parameter_values values = parameter_values_at(e->dtype, data);
     assert_ok(directory_begin(path, DIRECTORY_REFUSE, &directory, &error), &error);
-    assert_ok(model_files_save(directory, &e->model, &e->table, &memory, 0, &error), &error);
+    assert_ok(model_files_save(directory, &e->model, &e->table, &values, 0, &error), &error);
     assert_ok(directory_commit(directory, &error), &error);
     free(data);
 }

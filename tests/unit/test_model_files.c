@@ -16,14 +16,14 @@ static void fill(struct fixture *f) {
         const struct parameter *p = &f->table.parameters.item[i];
         for (int64_t j = 0; j < p->dim[0] * p->dim[1]; j++) {
             double value = value_of(p, j);
-            convert_encode(f->memory.dtype, &value, 1, f->data[i], f->remainder ? f->remainder[i] : NULL, j);
+            convert_encode(f->values.dtype, &value, 1, f->data[i], f->remainder ? f->remainder[i] : NULL, j);
         }
     }
 }
 
 static void scribble(struct fixture *f) {
     for (size_t i = 0; i < f->table.parameters.count; i++) {
-        memset(f->data[i], 0xa5, parameter_bytes(&f->table.parameters.item[i], f->memory.dtype));
+        memset(f->data[i], 0xa5, parameter_bytes(&f->table.parameters.item[i], f->values.dtype));
         if (f->remainder)
             memset(f->remainder[i], 0xa5, parameter_bytes(&f->table.parameters.item[i], DTYPE_U16));
     }
@@ -34,9 +34,9 @@ static void assert_filled(struct fixture *f) {
         const struct parameter *p = &f->table.parameters.item[i];
         for (int64_t j = 0; j < p->dim[0] * p->dim[1]; j++) {
             double expected = value_of(p, j), found;
-            if (f->memory.dtype == DTYPE_F64)
+            if (f->values.dtype == DTYPE_F64)
                 found = ((double *)f->data[i])[j];
-            else if (f->memory.dtype == DTYPE_F32)
+            else if (f->values.dtype == DTYPE_F32)
                 found = ((float *)f->data[i])[j];
             else if (f->remainder)
                 found = master_join(((uint16_t *)f->data[i])[j], f->remainder[i][j]);
@@ -54,14 +54,15 @@ static void save(struct fixture *f, uint64_t shard_bytes) {
     trireme_error error = {0};
     struct directory *d;
     assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
-    assert_ok(model_files_save(d, &f->config, &f->table, &f->memory, shard_bytes, &error), &error);
+    assert_ok(model_files_save(d, &f->config, &f->table, &f->values, shard_bytes, &error), &error);
     assert_ok(directory_commit(d, &error), &error);
     assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, &error), &error);
 }
 
 static trireme_status load(struct fixture *f, trireme_error *error) {
     scribble(f);
-    return model_files_load(f->path, &f->config, &f->table, &f->memory, true, error);
+    return model_files_load(f->path, &f->config, &f->table, &f->values, f->remainder ? &f->remainders : NULL, true,
+                            error);
 }
 
 static void assert_loads(struct fixture *f) {
@@ -430,7 +431,9 @@ static void another_architecture_is_refused(void **state) {
     assert_non_null(strstr(error.message, f.path));
     f.config.rope_theta = 20000;
     assert_says(load(&f, &error), &error, "their rope_theta is 10000, the model's 20000");
-    assert_ok(model_files_load(f.path, &f.config, &f.table, &f.memory, false, &error), &error);
+    assert_ok(
+        model_files_load(f.path, &f.config, &f.table, &f.values, f.remainder ? &f.remainders : NULL, false, &error),
+        &error);
     teardown(&other);
     teardown(&f);
 }

@@ -41,7 +41,7 @@ struct fixture {
     char root[64], path[80];
     struct model_config config;
     struct parameter_table table;
-    struct model_memory memory;
+    struct parameter_values values, remainders;
     void **data;
     uint16_t **remainder;
 };
@@ -76,7 +76,8 @@ static inline void setup(struct fixture *f, const char *json, enum dtype dtype, 
     parameter_table_create(&f->table, &f->config);
     f->data = allocate(&f->table, dtype);
     f->remainder = remainder ? (uint16_t **)allocate(&f->table, DTYPE_U16) : NULL;
-    f->memory = (struct model_memory){.dtype = dtype, .data = f->data, .remainder = f->remainder};
+    f->values = parameter_values_at(dtype, f->data);
+    f->remainders = parameter_values_at(DTYPE_U16, (void **)f->remainder);
 }
 
 static inline void teardown(struct fixture *f) {

@@ -21,8 +21,8 @@ struct moments {
 static void moments_create(struct moments *x, const struct parameter_table *table, enum dtype m, enum dtype v) {
     x->m = allocate(table, m);
     x->v = allocate(table, v);
-    x->group[0] = (struct state_group){.name = "adamw.m", .dtype = m, .data = x->m};
-    x->group[1] = (struct state_group){.name = "adamw.v", .dtype = v, .data = x->v};
+    x->group[0] = (struct state_group){"adamw.m", parameter_values_at(m, x->m)};
+    x->group[1] = (struct state_group){"adamw.v", parameter_values_at(v, x->v)};
 }
 
 static void moments_release(struct moments *x, const struct parameter_table *table) {

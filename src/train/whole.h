@@ -1,0 +1,39 @@
+// An engine's values as whole parameters of its model, as files have them: put together on rank 0 from the parts of all
+// ranks, one parameter at a time, and taken apart again by each rank.
+#ifndef TRAIN_WHOLE_H
+#define TRAIN_WHOLE_H
+
+#include "ckpt/values.h"
+#include "train/engine.h"
+
+enum { WHOLE_KINDS = ENGINE_V + 1 };
+
+struct whole {
+    const struct engine *engine;
+    struct communicator *control; // all ranks, to put parameters together
+    int *stage;                   // [parameters of the whole model]: the pipeline stage whose values count
+    struct whole_view {
+        struct whole *whole;
+        enum engine_values what;
+    } view[WHOLE_KINDS];
+    // Room for one parameter and, apart from it, its remainders; with one rank the engine's own memory serves.
+    struct whole_room {
+        char *data;
+        int64_t bytes;
+    } room[2];
+    int held; // which kind lies in room[0], of parameter `number`; NONE: neither
+    size_t number;
+};
+
+// `control` (NULL where nothing is to be saved, or with one rank) has all ranks, by number.
+void whole_create(struct whole *whole, const struct engine *engine, struct communicator *control);
+void whole_release(struct whole *whole);
+// Values of one kind, for files. Loading, every rank does alike and takes its own part. Saving, rank 0 alone has them;
+// all others meanwhile serve.
+struct parameter_values whole_values(struct whole *whole, enum engine_values what);
+// Of the other ranks: gives parts to rank 0 as it asks for them, until it dismisses all.
+trireme_status whole_serve(struct whole *whole, trireme_error *error);
+// Of rank 0, after saving, however that went.
+trireme_status whole_dismiss(struct whole *whole, trireme_error *error);
+
+#endif
