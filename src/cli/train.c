@@ -16,8 +16,11 @@ static void show_start(void *user, const struct train_start *s) {
         return;
     char predicted[16];
     bytes_text((double)s->predicted_bytes, predicted);
-    printf("%.2fM parameters, %d thread%s, %s predicted, %.2f epochs", 1e-6 * (double)s->parameters, s->threads,
-           s->threads == 1 ? "" : "s", predicted, s->epochs);
+    printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
+    if (s->ranks > 1)
+        printf("%d ranks (%s) on %d core%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s");
+    printf("%d thread%s%s, %s predicted, %.2f epochs", s->threads, s->threads == 1 ? "" : "s",
+           s->ranks > 1 ? " each" : "", predicted, s->epochs);
     if (s->peak_flops > 0)
         printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     printf("\n");
@@ -86,7 +89,7 @@ static trireme_status report(const struct view *view, const struct train_result 
 trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     struct config config;
-    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, NULL, &config, error));
+    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
     struct view view = {&config, a->json};
     struct train_callbacks callbacks = {
         .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};

@@ -142,6 +142,16 @@ trireme_status config_load_arguments(struct config *out, const char *path, const
     return status;
 }
 
+void config_copy(struct config *out, const struct config *config) {
+    *out = *config;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (key_table[i].type == KEY_TEXT)
+            *value_text(out, &key_table[i]) = mem_strdup(*value_text(out, &key_table[i]));
+        if (out->origin[i])
+            out->origin[i] = mem_strdup(out->origin[i]);
+    }
+}
+
 void config_release(struct config *config) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         if (key_table[i].type == KEY_TEXT)

@@ -58,6 +58,7 @@ trireme_status config_load_text(struct config *out, const char *name, const char
 // argv[0] is the first override, argv[argc - 1] the last.
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
                                      char *const *argv, trireme_error *error);
+void config_copy(struct config *out, const struct config *config);
 void config_release(struct config *config);
 
 // Appends the configuration as YAML that loads to the same values, each key with its unit and help as a comment.

@@ -4,13 +4,15 @@
 
 #include <sched.h>
 
+int engine_cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 int engine_threads(const struct config *config, int ranks) {
     if (config->training.threads > 0)
         return (int)config->training.threads;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    return MAX(1, CPU_COUNT(&set) / ranks);
+    return MAX(1, engine_cores() / ranks);
 }
 
 enum dtype engine_dtype(const struct config *config) {

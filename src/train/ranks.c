@@ -1,59 +1,159 @@
 #include "train/ranks.h"
 
 #include <pthread.h>
+#include <time.h>
+
+enum { GRACE_SECONDS = 5 };
+
+struct rank_thread {
+    struct team *team;
+    int rank;
+    pthread_t thread;
+    bool ended;    // guarded by the team's mutex
+    bool returned; // from the body
+};
 
 struct team {
     trireme_status (*body)(void *user, const struct member *member, trireme_error *error);
     void *user;
     struct world *world;
     pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int started, ended;
     trireme_error first; // to fail
+    struct rank_thread *thread;
 };
 
-struct rank_thread {
-    struct team *team;
-    int rank;
-    pthread_t thread;
-};
+static void fail(struct team *team, const trireme_error *error) {
+    pthread_mutex_lock(&team->mutex);
+    if (team->first.status == TRIREME_OK)
+        team->first = *error;
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->mutex);
+    world_break(team->world, error->message);
+}
+
+// Runs when the thread ends, whoever ended it.
+static void end(void *argument) {
+    struct rank_thread *t = argument;
+    struct team *team = t->team;
+    if (!t->returned) {
+        trireme_error error;
+        error_set(&error, TRIREME_ERROR_LOST, "the thread of rank %d has died", t->rank);
+        fail(team, &error);
+    }
+    pthread_mutex_lock(&team->mutex);
+    t->ended = true;
+    team->ended++;
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->mutex);
+}
 
 static void *run(void *argument) {
     struct rank_thread *t = argument;
-    struct team *team = t->team;
-    struct member member = {team->world, t->rank};
+    struct member member = {t->team->world, t->rank};
     trireme_error error = {0};
-    if (team->body(team->user, &member, &error) == TRIREME_OK)
-        return NULL;
-    pthread_mutex_lock(&team->mutex);
-    if (team->first.status == TRIREME_OK)
-        team->first = error;
-    pthread_mutex_unlock(&team->mutex);
-    world_break(team->world, error.message);
+    pthread_cleanup_push(end, t);
+    if (t->team->body(t->team->user, &member, &error) != TRIREME_OK)
+        fail(t->team, &error);
+    t->returned = true;
+    pthread_cleanup_pop(1);
     return NULL;
+}
+
+static struct team *team_create(int ranks) {
+    struct team *team = mem_alloc(sizeof *team);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&team->mutex, NULL);
+    pthread_cond_init(&team->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    team->thread = mem_alloc((size_t)ranks * sizeof *team->thread);
+    return team;
+}
+
+static void team_free(struct team *team) {
+    pthread_cond_destroy(&team->changed);
+    pthread_mutex_destroy(&team->mutex);
+    free(team->thread);
+    free(team);
+}
+
+static void start(struct team *team, int ranks) {
+    for (int i = 0; i < ranks; i++) {
+        team->thread[i] = (struct rank_thread){.team = team, .rank = i};
+        if (pthread_create(&team->thread[i].thread, NULL, run, &team->thread[i])) {
+            trireme_error error;
+            error_set(&error, TRIREME_ERROR_IO, "cannot start the thread of rank %d", i);
+            fail(team, &error);
+            return;
+        }
+        team->started++;
+    }
+}
+
+// False: a thread has not ended so long after the first failure.
+static bool await(struct team *team, bool patient) {
+    struct timespec until;
+    bool failed = false, in_time = true;
+    pthread_mutex_lock(&team->mutex);
+    while (team->ended < team->started && in_time) {
+        if (!failed && team->first.status != TRIREME_OK) {
+            failed = true;
+            clock_gettime(CLOCK_MONOTONIC, &until);
+            until.tv_sec += GRACE_SECONDS;
+        }
+        if (failed && !patient)
+            in_time = pthread_cond_timedwait(&team->changed, &team->mutex, &until) == 0;
+        else
+            pthread_cond_wait(&team->changed, &team->mutex);
+    }
+    bool ended = team->ended == team->started;
+    pthread_mutex_unlock(&team->mutex);
+    return ended;
+}
+
+static trireme_status run_team(int ranks, double deadline,
+                               trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                               void *user, bool *stuck, trireme_error *error) {
+    struct world *world;
+    TRY(world_create_threads(&world, ranks, deadline, error));
+    struct team *team = team_create(ranks);
+    team->world = world;
+    team->body = body;
+    team->user = user;
+    start(team, ranks);
+    bool ended = await(team, !stuck);
+    pthread_mutex_lock(&team->mutex);
+    trireme_error first = team->first;
+    for (int i = 0; i < team->started; i++) {
+        if (team->thread[i].ended)
+            pthread_join(team->thread[i].thread, NULL);
+        else
+            pthread_detach(team->thread[i].thread);
+    }
+    pthread_mutex_unlock(&team->mutex);
+    if (ended) {
+        world_free(world);
+        team_free(team);
+    } else {
+        *stuck = true;
+    }
+    if (first.status == TRIREME_OK)
+        return TRIREME_OK;
+    *error = first;
+    return first.status;
 }
 
 trireme_status ranks_run(int ranks, double deadline,
                          trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                          void *user, trireme_error *error) {
-    struct team team = {.body = body, .user = user};
-    TRY(world_create_threads(&team.world, ranks, deadline, error));
-    pthread_mutex_init(&team.mutex, NULL);
-    struct rank_thread *thread = mem_alloc((size_t)ranks * sizeof *thread);
-    int started = 0;
-    for (; started < ranks; started++) {
-        thread[started] = (struct rank_thread){.team = &team, .rank = started};
-        if (pthread_create(&thread[started].thread, NULL, run, &thread[started])) {
-            error_set(&team.first, TRIREME_ERROR_IO, "cannot start the thread of rank %d", started);
-            world_break(team.world, team.first.message);
-            break;
-        }
-    }
-    for (int i = 0; i < started; i++)
-        pthread_join(thread[i].thread, NULL);
-    free(thread);
-    pthread_mutex_destroy(&team.mutex);
-    world_free(team.world);
-    if (team.first.status == TRIREME_OK)
-        return TRIREME_OK;
-    *error = team.first;
-    return error->status;
+    return run_team(ranks, deadline, body, user, NULL, error);
+}
+
+trireme_status ranks_run_guarded(int ranks, double deadline,
+                                 trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                                 void *user, bool *stuck, trireme_error *error) {
+    return run_team(ranks, deadline, body, user, stuck, error);
 }

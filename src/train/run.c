@@ -5,16 +5,30 @@
 #include "kernels/cpu/peak.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
+#include "train/ranks.h"
 #include "train/run_directory.h"
 
 #include <math.h>
 #include <sys/resource.h>
 
+// What all ranks share, read only.
+struct job {
+    struct config config;
+    struct train_callbacks callbacks;
+    struct corpus corpus;
+    struct model_config model;
+    int ranks;
+    struct train_result result; // of rank 0, which writes it
+};
+
+// One rank's.
 struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
+    const struct corpus *corpus;
+    struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
+    bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
-    struct corpus corpus;
     struct engine engine;
     struct state_progress progress;
     char *resumed_from; // NULL: a fresh start
@@ -27,7 +41,7 @@ struct run {
 static void tell(const struct run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void tell(const struct run *r, const char *format, ...) {
-    if (!r->callbacks->message)
+    if (!r->leads || !r->callbacks->message)
         return;
     va_list args;
     va_start(args, format);
@@ -114,43 +128,78 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status start(struct run *r, trireme_error *error) {
-    TRY(corpus_open(&r->corpus, r->config, error));
-    struct model_config model;
-    TRY(model_config_resolve(&model, r->config, corpus_vocab_size(&r->corpus), error));
-    TRY(corpus_sample(&r->corpus, r->config, model.vocab_size, false, error));
-    // Everything that can be refused without touching the run directory has been, once the program stands.
-    TRY(engine_create(&r->engine, r->config, &model, ENGINE_TRAIN, NULL, error));
-    TRY(run_directory_open(&r->directory, r->config->run.directory, error));
-    TRY(find_checkpoint(r, error));
+// What rank 0 found, known to all.
+static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
+    if (!r->control)
+        return TRIREME_OK;
+    int64_t found[2] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0};
+    TRY(comm_broadcast(r->control, found, sizeof found, 0, error));
+    r->saved_step = found[0];
+    if (!found[1])
+        return TRIREME_OK;
+    if (!r->leads)
+        r->resumed_from = mem_alloc((size_t)found[1]);
+    return comm_broadcast(r->control, r->resumed_from, found[1], 0, error);
+}
+
+static trireme_status open_directory(struct run *r, trireme_error *error) {
+    // Everything that can be refused without touching the run directory has been, once all ranks stand here.
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    if (r->leads) {
+        TRY(run_directory_open(&r->directory, r->config->run.directory, error));
+        TRY(find_checkpoint(r, error));
+    }
+    return share_checkpoint(r, error);
+}
+
+static trireme_status tell_start(struct run *r, trireme_error *error) {
+    const struct program *p = &r->engine.train.program;
+    double predicted = (double)(p->state_bytes + p->step_bytes);
+    if (r->control)
+        TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    if (!r->leads)
+        return TRIREME_OK;
+    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = engine_cores();
+    if (r->engine.kernels == KERNELS_FAST)
+        r->peak = peak_flops(r->engine.dtype, ranks > 1 ? MIN(ranks * r->engine.threads, cores) : r->engine.threads);
+    if (!r->callbacks->started)
+        return TRIREME_OK;
+    double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
+                    (double)r->config->training.seq_len;
+    int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
+    char *mesh = mesh_print(&r->engine.parallel.mesh);
+    struct train_start begin = {.parameters = r->engine.table.total,
+                                .first_step = r->progress.step + 1,
+                                .steps = r->config->training.steps,
+                                .resumed_from = r->resumed_from,
+                                .epochs = tokens / (double)corpus,
+                                .ranks = ranks,
+                                .threads = r->engine.threads,
+                                .cores = cores,
+                                .mesh = mesh,
+                                .predicted_bytes = (size_t)predicted,
+                                .peak_flops = r->peak};
+    r->callbacks->started(r->callbacks->user, &begin);
+    free(mesh);
+    return TRIREME_OK;
+}
+
+static trireme_status start(struct run *r, const struct job *job, const struct member *member, trireme_error *error) {
+    TRY(engine_create(&r->engine, r->config, &job->model, ENGINE_TRAIN, member, error));
+    TRY(open_directory(r, error));
     TRY(load_values(r, error));
-    TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+    if (r->leads)
+        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);
     state_progress_release(&(struct state_progress){.config = r->progress.config, .kernels = r->progress.kernels});
     r->progress.config = yaml.text;
     r->progress.kernels = mem_strdup(kernels_name(r));
-    if (r->config->profiling.trace_step)
+    if (r->leads && r->config->profiling.trace_step)
         executor_trace_reserve(r->engine.train_executor, &r->trace);
-    if (r->engine.kernels == KERNELS_FAST)
-        r->peak = peak_flops(r->engine.dtype, r->engine.threads);
-    if (r->callbacks->started) {
-        const struct program *p = &r->engine.train.program;
-        double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
-                        (double)r->config->training.seq_len;
-        int64_t corpus = r->corpus.train.range[SAMPLER_TRAIN].end - r->corpus.train.range[SAMPLER_TRAIN].begin;
-        struct train_start begin = {.parameters = r->engine.table.total,
-                                    .first_step = r->progress.step + 1,
-                                    .steps = r->config->training.steps,
-                                    .resumed_from = r->resumed_from,
-                                    .epochs = tokens / (double)corpus,
-                                    .threads = r->engine.threads,
-                                    .predicted_bytes = (size_t)(p->state_bytes + p->step_bytes),
-                                    .peak_flops = r->peak};
-        r->callbacks->started(r->callbacks->user, &begin);
-    }
-    return TRIREME_OK;
+    return tell_start(r, error);
 }
 
 // ---- steps
@@ -158,7 +207,7 @@ static trireme_status start(struct run *r, trireme_error *error) {
 static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
-    TRY(checkpoint_save(&r->engine, NULL, r->corpus.tokenizer, r->config->run.directory, &r->progress,
+    TRY(checkpoint_save(&r->engine, r->control, r->corpus->tokenizer, r->config->run.directory, &r->progress,
                         (size_t)r->config->checkpoint.keep_latest_k, error));
     r->saved_step = r->progress.step;
     tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
@@ -168,7 +217,7 @@ static trireme_status save(struct run *r, trireme_error *error) {
 // A loss that is not finite is given as infinite: NaN says that it was not measured.
 static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
-    TRY(corpus_validate(&r->corpus, &r->engine, r->config->validation.steps, &result, NULL, NULL, NULL, error));
+    TRY(corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, NULL, NULL, NULL, error));
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
 }
@@ -216,8 +265,10 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
     int64_t step = r->progress.step + 1, steps = config->training.steps, begin = clock_now();
-    bool traced = step == config->profiling.trace_step;
-    TRY(corpus_fill_train(&r->corpus, &r->engine, step - 1, error));
+    if (r->callbacks->rank_step)
+        r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
+    bool traced = r->leads && step == config->profiling.trace_step;
+    TRY(corpus_fill_train(r->corpus, &r->engine, step - 1, error));
     double lr = learning_rate(config, step);
     r->trace.events.count = 0;
     struct engine_result result;
@@ -240,11 +291,12 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     if (r->peak > 0)
         s.mfu = model_flops(&r->engine.model, tokens, config->training.seq_len) / (seconds * r->peak);
     trireme_status finite = check_finite(r, &result, error);
-    if (finite == TRIREME_OK && r->corpus.has_validation && due(step, config->validation.freq, steps))
+    if (finite == TRIREME_OK && r->corpus->has_validation && due(step, config->validation.freq, steps))
         TRY(validate(r, &s.val_loss, error));
     s.peak_bytes = peak_resident();
-    TRY(run_directory_add(&r->directory, &s, error));
-    if (r->callbacks->stepped)
+    if (r->leads)
+        TRY(run_directory_add(&r->directory, &s, error));
+    if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, &s);
     TRY(finite);
     if (traced)
@@ -257,8 +309,13 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     return TRIREME_OK;
 }
 
-static bool stop_asked(const struct run *r) {
-    return r->callbacks->stop && *r->callbacks->stop;
+// Whether the run is over: every rank knows the steps, rank 0 knows whether somebody asked to stop.
+static trireme_status is_over(struct run *r, bool *over, trireme_error *error) {
+    int32_t stop = r->progress.step >= r->config->training.steps || (r->callbacks->stop && *r->callbacks->stop);
+    if (r->control)
+        TRY(comm_broadcast(r->control, &stop, sizeof stop, 0, error));
+    *over = stop;
+    return TRIREME_OK;
 }
 
 // A run whose last steps changed nothing, or whose model predicts nothing, has not done what it was asked for.
@@ -276,9 +333,12 @@ static trireme_status check_end(const struct run *r, const struct train_result *
 }
 
 static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
-    TRY(start(r, error));
-    while (r->progress.step < r->config->training.steps && !stop_asked(r))
+    bool over;
+    TRY(is_over(r, &over, error));
+    while (!over) {
         TRY(one_step(r, result, error));
+        TRY(is_over(r, &over, error));
+    }
     TRY(save(r, error));
     snprintf(result->checkpoint, sizeof result->checkpoint, "%s/checkpoint/step-%lld", r->config->run.directory,
              (long long)r->progress.step);
@@ -286,23 +346,80 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     if (r->progress.step < r->config->training.steps)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
-    if (r->corpus.has_validation && isnan(result->val_loss))
+    if (r->corpus->has_validation && isnan(result->val_loss))
         TRY(validate(r, &result->val_loss, error));
     return check_end(r, result, error);
 }
 
-trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
-                         struct train_result *result, trireme_error *error) {
-    struct run r = {.config = config, .callbacks = callbacks, .directory = {.lock = -1}};
+// ---- ranks
+
+static trireme_status open_control(struct run *r, const struct member *member, int ranks, trireme_error *error) {
+    int *all = mem_alloc((size_t)ranks * sizeof *all);
+    for (int i = 0; i < ranks; i++)
+        all[i] = i;
+    trireme_status status = communicator_open(&r->control, member->world, member->rank, ranks, all, "control", error);
+    free(all);
+    return status;
+}
+
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    struct job *job = user;
+    struct run r = {.config = &job->config,
+                    .callbacks = &job->callbacks,
+                    .corpus = &job->corpus,
+                    .leads = !member || member->rank == 0,
+                    .directory = {.lock = -1}};
     struct train_result done = {.loss = NAN, .val_loss = NAN};
-    trireme_status status = train(&r, &done, error);
-    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
-        *result = done;
+    trireme_status status = member ? open_control(&r, member, job->ranks, error) : TRIREME_OK;
+    if (status == TRIREME_OK)
+        status = start(&r, job, member, error);
+    if (status == TRIREME_OK)
+        status = train(&r, &done, error);
+    if (r.leads)
+        job->result = done;
     engine_release(&r.engine);
-    corpus_close(&r.corpus);
+    communicator_free(r.control);
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
     free(r.resumed_from);
     VEC_RELEASE(&r.trace.events);
+    return status;
+}
+
+static void job_free(struct job *job) {
+    corpus_close(&job->corpus);
+    config_release(&job->config);
+    free(job);
+}
+
+// What is wrong with data, model or mesh is found before any rank starts.
+static trireme_status prepare(struct job *job, trireme_error *error) {
+    const struct config *config = &job->config;
+    TRY(corpus_open(&job->corpus, config, error));
+    TRY(model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error));
+    TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
+    struct parallel parallel;
+    TRY(parallel_resolve(&parallel, config, &job->model, error));
+    job->ranks = mesh_ranks(&parallel.mesh);
+    parallel_release(&parallel);
+    return TRIREME_OK;
+}
+
+trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
+                         struct train_result *result, trireme_error *error) {
+    struct job *job = mem_alloc(sizeof *job);
+    config_copy(&job->config, config);
+    job->callbacks = *callbacks;
+    bool stuck = false;
+    trireme_status status = prepare(job, error);
+    if (status == TRIREME_OK && job->ranks > 1)
+        status =
+            ranks_run_guarded(job->ranks, (double)config->comm.train_timeout_seconds, run_rank, job, &stuck, error);
+    else if (status == TRIREME_OK)
+        status = run_rank(job, NULL, error);
+    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
+        *result = job->result;
+    if (!stuck)
+        job_free(job);
     return status;
 }

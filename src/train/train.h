@@ -11,11 +11,12 @@ struct train_start {
     int64_t parameters; // as users count them
     int64_t first_step; // the first step that will run, from 1
     int64_t steps;
-    const char *resumed_from; // checkpoint directory, or NULL
-    double epochs;            // that all steps make of the training data
-    int threads;
-    size_t predicted_bytes; // both arenas
-    double peak_flops;      // measured, 0 where unknown
+    const char *resumed_from;  // checkpoint directory, or NULL
+    double epochs;             // that all steps make of the training data
+    int ranks, threads, cores; // threads of each rank; cores that this process may use
+    const char *mesh;          // "dp 2 x tp 4"
+    size_t predicted_bytes;    // both arenas of all ranks
+    double peak_flops;         // measured, 0 where unknown
 };
 
 // One step done; also one line of metrics.jsonl.
@@ -38,6 +39,9 @@ struct train_callbacks {
     // "saved run/checkpoint/step-100", "checkpoint ... was passed over: ..."
     void (*message)(void *user, const char *text);
     const volatile sig_atomic_t *stop; // when it turns non-zero the run saves and ends
+    // For tests of what hangs and dies: called before each step on the thread of every rank. All of the above are
+    // called by rank 0 alone.
+    void (*rank_step)(void *user, int rank, int64_t step);
 };
 
 struct train_result {
@@ -47,7 +51,9 @@ struct train_result {
     char checkpoint[512]; // newest checkpoint
 };
 
-// Trains until config->training.steps. TRIREME_ERROR_INTERRUPTED when stopped on request: all is saved then.
+// Trains until config->training.steps, on as many ranks as config->parallelism says, each on a thread of its own.
+// TRIREME_ERROR_INTERRUPTED when stopped on request: all is saved then. TRIREME_ERROR_LOST when a rank hangs or has
+// died; a thread that hangs for good is left behind and may still use `callbacks`: the process should end.
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
                          struct train_result *result, trireme_error *error);
 

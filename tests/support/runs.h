@@ -1,0 +1,33 @@
+// Whole runs of train_run on a small text.
+#ifndef SUPPORT_RUNS_H
+#define SUPPORT_RUNS_H
+
+#include "support/checkpoint.h"
+
+#include "train/train.h"
+
+// Tokens of a text of some thousand bytes, below folder/tokens.
+void runs_prepare(const char *folder);
+
+// A small Llama with grouped queries.
+#define RUNS_LLAMA                                                                                            \
+    "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=32", "model.num_attention_heads=4", \
+        "model.num_key_value_heads=2", "training.seq_len=32", "training.global_batch_size=4",                 \
+        "training.micro_batch_size=2", "optimizer.lr=1e-2", "lr_scheduler.warmup_steps=3"
+
+struct runs_watch {
+    int64_t stop_at; // a step after which the run is asked to stop; 0: none
+    int64_t first_step;
+    volatile sig_atomic_t stop;
+    void (*rank_step)(void *user, int rank, int64_t step); // as in struct train_callbacks
+};
+// Trains in folder/run with these overrides, both lists ended by NULL (`extra` may be NULL).
+trireme_status runs_train(const char *folder, const char *const *overrides, const char *const *extra,
+                          struct runs_watch *watch, struct train_result *result, trireme_error *error);
+// The same, until `stop_at` (0: to the end), which must succeed; the first step that ran.
+int64_t runs_train_until(const char *folder, const char *const *overrides, const char *const *extra, int64_t stop_at);
+
+// Files `name` of directories `a` and `b` below `folder` have the same bytes.
+void assert_same_file(const char *folder, const char *a, const char *b, const char *name);
+
+#endif
