@@ -42,6 +42,7 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
                             .split = &o->parallel.split,
                             .parameter = c->model.parameter,
                             .vocab_first = c->model.vocab_first,
+                            .heads_end = c->model.heads_end,
                             .rope = c->model.rope,
                             .dtype = o->dtype,
                             .sequences = sequences,

@@ -209,7 +209,12 @@ static int emit_attention(struct emitter *e, int layer, struct projections in) {
     struct operand heads = operand_shape(whole(e, o), 4, (int64_t[]){e->sequences, e->seq_len, h, size});
     emit(e, OP_ATTENTION, layer, 4, (struct operand[]){q, k, v, starts}, 2, (struct operand[]){heads, whole(e, lse)},
          attribute);
-    return o;
+    if (e->heads_end == NONE)
+        return o;
+    int kept = activation(e, layer, "attention.kept", rows(e), h * size);
+    emit(e, OP_KEEP_COLUMNS, layer, 2, (struct operand[]){whole(e, o), whole(e, e->heads_end)}, 1,
+         (struct operand[]){whole(e, kept)}, NULL);
+    return kept;
 }
 
 // The norm and the rotation of `heads` query and `kv_heads` key heads, which a packed projection begins with.

@@ -19,6 +19,7 @@ struct emitter {
     const struct model_split *split;
     const int *parameter; // buffer of each parameter of the table
     int vocab_first;      // i32[1], or NONE
+    int heads_end;        // i32[1], or NONE
     int rope;             // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template;
     enum dtype dtype;

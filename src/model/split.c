@@ -80,6 +80,11 @@ static struct run query_heads(const struct splitter *s) {
     return own;
 }
 
+int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index) {
+    const struct splitter s = {config, split, index};
+    return query_heads(&s).valid;
+}
+
 // Appends a local parameter made of whole one `p`, all its columns or rows, and returns it.
 static struct parameter *add(struct parameter_table *out, const struct parameter *p, const char *name,
                              enum parameter_class split) {

@@ -4,7 +4,8 @@
 // Projections into a layer are split by rows (whole heads; columns of the MLP), those out of it by columns, embedding
 // and head by vocabulary; norms and biases behind a sum are whole on every rank. What does not divide is padded with
 // heads, columns and rows of zeros, which stay zero: their gradients are. Where there are fewer key-value heads than
-// ranks, `copies` ranks hold the same ones, each with some of the queries that attend to them.
+// ranks, `copies` ranks hold the same ones, each with some of the queries that attend to them; queries that are padding
+// then attend to real keys, and what they find is put to zero (keep_columns).
 #ifndef MODEL_SPLIT_H
 #define MODEL_SPLIT_H
 
@@ -21,6 +22,9 @@ struct model_split {
 // Refuses (TRIREME_ERROR_USAGE) more ranks than there are heads, vocabulary rows or columns to split.
 trireme_status model_split_create(struct model_split *out, const struct model_config *config, int ranks, bool sequence,
                                   trireme_error *error);
+
+// Query heads of rank `index` of the tensor group that are not padding.
+int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index);
 
 // The table of what rank `index` of the tensor group holds of the parameters of `whole`: local extents, units apart
 // whose parameters are split alike ("layers.0", "layers.0.kv", "layers.0.share"). Extents are the same whatever the

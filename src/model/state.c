@@ -68,7 +68,8 @@ void model_state_declare(struct model_state *state, struct program *program, con
                          const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
                          int64_t positions) {
     int units = (int)table->units.count, parameters = (int)table->parameters.count;
-    *state = (struct model_state){.units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE};
+    *state = (struct model_state){.units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE,
+                                  .heads_end = NONE};
     state->unit = mem_alloc((size_t)units * sizeof(int));
     state->gathered = mem_alloc((size_t)units * sizeof(int));
     state->count = mem_alloc((size_t)units * sizeof(int64_t));
@@ -93,6 +94,10 @@ void model_state_declare(struct model_state *state, struct program *program, con
         state->vocab_first =
             program_buffer(program, "vocab.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
         program_declare(program, state->vocab_first, "first", NONE);
+    }
+    if (config->num_attention_heads / config->num_key_value_heads % program->mesh.degree[AXIS_KV]) {
+        state->heads_end = program_buffer(program, "heads.end", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
+        program_declare(program, state->heads_end, "end", NONE);
     }
 }
 

@@ -23,6 +23,7 @@ struct model_state {
     int *parameter;   // buffer of each parameter of the table: a slice of its unit, gathered if sharded
     int rope;         // rope_table of the model, or NONE
     int vocab_first;  // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
+    int heads_end;    // i32[1]: columns of the rank's attention that are no padding; NONE where padding stays zero
 };
 
 // Declares parameters (dtype) and, for models with rotary embedding, the table of `positions` angles.

@@ -286,6 +286,11 @@ void engine_constants(struct engine *e) {
     if (c->model.vocab_first != NONE)
         *(int32_t *)engine_address(e, c->model.vocab_first, 0) =
             (int32_t)(mesh_index(&e->parallel.mesh, e->member.rank, AXES_TENSOR) * e->parallel.split.vocab_size);
+    if (c->model.heads_end != NONE)
+        *(int32_t *)engine_address(e, c->model.heads_end, 0) =
+            (int32_t)(model_split_heads(&e->parallel.split, &e->model,
+                                        mesh_index(&e->parallel.mesh, e->member.rank, AXES_TENSOR)) *
+                      e->model.head_dim);
     for (int u = 0; e->trains && u < c->model.units; u++) {
         int64_t count = c->model.count[u] / mesh_group_size(&e->parallel.mesh, c->layout.shards);
         int64_t decayed = c->model.decayed[u] - count * shard_index(e);

@@ -14,7 +14,7 @@ enum { GUARD = 256, FILLER = 0xff, ROW_GAP = 5 };
 struct spec {
     const struct op_info *info, *forward; // forward: NULL but for backward ops
     int64_t extent[128];
-    int64_t first; // value of the operand of that name
+    int64_t first, end; // values of the operands of these names
     union attribute attribute[OP_MAX_ATTRIBUTES], forward_attribute[OP_MAX_ATTRIBUTES];
 };
 
@@ -27,11 +27,20 @@ static bool has_letter(const struct op_info *info, char letter) {
     return false;
 }
 
-static bool has_first(const struct op_info *info) {
+static bool has_input(const struct op_info *info, const char *name) {
     for (int i = 0; i < info->inputs; i++)
-        if (strcmp(info->in[i].name, "first") == 0)
+        if (strcmp(info->in[i].name, name) == 0)
             return true;
     return false;
+}
+
+// The operands whose value a case gives.
+static bool set_value(struct spec *spec, const char *name, double value) {
+    int64_t *to = strcmp(name, "first") == 0 ? &spec->first : strcmp(name, "end") == 0 ? &spec->end : NULL;
+    if (!to || !has_input(spec->info, name))
+        return false;
+    *to = (int64_t)value;
+    return true;
 }
 
 static bool set_attribute(const struct op_info *info, union attribute *attribute, const char *name, double value) {
@@ -63,10 +72,7 @@ static trireme_status spec_read(struct spec *spec, const struct op_table *table,
             spec->extent[(int)name[0]] = (int64_t)value;
             known = true;
         }
-        if (strcmp(name, "first") == 0 && has_first(spec->info)) {
-            spec->first = (int64_t)value;
-            known = true;
-        }
+        known |= set_value(spec, name, value);
         known |= set_attribute(spec->info, spec->attribute, name, value);
         if (spec->forward)
             known |= set_attribute(spec->forward, spec->forward_attribute, name, value);
@@ -257,6 +263,8 @@ static void fill(const struct tensor *t, const struct op_operand *operand, const
             x = floor(u * (double)(spec->extent['v'] + 2 * spec->first));
         else if (strcmp(name, "first") == 0)
             x = (double)spec->first;
+        else if (strcmp(name, "end") == 0)
+            x = (double)spec->end;
         else if (strcmp(name, "pos") == 0)
             x = floor(u * (double)spec->extent['S']);
         else if (strcmp(name, "targets") == 0)

@@ -38,6 +38,10 @@ const struct op_case op_cases[] = {
     {"add m=4096 c=768", OPS_TIME},
     {"add_bias m=3 c=7", BOTH},
     {"add_bias m=19 c=150", OPS_COMPARE},
+    {"keep_columns m=3 c=7 end=4", OPS_COMPARE},
+    {"keep_columns m=19 c=150 end=0", OPS_COMPARE},
+    {"keep_columns m=19 c=150 end=150", OPS_COMPARE},
+    {"keep_columns_dx m=3 c=7 end=4", BOTH},
     {"add_bias_dw m=3 c=7", BOTH},
     {"add_bias_dw m=19 c=150", OPS_COMPARE},
 

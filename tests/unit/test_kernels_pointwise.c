@@ -41,6 +41,7 @@ static const struct op_case large[] = {
     {"logits_sum m=13 v=3500 vocab=9000 first=5600", 0},
     {"logits_grad m=13 v=3500 vocab=9000 first=5600", 0},
     {"fan_out n=70001", 0},
+    {"keep_columns m=261 c=133 end=70", 0},
     {"zero n=70001", 0},
     {"square_sum n=70001", 0},
     {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},

@@ -29,6 +29,31 @@ void ISA(cpu_fan_out)(const struct call *call) {
         copy_run(call, call->in[0].data);
 }
 
+struct keep {
+    const struct tensor *x, *y;
+    int64_t end; // columns, at most all
+};
+
+static void keep_rows(const void *args, int64_t from, int64_t to) {
+    const struct keep *keep = args;
+    const struct tensor *x = keep->x, *y = keep->y;
+    int64_t size = dtype_size(y->dtype);
+    for (int64_t m = from; m < to; m++) {
+        char *row = (char *)y->data + m * y->stride[0] * size;
+        if (x->data != y->data)
+            memcpy(row, (const char *)x->data + m * x->stride[0] * size, (size_t)(keep->end * size));
+        memset(row + keep->end * size, 0, (size_t)((y->dim[1] - keep->end) * size));
+    }
+}
+
+// y may be x.
+void ISA(cpu_keep_columns)(const struct call *call) {
+    const struct tensor *y = &call->out[0];
+    const int32_t end = *(const int32_t *)call->in[1].data;
+    const struct keep keep = {&call->in[0], y, MAX(0, MIN(end, y->dim[1]))};
+    run_split(call, y->dim[0], y->dim[0] * y->dim[1], keep_rows, &keep);
+}
+
 void ISA(cpu_zero)(const struct call *call) {
     copy_run(call, NULL);
 }

@@ -52,6 +52,7 @@ void ISA(cpu_logits_grad)(const struct call *call);
 
 // copy.c
 void ISA(cpu_fan_out)(const struct call *call);
+void ISA(cpu_keep_columns)(const struct call *call);
 void ISA(cpu_zero)(const struct call *call);
 
 // optimizer.c

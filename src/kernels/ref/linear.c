@@ -114,6 +114,14 @@ void ref_zero(const struct call *call) {
     memset(y->data, 0, (size_t)(y->dim[0] * dtype_size(y->dtype)));
 }
 
+void ref_keep_columns(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    int64_t end = tensor_int(&call->in[1], 0);
+    for (int64_t m = 0; m < y->dim[0]; m++)
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            tensor_set(y, at2(y, m, c), c < end ? tensor_get(x, at2(x, m, c)) : 0);
+}
+
 // y[m, n] = sum over k of x[m, k] w[n, k], + b[n] + r[m, n]
 void ref_matmul(const struct call *call) {
     const struct tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0];
