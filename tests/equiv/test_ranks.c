@@ -1,179 +1,368 @@
-// Training on any mesh is training on one rank: loss, gradients and parameters agree over several steps, in f64.
-#include "support/models.h"
+// Training on any mesh is training on one rank. In f64, over several steps with clipping: losses, gradient norms, every
+// gradient and every parameter agree by the design's measure, for each strategy alone, in pairs, and for a seeded
+// sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is repeated.
+//
+// By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`).
+#include "support/meshes.h"
 
-#include "train/ranks.h"
+#include "base/rng.h"
 
 #include <math.h>
 
-enum { SEQUENCES = 8, SEQ_LEN = 24, STEPS = 5 };
+#define TOLERANCE 1e-9
 
-static const char *const COMMON[] = {"training.dtype=f64",    "training.seq_len=24", "training.global_batch_size=8",
-                                     "training.threads=1",    "training.steps=5",    "optimizer.lr=1e-2",
-                                     "training.max_norm=0.5", "run.directory=x"};
+// ---- models
 
-// What a run leaves behind, of whole parameters in double.
-struct outcome {
-    double loss[STEPS], norm[STEPS], evaluated;
-    double **parameter, **gradient; // [parameters of the whole model]
+struct model {
+    const char *name, *json;
+    struct model_config config;
 };
 
-struct job {
-    const struct model_config *model;
-    const char *const *overrides;
-    size_t overrides_count;
-    struct batch batch;
-    struct outcome *out;
+#define LLAMA "{\"architectures\": [\"LlamaForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
+#define QWEN3 "{\"architectures\": [\"Qwen3ForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
+
+// Beside the small models of every family: numbers that divide by little.
+static struct model models[] = {
+    {.name = "gpt2 5 heads",
+     .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 5, \"n_embd\": 15, \"n_head\": 5, "
+             "\"n_inner\": 22, \"n_positions\": 40, \"vocab_size\": 53}"},
+    {.name = "gpt2 7 heads",
+     .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 7, \"n_embd\": 14, \"n_head\": 7, "
+             "\"n_inner\": 9, \"n_positions\": 40, \"vocab_size\": 130, \"tie_word_embeddings\": false}"},
+    {.name = "llama 6/3 heads",
+     .json = LLAMA "\"num_hidden_layers\": 3, \"hidden_size\": 18, \"intermediate_size\": 23, "
+                   "\"num_attention_heads\": 6, \"num_key_value_heads\": 3, \"head_dim\": 4, \"vocab_size\": 37, "
+                   "\"tie_word_embeddings\": false}"},
+    {.name = "llama 8/1 heads",
+     .json = LLAMA "\"num_hidden_layers\": 3, \"hidden_size\": 24, \"intermediate_size\": 19, "
+                   "\"num_attention_heads\": 8, \"num_key_value_heads\": 1, \"head_dim\": 2, \"vocab_size\": 101, "
+                   "\"attention_bias\": true, \"mlp_bias\": true, \"tie_word_embeddings\": true}"},
+    {.name = "qwen3 8/2 heads",
+     .json = QWEN3 "\"num_hidden_layers\": 5, \"hidden_size\": 20, \"intermediate_size\": 10, "
+                   "\"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 8, \"vocab_size\": 70, "
+                   "\"tie_word_embeddings\": true}"},
+    {.name = "qwen3 9/3 heads",
+     .json = QWEN3 "\"num_hidden_layers\": 3, \"hidden_size\": 10, \"intermediate_size\": 11, "
+                   "\"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"head_dim\": 4, \"vocab_size\": 129, "
+                   "\"tie_word_embeddings\": false}"},
 };
 
-static void give(const struct engine *e, enum engine_values what, double **to) {
-    for (size_t i = 0; i < e->local.parameters.count; i++) {
-        const struct parameter *p = &e->local.parameters.item[i];
-        const struct parameter *whole = &e->table.parameters.item[p->whole];
-        struct engine_part part = engine_part(e, what, i);
-        if (part.begin < part.end)
-            parameter_give(p, whole, part.begin, part.end, part.data, to[p->whole], sizeof(double));
+enum { OWN_MODELS = ARRAY_LENGTH(models), MODELS = OWN_MODELS + SMALL_COUNT };
+
+static struct model all_models[MODELS];
+
+static void prepare_models(void) {
+    for (int i = 0; i < MODELS; i++) {
+        if (i < SMALL_COUNT)
+            all_models[i] = (struct model){.name = small_models[i].name, .json = small_models[i].json};
+        else
+            all_models[i] = models[i - SMALL_COUNT];
+        small_config(&all_models[i].config, all_models[i].json);
     }
 }
 
-static trireme_status fill(const struct engine *e, struct executor *executor, const struct compiled *c,
-                           const struct batch *b) {
-    int64_t rows = e->micro_batch_size * e->seq_len, first = engine_first_sequence(e) * e->seq_len;
-    for (int m = 0; m < e->microbatches; m++) {
-        int64_t at = first + m * rows;
-        size_t bytes = (size_t)rows * sizeof(int32_t);
-        memcpy(executor_address(executor, c->tokens, m), b->tokens + at, bytes);
-        memcpy(executor_address(executor, c->targets, m), b->targets + at, bytes);
-        memcpy(executor_address(executor, c->starts, m), b->starts + at, bytes);
-        memcpy(executor_address(executor, c->positions, m), b->positions + at, bytes);
-    }
-    return TRIREME_OK;
+// ---- the table
+
+struct table {
+    bool all;           // else every `step`-th row, and only what is wrong is printed
+    const char *filter; // rows with these words alone, or NULL
+    int step, rows, tried, wrong;
+    struct distance worst;
+};
+
+static struct table table;
+
+// Whether it is this row's turn.
+static bool chosen(const struct model *model, const struct spec *spec) {
+    char text[SPEC_TEXT], *row;
+    spec_print(spec, text);
+    row = mem_printf("%s  %s", model->name, text);
+    bool yes = table.filter ? strstr(row, table.filter) != NULL : table.all || table.rows % table.step == 0;
+    free(row);
+    table.rows++;
+    return yes;
 }
 
-static trireme_status train(void *user, const struct member *member, trireme_error *error) {
-    struct job *job = user;
-    struct config config;
-    TRY(config_load(&config, NULL, job->overrides, job->overrides_count, error));
-    struct engine e;
-    trireme_status status = engine_create(&e, &config, job->model, ENGINE_TRAIN, member, error);
-    if (status != TRIREME_OK) {
-        config_release(&config);
-        return status;
-    }
-    engine_initialise(&e, 7);
-    for (int step = 0; step < STEPS && status == TRIREME_OK; step++) {
-        struct engine_result r;
-        fill(&e, e.train_executor, &e.train, &job->batch);
-        status = engine_step(&e, 1e-2, NULL, &r, error);
-        if (status == TRIREME_OK && (member == NULL || member->rank == 0)) {
-            job->out->loss[step] = r.loss;
-            job->out->norm[step] = r.grad_norm;
-        }
-    }
-    if (status == TRIREME_OK) {
-        give(&e, ENGINE_PARAMETERS, job->out->parameter);
-        give(&e, ENGINE_GRADIENTS, job->out->gradient);
-        struct engine_result r;
-        fill(&e, e.evaluate_executor, &e.evaluate, &job->batch);
-        status = engine_evaluate(&e, &r, error);
-        job->out->evaluated = r.loss;
-    }
-    engine_release(&e);
-    config_release(&config);
-    return status;
+static void print_row(const struct model *model, const struct spec *spec, const struct distance *d, bool good,
+                      const char *refusal) {
+    char text[SPEC_TEXT];
+    spec_print(spec, text);
+    printf("%-19s  %-60s  ", model->name, text);
+    if (refusal)
+        printf("REFUSED: %s\n", refusal);
+    else
+        printf("%.1e  %.1e  %.1e  %s%s%s%s%s\n", d->loss, d->gradient, d->parameter, good ? "ok" : "DIFFERS",
+               d->gradient <= TOLERANCE ? "" : ": gradient of ", d->gradient <= TOLERANCE ? "" : d->where[0],
+               d->parameter <= TOLERANCE ? "" : ", values of ", d->parameter <= TOLERANCE ? "" : d->where[1]);
+    fflush(stdout);
 }
 
-static struct outcome outcome_create(const struct parameter_table *table) {
-    struct outcome o = {0};
-    o.parameter = mem_alloc(table->parameters.count * sizeof *o.parameter);
-    o.gradient = mem_alloc(table->parameters.count * sizeof *o.gradient);
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        const struct parameter *p = &table->parameters.item[i];
-        o.parameter[i] = mem_alloc((size_t)(p->dim[0] * p->dim[1]) * sizeof(double));
-        o.gradient[i] = mem_alloc((size_t)(p->dim[0] * p->dim[1]) * sizeof(double));
-    }
-    return o;
-}
-
-static void outcome_release(struct outcome *o, size_t parameters) {
-    for (size_t i = 0; i < parameters; i++) {
-        free(o->parameter[i]);
-        free(o->gradient[i]);
-    }
-    free(o->parameter);
-    free(o->gradient);
-}
-
-static void run(const struct model_config *model, const char *mesh, int ranks, struct outcome *out) {
-    const char *overrides[32];
-    size_t count = 0;
-    for (; count < ARRAY_LENGTH(COMMON); count++)
-        overrides[count] = COMMON[count];
-    char *text = mem_strdup(mesh), *save = NULL;
-    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        overrides[count++] = word;
-    struct job job = {model, overrides, count, batch_create(SEQUENCES, SEQ_LEN, model->vocab_size, 3), out};
+static void try(const struct model *model, const struct spec *spec) {
+    if (!spec_possible(spec, &model->config) || !chosen(model, spec))
+        return;
     trireme_error error = {0};
-    trireme_status status = ranks > 1 ? ranks_run(ranks, 20, train, &job, &error) : train(&job, NULL, &error);
+    struct distance d = {0};
+    trireme_status status = mesh_compare(model->name, &model->config, spec, &d, &error);
+    bool good = status == TRIREME_OK && d.loss <= TOLERANCE && d.gradient <= TOLERANCE && d.parameter <= TOLERANCE;
+    table.tried++;
+    table.wrong += !good;
+    table.worst.loss = fmax(table.worst.loss, d.loss);
+    table.worst.gradient = fmax(table.worst.gradient, d.gradient);
+    table.worst.parameter = fmax(table.worst.parameter, d.parameter);
+    if (!good || table.all)
+        print_row(model, spec, &d, good, status == TRIREME_OK ? NULL : error.message);
+}
+
+static void begin(int step) {
+    table.step = step;
+    table.rows = table.tried = table.wrong = 0;
+    table.worst = (struct distance){0};
+    if (table.all)
+        printf("\n%-19s  %-60s  loss     gradient parameter\n", "model", "mesh");
+}
+
+static void end(void) {
+    printf("%d of %d meshes tried, %d differ; at most loss %.1e, gradient %.1e, parameter %.1e\n", table.tried,
+           table.rows, table.wrong, table.worst.loss, table.worst.gradient, table.worst.parameter);
+    assert_true(table.tried > 0 || table.filter);
+    assert_int_equal(table.wrong, 0);
+}
+
+// ---- strategies, alone and in pairs
+
+enum strategy { DP, ZERO1, ZERO2, ZERO3, TP, TP_SEQUENCE, GPIPE, ONE_F_ONE_B, SCHEDULE_FILE, UNEVEN, STRATEGIES };
+
+// One layer for each stage, the rest for the last.
+static void uneven_layout(struct spec *spec, int layers) {
+    int at = 0;
+    for (int s = 0; s < spec->pp; s++)
+        at += snprintf(spec->layout + at, sizeof spec->layout - (size_t)at, "%s%d", s ? "," : "",
+                       s < spec->pp - 1 ? 1 : layers - spec->pp + 1);
+}
+
+// Adds a strategy, if nothing like it is there yet and it is not the same as another of the table.
+static bool add(struct spec *spec, enum strategy strategy, int degree, const struct model_config *model) {
+    int *axis = strategy == DP ? &spec->dp : strategy < TP ? &spec->fsdp : strategy < GPIPE ? &spec->tp : &spec->pp;
+    if (*axis > 1)
+        return false;
+    *axis = degree;
+    if (strategy > DP && strategy < TP)
+        spec->zero = 1 + (int)strategy - ZERO1;
+    if (strategy == TP)
+        spec->no_sequence = true;
+    if (strategy >= GPIPE)
+        spec->schedule = strategy == GPIPE ? "gpipe" : strategy == SCHEDULE_FILE ? "pairs" : NULL;
+    if (strategy == UNEVEN) {
+        if (model->num_hidden_layers <= degree)
+            return false;
+        uneven_layout(spec, (int)model->num_hidden_layers);
+    }
+    return spec_ranks(spec) <= MESH_RANKS;
+}
+
+static void test_alone(void **state) {
+    (void)state;
+    begin(11);
+    for (int m = 0; m < MODELS; m++)
+        for (int s = 0; s < STRATEGIES; s++)
+            for (int degree = 2; degree <= MESH_RANKS; degree++) {
+                struct spec spec = {0};
+                if (add(&spec, s, degree, &all_models[m].config))
+                    try(&all_models[m], &spec);
+            }
+    end();
+}
+
+static void test_pairs(void **state) {
+    (void)state;
+    static const int DEGREES[][2] = {{2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 2}};
+    begin(37);
+    for (int m = 0; m < MODELS; m++)
+        for (int a = 0; a < STRATEGIES; a++)
+            for (int b = a + 1; b < STRATEGIES; b++)
+                for (size_t d = 0; d < ARRAY_LENGTH(DEGREES); d++) {
+                    struct spec spec = {0};
+                    // The order of a pipeline's passes is what it is whatever the degrees.
+                    if (d > 0 && b >= GPIPE && b != ONE_F_ONE_B)
+                        continue;
+                    if (add(&spec, a, DEGREES[d][0], &all_models[m].config) &&
+                        add(&spec, b, DEGREES[d][1], &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+    end();
+}
+
+// ---- everything together
+
+struct dice {
+    uint64_t throw, next;
+};
+
+static int roll(struct dice *dice, int sides) {
+    return (int)(rng_uniform(20, dice->throw, dice->next++) * sides);
+}
+
+// A layout of its own of at least one layer for each stage.
+static void random_layout(struct dice *dice, struct spec *spec, int layers) {
+    int left = layers, at = 0;
+    for (int s = 0; s < spec->pp; s++) {
+        int most = left - (spec->pp - 1 - s), n = s == spec->pp - 1 ? left : 1 + roll(dice, most);
+        at += snprintf(spec->layout + at, sizeof spec->layout - (size_t)at, "%s%d", s ? "," : "", n);
+        left -= n;
+    }
+}
+
+static bool has_key_bias(const struct model_config *model) {
+    return model->family == FAMILY_GPT2 && model->bias;
+}
+
+static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {
+    static const char *const SCHEDULES[] = {NULL, "gpipe", "pairs"}, *const RECOMPUTE[] = {NULL, "selective", "full"},
+                             *const OPTIMIZERS[] = {NULL, "lion", "sgd"};
+    *spec = (struct spec){.dp = 1 + roll(dice, 4), .fsdp = 1 + roll(dice, 4)};
+    spec->tp = 1 + roll(dice, 8);
+    spec->pp = 1 + roll(dice, 5);
+    if (spec_ranks(spec) > MESH_RANKS || spec_ranks(spec) < 4 || !spec_possible(spec, model))
+        return false;
+    spec->zero = spec->fsdp > 1 ? 1 + roll(dice, 3) : 0;
+    spec->no_sequence = roll(dice, 2);
+    spec->schedule = SCHEDULES[roll(dice, 3)];
+    spec->recompute = RECOMPUTE[roll(dice, 3)];
+    spec->optimizer = OPTIMIZERS[roll(dice, 3)];
+    spec->prefetch = spec->zero == 3 ? roll(dice, 5) - 1 : 0;
+    spec->micro_batch_size = 1 + roll(dice, 4);
+    spec->logits_rows = roll(dice, 2) ? 1 + roll(dice, 20) : 0;
+    if (spec->pp > 1 && roll(dice, 2))
+        random_layout(dice, spec, (int)model->num_hidden_layers);
+    // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
+    if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))
+        spec->optimizer = NULL;
+    return true;
+}
+
+static void test_sample(void **state) {
+    (void)state;
+    begin(17);
+    for (int n = 0; n < 6000; n++) {
+        struct dice dice = {.throw = (uint64_t)n};
+        const struct model *model = &all_models[roll(&dice, MODELS)];
+        struct spec spec;
+        if (random_spec(&dice, &model->config, &spec))
+            try(model, &spec);
+    }
+    end();
+}
+
+// ---- the dtypes that people train in
+
+static const struct model *model_called(const char *name) {
+    for (int i = 0; i < MODELS; i++)
+        if (strcmp(all_models[i].name, name) == 0)
+            return &all_models[i];
+    fail_msg("no model %s", name);
+    return NULL;
+}
+
+static const struct spec SOME[] = {
+    {.dp = 2},
+    {.fsdp = 3, .zero = 1},
+    {.fsdp = 2, .zero = 2},
+    {.fsdp = 4, .zero = 3},
+    {.dp = 2, .fsdp = 2, .zero = 3},
+    {.tp = 2},
+    {.tp = 4, .no_sequence = true},
+    {.pp = 2, .schedule = "gpipe"},
+    {.pp = 3},
+    {.fsdp = 2, .zero = 3, .tp = 2, .pp = 2, .recompute = "selective"},
+    {.dp = 2, .fsdp = 2, .zero = 2, .tp = 2},
+};
+
+enum { LONG_STEPS = 100 };
+
+// The largest difference of two runs' losses.
+static double losses_apart(const struct model *model, const struct spec *spec, int steps, const double *expected) {
+    double losses[LONG_STEPS], apart = 0;
+    trireme_error error = {0};
+    trireme_status status = mesh_losses(&model->config, spec, steps, losses, &error);
     if (status != TRIREME_OK)
-        fail_msg("%s: %s", mesh, error.message);
-    batch_release(&job.batch);
-    free(text);
+        fail_msg("%s: %s", model->name, error.message);
+    for (int i = 0; i < steps; i++)
+        apart = fabs(losses[i] - expected[i]) <= apart ? apart : fabs(losses[i] - expected[i]);
+    return apart;
 }
 
-static double worst(const struct parameter_table *table, double **a, double **b, double floor, const char **name) {
-    double largest = 0;
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        const struct parameter *p = &table->parameters.item[i];
-        double apart = 0, most = floor;
-        for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++) {
-            double d = fabs(a[i][k] - b[i][k]);
-            apart = d > apart || d != d ? d : apart;
-            most = fmax(most, fabs(b[i][k]));
-        }
-        if (!(apart / most <= largest)) {
-            largest = apart / most;
-            *name = p->name;
-        }
+// SOME in a dtype against one rank's losses in another.
+static void follow(const char *name, const char *dtype, const char *reduce, const char *one_dtype, int steps,
+                   double tolerance, int step) {
+    const struct model *model = model_called(name);
+    double expected[LONG_STEPS];
+    trireme_error error = {0};
+    assert_ok(mesh_losses(&model->config, &(struct spec){.dtype = one_dtype}, steps, expected, &error), &error);
+    assert_true(expected[steps - 1] < expected[0] - 0.2);
+    int wrong = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(SOME); i += (size_t)(table.all ? 1 : step)) {
+        struct spec spec = SOME[i];
+        spec.dtype = dtype;
+        spec.reduce = reduce;
+        double apart = losses_apart(model, &spec, steps, expected);
+        bool good = apart <= tolerance;
+        wrong += !good;
+        char text[SPEC_TEXT];
+        spec_print(&spec, text);
+        if (!good || table.all)
+            printf("%-19s  %-60s  loss %.1e of one rank's (%s, %d steps)  %s\n", name, text, apart, one_dtype, steps,
+                   good ? "ok" : "DIFFERS");
     }
-    return largest;
+    assert_int_equal(wrong, 0);
 }
 
-static double rms(const struct parameter_table *table, double **a) {
-    double sum = 0, count = 0;
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        const struct parameter *p = &table->parameters.item[i];
-        for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++, count++)
-            sum += a[i][k] * a[i][k];
-    }
-    return sqrt(sum / count);
+static void test_f32(void **state) {
+    (void)state;
+    follow("gpt2 5 heads", "f32", NULL, "f32", LONG_STEPS, 1e-4, 2);
+    follow("llama 6/3 heads", "f32", NULL, "f32", LONG_STEPS, 1e-4, 3);
 }
 
-static void check(const char *name, const struct model_config *model, const char *mesh, int ranks) {
-    struct parameter_table table;
-    parameter_table_create(&table, model);
-    struct outcome one = outcome_create(&table), many = outcome_create(&table);
-    run(model, "", 1, &one);
-    run(model, mesh, ranks, &many);
-    const char *where[2] = {"", ""};
-    double gradients = worst(&table, many.gradient, one.gradient, rms(&table, one.gradient), &where[0]);
-    double parameters = worst(&table, many.parameter, one.parameter, 1e-2, &where[1]);
-    double loss = 0;
-    for (int i = 0; i < STEPS; i++)
-        loss = fmax(loss, fabs(many.loss[i] - one.loss[i]) + fabs(many.norm[i] - one.norm[i]));
-    loss = fmax(loss, fabs(many.evaluated - one.evaluated));
-    bool good = gradients <= 1e-9 && parameters <= 1e-9 && loss <= 1e-9;
-    printf("%-10s %-60s loss %.1e gradients %.1e (%s) parameters %.1e (%s) %s\n", name, mesh, loss, gradients,
-           gradients > 1e-9 ? where[0] : "", parameters, parameters > 1e-9 ? where[1] : "", good ? "" : "DIFFERS");
-    outcome_release(&one, table.parameters.count);
-    outcome_release(&many, table.parameters.count);
-    parameter_table_release(&table);
+static void test_bf16(void **state) {
+    (void)state;
+    follow("gpt2 5 heads", "bf16", NULL, "bf16", 30, 2e-2, 3);
+    follow("llama 6/3 heads", "bf16", "bf16", "bf16", 30, 2e-2, 3);
+    follow("llama 6/3 heads", "f32", "bf16", "f32", 30, 2e-2, 3);
+}
+
+static void test_repeats(void **state) {
+    (void)state;
+    static const char *const DTYPES[] = {"f32", "bf16", NULL};
+    const struct model *model = model_called("qwen3 8/2 heads");
+    for (size_t d = 0; d < ARRAY_LENGTH(DTYPES); d++)
+        for (size_t i = d; i < ARRAY_LENGTH(SOME); i += table.all ? 1 : ARRAY_LENGTH(DTYPES)) {
+            struct spec spec = SOME[i];
+            spec.dtype = DTYPES[d];
+            bool same;
+            trireme_error error = {0};
+            assert_ok(mesh_repeats(&model->config, &spec, &same, &error), &error);
+            char text[SPEC_TEXT];
+            spec_print(&spec, text);
+            if (!same)
+                fail_msg("%s, %s: two runs differ", model->name, text);
+            if (table.all)
+                printf("%-19s  %-60s  the same bits twice\n", model->name, text);
+        }
+}
+
+static int forget(void **state) {
+    (void)state;
+    mesh_forget();
+    return 0;
 }
 
 int main(int argc, char **argv) {
-    struct model_config model;
-    int which = argc > 1 ? atoi(argv[1]) : SMALL_LLAMA;
-    small_config(&model, small_models[which].json);
-    check(small_models[which].name, &model, argc > 2 ? argv[2] : "parallelism.data_parallel_replicate_degree=2",
-          argc > 3 ? atoi(argv[3]) : 2);
-    return 0;
+    table.all = argc > 1 && strcmp(argv[1], "all") == 0;
+    table.filter = argc > 2 ? argv[2] : NULL;
+    prepare_models();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone), cmocka_unit_test(test_pairs), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_f32),   cmocka_unit_test(test_bf16),  cmocka_unit_test(test_repeats),
+    };
+    // A row is looked for in the tables of f64 only.
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 3 : ARRAY_LENGTH(tests), NULL, forget);
 }

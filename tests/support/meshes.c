@@ -1,0 +1,521 @@
+#include "support/meshes.h"
+
+#include "base/rng.h"
+#include "kernels/bf16.h"
+#include "train/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define RATE 1e-2
+enum { DEADLINE = 120 }; // seconds
+
+static int degree(int given) {
+    return MAX(given, 1);
+}
+
+int spec_ranks(const struct spec *s) {
+    return degree(s->dp) * degree(s->fsdp) * degree(s->tp) * degree(s->pp);
+}
+
+static const char *or(const char *given, const char *usual) {
+    return given ? given : usual;
+}
+
+// ---- words
+
+static void add_word(char text[SPEC_TEXT], const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add_word(char text[SPEC_TEXT], const char *format, ...) {
+    size_t length = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + length, SPEC_TEXT - length, format, args);
+    va_end(args);
+}
+
+void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
+    text[0] = 0;
+    if (s->dp > 1)
+        add_word(text, " x dp %d", s->dp);
+    if (s->fsdp > 1)
+        add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
+    if (s->tp > 1)
+        add_word(text, " x tp %d%s", s->tp, s->no_sequence ? "" : " (sp)");
+    if (s->pp > 1)
+        add_word(text, " x pp %d (%s%s%s)", s->pp, or (s->schedule, "1f1b"), *s->layout ? " " : "", s->layout);
+    if (text[0])
+        memmove(text, text + 3, strlen(text + 3) + 1);
+    else
+        add_word(text, "one rank");
+    if (s->dtype)
+        add_word(text, ", %s", s->dtype);
+    if (s->reduce)
+        add_word(text, ", reduced in %s", s->reduce);
+    if (s->optimizer)
+        add_word(text, ", %s", s->optimizer);
+    if (s->recompute)
+        add_word(text, ", recompute %s", s->recompute);
+    if (s->prefetch)
+        add_word(text, ", prefetch %d", MAX(s->prefetch, 0));
+    if (s->micro_batch_size)
+        add_word(text, ", micro %d", s->micro_batch_size);
+    if (s->logits_rows)
+        add_word(text, ", %d rows of logits", s->logits_rows);
+}
+
+bool spec_possible(const struct spec *s, const struct model_config *model) {
+    return s->tp <= model->num_attention_heads && s->pp <= model->num_hidden_layers;
+}
+
+// ---- batches
+
+// Two shapes, so that every number up to eight divides the sequences or is a divisor of their rows.
+struct shape {
+    int sequences, seq_len;
+};
+
+static bool divides(int n, int by) {
+    return n % by == 0;
+}
+
+static struct shape shape_of(const struct spec *s) {
+    int replicas = degree(s->dp) * degree(s->fsdp), tp = degree(s->tp);
+    return divides(24, replicas) && divides(24, tp) ? (struct shape){24, 12} : (struct shape){35, 5};
+}
+
+static int micro_batch_size(const struct spec *s, struct shape shape) {
+    int sequences = shape.sequences / (degree(s->dp) * degree(s->fsdp));
+    int size = s->micro_batch_size ? s->micro_batch_size : sequences / (s->pp > 1 ? s->pp + 1 : 2);
+    size = MAX(size, 1);
+    while (size > 1 && !divides(sequences, size))
+        size--;
+    // With sequence parallelism the rows of a microbatch divide by the ranks.
+    while (size < sequences && (!divides(sequences, size) || !divides(size * shape.seq_len, degree(s->tp))))
+        size++;
+    return size;
+}
+
+static struct batch make_batch(struct shape shape, int64_t vocab_size, uint64_t seed) {
+    struct batch b = batch_create(shape.sequences, shape.seq_len, vocab_size, seed);
+    for (int i = 6 * shape.seq_len; i < 9 * shape.seq_len; i++)
+        b.targets[i] = -1;
+    return b;
+}
+
+// ---- one run
+
+// Of one rank: all steps' gradients and parameters, whole.
+struct reference {
+    char *key;
+    double loss[MESH_STEPS], norm[MESH_STEPS], evaluated;
+    double rms[MESH_STEPS];
+    double **value[MESH_STEPS][2]; // [gradient, parameter][parameters of the model]
+    double *largest[MESH_STEPS][2];
+    size_t parameters;
+};
+
+struct job {
+    const struct model_config *model;
+    const struct spec *spec;
+    const char *schedule;        // path, where it is a file
+    struct parameter_table whole;
+    double **initial;            // [parameters of the model]
+    struct shape shape;
+    struct batch batch[MESH_STEPS];
+    int steps;
+    double *losses;              // [steps] of rank 0, or NULL
+    struct reference *record;    // one rank: to be filled, or NULL
+    const struct reference *against; // or NULL
+    char *state[MESH_RANKS];     // where wanted: each rank's at the end, losses and norms in front of it
+    size_t state_bytes[MESH_RANKS];
+    bool keep_state;
+    pthread_mutex_t mutex;
+    struct distance distance;
+    bool **held[2]; // elements that some rank has compared
+};
+
+static int64_t count_of(const struct parameter *p) {
+    return p->dim[0] * p->dim[1];
+}
+
+static trireme_status load_config(const struct job *job, struct config *config, trireme_error *error) {
+    const struct spec *s = job->spec;
+    const char *all[40];
+    size_t n = 0;
+#define SET(...) (CHECK(n < ARRAY_LENGTH(all)), all[n++] = mem_printf(__VA_ARGS__))
+    SET("run.directory=unused");
+    SET("training.threads=1");
+    SET("training.dtype=%s", or (s->dtype, "f64"));
+    SET("training.seq_len=%d", job->shape.seq_len);
+    SET("training.global_batch_size=%d", job->shape.sequences);
+    SET("training.micro_batch_size=%d", micro_batch_size(s, job->shape));
+    SET("training.logits_rows=%d", s->logits_rows);
+    SET("training.max_norm=0.1");
+    SET("optimizer.name=%s", or (s->optimizer, "adamw"));
+    // Some gradients are zero but for rounding: a smaller eps would show the rounding alone.
+    SET("optimizer.eps=1e-4");
+    SET("activation_checkpoint.mode=%s", or (s->recompute, "none"));
+    SET("parallelism.data_parallel_replicate_degree=%d", degree(s->dp));
+    SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
+    SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));
+    SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
+    SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
+    SET("parallelism.reduce_dtype=%s", or (s->reduce, "f32"));
+    SET("parallelism.data_parallel_prefetch=%d", s->prefetch < 0 ? 0 : s->prefetch ? s->prefetch : 1);
+    if (s->zero)
+        SET("parallelism.zero_stage=%d", s->zero);
+    if (s->pp > 1)
+        SET("parallelism.pipeline_parallel_schedule=%s", job->schedule ? job->schedule : or (s->schedule, "1f1b"));
+    if (*s->layout)
+        SET("parallelism.pipeline_parallel_layout=%s", s->layout);
+#undef SET
+    trireme_status status = config_load(config, NULL, all, n, error);
+    for (size_t i = 0; i < n; i++)
+        free((char *)all[i]);
+    return status;
+}
+
+// Values that hide nothing, as engine_scatter's.
+static double **scattered(const struct parameter_table *table, uint64_t seed) {
+    double **out = mem_alloc(table->parameters.count * sizeof *out);
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        out[i] = mem_alloc((size_t)count_of(p) * sizeof(double));
+        double width = p->init == INIT_NORMAL ? 0.6 : 0.4, centre = p->init == INIT_ONE ? 1 : 0;
+        for (int64_t j = 0; j < parameter_rows(p) * p->dim[1]; j++)
+            out[i][j] = centre + width * (rng_uniform(seed, rng_stream(p->name), (uint64_t)j) - 0.5);
+    }
+    return out;
+}
+
+static void initialise(const struct job *job, struct engine *e) {
+    engine_initialise(e, 1);
+    for (size_t i = 0; i < e->local.parameters.count; i++) {
+        const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
+        double *values = mem_alloc((size_t)count_of(p) * sizeof *values);
+        parameter_take(p, whole, 0, count_of(p), job->initial[p->whole], values, sizeof *values);
+        struct engine_part to = engine_part(e, ENGINE_PARAMETERS, i), low = engine_part(e, ENGINE_REMAINDERS, i);
+        for (int64_t k = to.begin; k < to.end; k++)
+            value_store(to.data, to.dtype, k - to.begin, values[k]);
+        for (int64_t k = low.begin; k < low.end; k++) {
+            uint16_t high;
+            master_split((float)values[k], &high, (uint16_t *)low.data + k - low.begin);
+        }
+        free(values);
+    }
+}
+
+static void fill(const struct engine *e, struct executor *executor, const struct compiled *c, const struct batch *b) {
+    int64_t rows = e->micro_batch_size * e->seq_len, first = engine_first_sequence(e) * e->seq_len;
+    for (int m = 0; m < e->microbatches; m++) {
+        int64_t at = first + m * rows;
+        size_t bytes = (size_t)rows * sizeof(int32_t);
+        memcpy(executor_address(executor, c->tokens, m), b->tokens + at, bytes);
+        memcpy(executor_address(executor, c->targets, m), b->targets + at, bytes);
+        memcpy(executor_address(executor, c->starts, m), b->starts + at, bytes);
+        memcpy(executor_address(executor, c->positions, m), b->positions + at, bytes);
+    }
+}
+
+static const enum engine_values VALUES[2] = {ENGINE_GRADIENTS, ENGINE_PARAMETERS};
+
+static void record(const struct job *job, const struct engine *e, int step, const struct engine_result *result) {
+    struct reference *r = job->record;
+    r->loss[step] = result->loss;
+    r->norm[step] = result->grad_norm;
+    double sum = 0, count = 0;
+    for (int v = 0; v < 2; v++) {
+        r->value[step][v] = mem_alloc(r->parameters * sizeof(double *));
+        r->largest[step][v] = mem_alloc(r->parameters * sizeof(double));
+        for (size_t i = 0; i < r->parameters; i++) {
+            const struct parameter *p = &job->whole.parameters.item[i];
+            struct engine_part from = engine_part(e, VALUES[v], i);
+            r->value[step][v][i] = mem_alloc((size_t)count_of(p) * sizeof(double));
+            for (int64_t k = 0; k < count_of(p); k++) {
+                double value = value_at(from.data, from.dtype, k);
+                r->value[step][v][i][k] = value;
+                r->largest[step][v][i] = fmax(r->largest[step][v][i], fabs(value));
+                if (v == 0 && k < parameter_rows(p) * p->dim[1]) {
+                    sum += value * value;
+                    count++;
+                }
+            }
+        }
+    }
+    r->rms[step] = sqrt(sum / count);
+}
+
+static void note(double distance, const char *name, double *worst, char *where) {
+    if (distance <= *worst || *worst != *worst) // not a number is worst of all
+        return;
+    *worst = distance;
+    if (where)
+        snprintf(where, sizeof((struct distance *)0)->where[0], "%s", name);
+}
+
+static double relative(double a, double b) {
+    return fabs(a - b) / fabs(b);
+}
+
+// What this rank holds of the values against the reference's, padding against zero.
+static void compare(struct job *job, const struct engine *e, int step, const struct engine_result *result) {
+    const struct reference *r = job->against;
+    pthread_mutex_lock(&job->mutex);
+    note(relative(result->loss, r->loss[step]), "", &job->distance.loss, NULL);
+    note(relative(result->grad_norm, r->norm[step]), "", &job->distance.loss, NULL);
+    for (int v = 0; v < 2; v++)
+        for (size_t i = 0; i < e->local.parameters.count; i++) {
+            const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
+            struct engine_part part = engine_part(e, VALUES[v], i);
+            if (part.begin >= part.end)
+                continue;
+            double *expected = mem_alloc((size_t)(part.end - part.begin) * sizeof *expected), apart = 0;
+            parameter_take(p, whole, part.begin, part.end, r->value[step][v][p->whole], expected, sizeof *expected);
+            for (int64_t k = 0; k < part.end - part.begin; k++) {
+                double d = fabs(value_at(part.data, part.dtype, k) - expected[k]);
+                apart = d <= apart ? apart : d;
+            }
+            double floor = v == 0 ? r->rms[step] : RATE;
+            note(apart / fmax(r->largest[step][v][p->whole], floor), p->name,
+                 v == 0 ? &job->distance.gradient : &job->distance.parameter, job->distance.where[v]);
+            bool *yes = (bool *)expected; // as many, smaller
+            memset(yes, true, (size_t)(part.end - part.begin));
+            parameter_give(p, whole, part.begin, part.end, yes, job->held[v][p->whole], sizeof *yes);
+            free(expected);
+        }
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static trireme_status train(struct job *job, struct engine *e, trireme_error *error) {
+    double results[MESH_STEPS][2] = {0};
+    for (int step = 0; step < job->steps; step++) {
+        struct engine_result r;
+        fill(e, e->train_executor, &e->train, &job->batch[step % MESH_STEPS]);
+        TRY(engine_step(e, job->against || job->record || job->keep_state ? RATE : 3e-3, NULL, &r, error));
+        if (!r.finite || !(r.grad_norm > 0))
+            FAIL(TRIREME_ERROR_PROGRAM, "step %d was not done: loss %g, norm %g", step, r.loss, r.grad_norm);
+        if (job->losses && e->member.rank == 0)
+            job->losses[step] = r.loss;
+        if (job->record)
+            record(job, e, step, &r);
+        if (job->against)
+            compare(job, e, step, &r);
+        results[step % MESH_STEPS][0] = r.loss;
+        results[step % MESH_STEPS][1] = r.grad_norm;
+    }
+    if (job->keep_state) {
+        size_t bytes = (size_t)e->train.program.state_bytes;
+        char *copy = mem_alloc(sizeof results + bytes);
+        memcpy(copy, results, sizeof results);
+        memcpy(copy + sizeof results, e->state.base, bytes);
+        job->state[e->member.rank] = copy;
+        job->state_bytes[e->member.rank] = sizeof results + bytes;
+    }
+    struct engine_result r;
+    fill(e, e->evaluate_executor, &e->evaluate, &job->batch[0]);
+    TRY(engine_evaluate(e, &r, error));
+    if (job->record)
+        job->record->evaluated = r.loss;
+    if (job->against) {
+        pthread_mutex_lock(&job->mutex);
+        note(relative(r.loss, job->against->evaluated), "", &job->distance.loss, NULL);
+        pthread_mutex_unlock(&job->mutex);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    struct job *job = user;
+    struct config config;
+    TRY(load_config(job, &config, error));
+    struct engine e;
+    trireme_status status = engine_create(&e, &config, job->model, ENGINE_TRAIN, member, error);
+    if (status == TRIREME_OK) {
+        initialise(job, &e);
+        status = train(job, &e, error);
+        engine_release(&e);
+    }
+    config_release(&config);
+    return status;
+}
+
+// ---- a job
+
+// Two microbatches forwards, then both backwards, and so on.
+static char *write_schedule(const struct job *job) {
+    int sequences = job->shape.sequences / (degree(job->spec->dp) * degree(job->spec->fsdp));
+    int microbatches = sequences / micro_batch_size(job->spec, job->shape);
+    const char *directory = getenv("TMPDIR");
+    char *path = mem_printf("%s/schedule-XXXXXX", or (directory, "/tmp"));
+    int file = mkstemp(path);
+    FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
+    CHECK(f);
+    for (int stage = 0; stage < job->spec->pp; stage++) {
+        for (int m = 0; m < microbatches; m += 2) {
+            int n = MIN(2, microbatches - m);
+            for (int k = 0; k < n; k++)
+                fprintf(f, "F%d ", m + k);
+            for (int k = 0; k < n; k++)
+                fprintf(f, "B%d ", m + k);
+        }
+        fprintf(f, "\n");
+    }
+    CHECK(fclose(f) == 0);
+    return path;
+}
+
+static void job_begin(struct job *job, const struct model_config *model, const struct spec *spec, struct shape shape) {
+    *job = (struct job){.model = model, .spec = spec, .shape = shape, .steps = MESH_STEPS};
+    parameter_table_create(&job->whole, model);
+    job->initial = scattered(&job->whole, 5);
+    for (int i = 0; i < MESH_STEPS; i++)
+        job->batch[i] = make_batch(shape, model->vocab_size, (uint64_t)(3 + i));
+    pthread_mutex_init(&job->mutex, NULL);
+}
+
+static trireme_status job_run(struct job *job, trireme_error *error) {
+    int ranks = spec_ranks(job->spec);
+    CHECK(ranks <= MESH_RANKS);
+    char *path = NULL;
+    if (job->spec->pp > 1 && job->spec->schedule && strcmp(job->spec->schedule, "pairs") == 0)
+        job->schedule = path = write_schedule(job);
+    trireme_status status = ranks > 1 ? ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
+    if (path)
+        unlink(path);
+    free(path);
+    return status;
+}
+
+static void free_each(void *array, size_t count) {
+    void **item = array;
+    for (size_t i = 0; i < count; i++)
+        free(item[i]);
+    free(array);
+}
+
+static void job_end(struct job *job) {
+    pthread_mutex_destroy(&job->mutex);
+    for (int i = 0; i < MESH_STEPS; i++)
+        batch_release(&job->batch[i]);
+    for (int i = 0; i < MESH_RANKS; i++)
+        free(job->state[i]);
+    free_each(job->initial, job->whole.parameters.count);
+    parameter_table_release(&job->whole);
+}
+
+// ---- what one rank does, once for each model
+
+static VEC(struct reference) references;
+
+static void reference_release(struct reference *r) {
+    for (int step = 0; step < MESH_STEPS; step++)
+        for (int v = 0; v < 2; v++) {
+            if (r->value[step][v])
+                free_each(r->value[step][v], r->parameters);
+            free(r->largest[step][v]);
+        }
+    free(r->key);
+}
+
+void mesh_forget(void) {
+    for (size_t i = 0; i < references.count; i++)
+        reference_release(&references.item[i]);
+    VEC_RELEASE(&references);
+}
+
+static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
+                                     const struct reference **out, trireme_error *error) {
+    struct shape shape = shape_of(spec);
+    char *key = mem_printf("%s/%d/%s/%s", name, shape.sequences, or (spec->optimizer, "adamw"),
+                           or (spec->dtype, "f64"));
+    for (size_t i = 0; i < references.count; i++)
+        if (strcmp(references.item[i].key, key) == 0) {
+            free(key);
+            *out = &references.item[i];
+            return TRIREME_OK;
+        }
+    struct spec one = {.optimizer = spec->optimizer, .dtype = spec->dtype};
+    struct job job;
+    job_begin(&job, model, &one, shape);
+    struct reference r = {.key = key, .parameters = job.whole.parameters.count};
+    job.record = &r;
+    trireme_status status = job_run(&job, error);
+    for (int i = 0; i < MESH_STEPS && status == TRIREME_OK; i++)
+        if (r.norm[i] <= 0.1)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: clipping is not active in step %d", name, i);
+    job_end(&job);
+    if (status != TRIREME_OK) {
+        reference_release(&r);
+        return status;
+    }
+    VEC_PUSH(&references, r);
+    *out = &references.item[references.count - 1];
+    return TRIREME_OK;
+}
+
+static void check_held(struct job *job) {
+    for (int v = 0; v < 2; v++)
+        for (size_t i = 0; i < job->whole.parameters.count; i++) {
+            const struct parameter *p = &job->whole.parameters.item[i];
+            for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++)
+                if (!job->held[v][i][k]) {
+                    note(INFINITY, p->name, v == 0 ? &job->distance.gradient : &job->distance.parameter,
+                         job->distance.where[v]);
+                    break;
+                }
+        }
+}
+
+trireme_status mesh_compare(const char *name, const struct model_config *model, const struct spec *spec,
+                            struct distance *out, trireme_error *error) {
+    struct job job;
+    const struct reference *reference;
+    TRY(find_reference(name, model, spec, &reference, error));
+    job_begin(&job, model, spec, shape_of(spec));
+    job.against = reference;
+    for (int v = 0; v < 2; v++) {
+        job.held[v] = mem_alloc(job.whole.parameters.count * sizeof(bool *));
+        for (size_t i = 0; i < job.whole.parameters.count; i++)
+            job.held[v][i] = mem_alloc((size_t)count_of(&job.whole.parameters.item[i]));
+    }
+    trireme_status status = job_run(&job, error);
+    if (status == TRIREME_OK)
+        check_held(&job);
+    *out = job.distance;
+    for (int v = 0; v < 2; v++)
+        free_each(job.held[v], job.whole.parameters.count);
+    job_end(&job);
+    return status;
+}
+
+trireme_status mesh_losses(const struct model_config *model, const struct spec *spec, int steps, double *losses,
+                           trireme_error *error) {
+    struct job job;
+    job_begin(&job, model, spec, shape_of(spec));
+    job.steps = steps;
+    job.losses = losses;
+    trireme_status status = job_run(&job, error);
+    job_end(&job);
+    return status;
+}
+
+trireme_status mesh_repeats(const struct model_config *model, const struct spec *spec, bool *same,
+                            trireme_error *error) {
+    struct job job[2];
+    trireme_status status = TRIREME_OK;
+    for (int i = 0; i < 2; i++) {
+        job_begin(&job[i], model, spec, shape_of(spec));
+        job[i].keep_state = true;
+        if (status == TRIREME_OK)
+            status = job_run(&job[i], error);
+    }
+    *same = true;
+    for (int r = 0; r < spec_ranks(spec) && status == TRIREME_OK; r++)
+        *same = *same && job[0].state_bytes[r] == job[1].state_bytes[r] &&
+                memcmp(job[0].state[r], job[1].state[r], job[0].state_bytes[r]) == 0;
+    job_end(&job[0]);
+    job_end(&job[1]);
+    return status;
+}
