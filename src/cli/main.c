@@ -24,7 +24,8 @@ const struct command commands[] = {
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate},
     {"show", "program|memory|timeline CONFIG.yaml", "the training step as text, its memory, or a trace of it",
-     "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak.\n"
+     "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. Of many\n"
+     "ranks --rank=3 chooses one.\n"
      "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
      command_show},

@@ -125,6 +125,16 @@ static trireme_status show_timeline(struct engine *e, const struct config *confi
     return TRIREME_OK;
 }
 
+static trireme_status check_rank(const struct config *config, const struct model_config *model, trireme_error *error) {
+    struct parallel parallel;
+    TRY(parallel_resolve(&parallel, config, model, error));
+    int ranks = mesh_ranks(&parallel.mesh);
+    parallel_release(&parallel);
+    if (config->show.rank >= ranks)
+        return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
+    return TRIREME_OK;
+}
+
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
                            trireme_error *error) {
     struct model_config model;
@@ -135,7 +145,8 @@ static trireme_status show(const char *what, const struct config *config, bool j
         TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, NULL, error));
         status = show_timeline(&engine, config, out, error);
     } else {
-        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, 0, error));
+        TRY(check_rank(config, &model, error));
+        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, (int)config->show.rank, error));
         if (strcmp(what, "program") == 0)
             show_program(&engine, out);
         else
@@ -151,7 +162,7 @@ trireme_status command_show(const struct arguments *a, trireme_error *error) {
     if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
         FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory or timeline, not \"%s\"", what);
     struct config config;
-    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, NULL, &config, error));
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show parallelism", &config, error));
     struct text out = {0};
     trireme_status status = show(what, &config, a->json, &out, error);
     if (status == TRIREME_OK)

@@ -54,7 +54,8 @@ trireme_status config_load(struct config *out, const char *path, const char *con
 trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
                                 const char *const *overrides, size_t count, trireme_error *error);
 // The same with overrides as they stand on a command line: --section.key=value, --section.key value, section.key=value.
-// Keys of section `bare` (NULL: none) may also be given by their name alone: --prompt "..." with "generate".
+// Keys of the sections `bare` (NULL: none; "show parallelism": the first that has it) may also be given by their name
+// alone: --prompt "..." with "generate".
 // argv[0] is the first override, argv[argc - 1] the last.
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
                                      char *const *argv, trireme_error *error);

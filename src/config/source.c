@@ -308,6 +308,19 @@ trireme_status source_read_override(struct config *config, const char *override,
     return status;
 }
 
+// The one of the sections `bare` that has such a key; the caller frees. NULL: none.
+static char *bare_section(const char *bare, const char *name) {
+    while (bare && *bare) {
+        size_t length = strcspn(bare, " ");
+        char *section = mem_printf("%.*s", (int)length, bare);
+        if (key_find(section, name))
+            return section;
+        free(section);
+        bare += length + strspn(bare + length, " ");
+    }
+    return NULL;
+}
+
 // One argument, or two: `*next` is the argument after it, and NULL once it was taken as the value.
 static trireme_status read_argument(const char *bare, const char *argument, const char **next, char **out,
                                     trireme_error *error) {
@@ -320,16 +333,17 @@ static trireme_status read_argument(const char *bare, const char *argument, cons
     const char *value = equals ? equals + 1 : *next && strncmp(*next, "--", 2) != 0 ? *next : NULL;
     if (!equals && value)
         *next = NULL;
-    bool is_bare = bare && key_find(bare, name);
+    char *section = bare_section(bare, name);
     trireme_status status = TRIREME_OK;
     if (value)
-        *out = mem_printf("%s%s%s=%s", is_bare ? bare : "", is_bare ? "." : "", name, value);
-    else if (is_bare || key_find_full(name))
+        *out = mem_printf("%s%s%s=%s", section ? section : "", section ? "." : "", name, value);
+    else if (section || key_find_full(name))
         status =
             error_set(error, TRIREME_ERROR_USAGE, "%s: %s: needs a value (one that begins with -- goes after an =)",
                       command_line, key_excerpt(argument, excerpt));
     else
         status = key_refuse_unknown_full(command_line, name, error);
+    free(section);
     free(name);
     return status;
 }

@@ -68,8 +68,8 @@ void model_state_declare(struct model_state *state, struct program *program, con
                          const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
                          int64_t positions) {
     int units = (int)table->units.count, parameters = (int)table->parameters.count;
-    *state = (struct model_state){.units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE,
-                                  .heads_end = NONE};
+    *state = (struct model_state){
+        .units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE, .heads_end = NONE};
     state->unit = mem_alloc((size_t)units * sizeof(int));
     state->gathered = mem_alloc((size_t)units * sizeof(int));
     state->count = mem_alloc((size_t)units * sizeof(int64_t));

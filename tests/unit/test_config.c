@@ -218,7 +218,8 @@ static void test_unknown_names(void **state) {
     expect_refused("trainin:\n  steps: 5\n", "run.yaml:1: trainin: unknown section; the nearest is training");
     expect_refused("xylophone:\n  steps: 5\n",
                    "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
-                   "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, comm, generate, run");
+                   "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, comm, generate, "
+                   "show, run");
     expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "
                                           "indented, `steps:` with its value");
     expect_refused(
