@@ -1,6 +1,7 @@
 // Training on any mesh is training on one rank. In f64, over several steps with clipping: losses, gradient norms, every
 // gradient and every parameter agree by the design's measure, for each strategy alone, in pairs, and for a seeded
-// sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is repeated.
+// sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is
+// repeated.
 //
 // By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`).
 #include "support/meshes.h"

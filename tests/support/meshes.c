@@ -19,7 +19,7 @@ int spec_ranks(const struct spec *s) {
     return degree(s->dp) * degree(s->fsdp) * degree(s->tp) * degree(s->pp);
 }
 
-static const char *or(const char *given, const char *usual) {
+static const char * or (const char *given, const char *usual) {
     return given ? given : usual;
 }
 
@@ -119,16 +119,16 @@ struct reference {
 struct job {
     const struct model_config *model;
     const struct spec *spec;
-    const char *schedule;        // path, where it is a file
+    const char *schedule; // path, where it is a file
     struct parameter_table whole;
-    double **initial;            // [parameters of the model]
+    double **initial; // [parameters of the model]
     struct shape shape;
     struct batch batch[MESH_STEPS];
     int steps;
-    double *losses;              // [steps] of rank 0, or NULL
-    struct reference *record;    // one rank: to be filled, or NULL
+    double *losses;                  // [steps] of rank 0, or NULL
+    struct reference *record;        // one rank: to be filled, or NULL
     const struct reference *against; // or NULL
-    char *state[MESH_RANKS];     // where wanted: each rank's at the end, losses and norms in front of it
+    char *state[MESH_RANKS];         // where wanted: each rank's at the end, losses and norms in front of it
     size_t state_bytes[MESH_RANKS];
     bool keep_state;
     pthread_mutex_t mutex;
@@ -428,8 +428,8 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = shape_of(spec);
-    char *key = mem_printf("%s/%d/%s/%s", name, shape.sequences, or (spec->optimizer, "adamw"),
-                           or (spec->dtype, "f64"));
+    char *key =
+        mem_printf("%s/%d/%s/%s", name, shape.sequences, or (spec->optimizer, "adamw"), or (spec->dtype, "f64"));
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);
