@@ -1,0 +1,142 @@
+// The programs that strategies make, as `trireme show program` prints them, are files below tests/golden/programs. A
+// change that means to alter them writes them anew and shows the difference to whoever reads the change:
+//
+//     TRIREME_WRITE_GOLDEN=1 build/tests/test_program_golden_programs
+#include "support/checkpoint.h"
+
+#include "train/engine.h"
+
+#include <unistd.h>
+
+struct subject {
+    const char *name;
+    const char *overrides[10];
+};
+
+// Reference kernels: their workspaces are the same on every machine.
+static const char *const COMMON[] = {"run.directory=unused",         "training.kernels=reference",
+                                     "training.threads=1",           "training.seq_len=8",
+                                     "training.global_batch_size=8", "training.micro_batch_size=1"};
+
+static const struct subject FAMILIES[] = {
+    {"gpt2",
+     {"model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=12", "model.num_attention_heads=3",
+      "model.vocab_size=50", "training.dtype=f32"}},
+    {"llama",
+     {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=4",
+      "model.num_key_value_heads=2", "model.intermediate_size=20", "model.vocab_size=50", "training.dtype=bf16"}},
+};
+
+#define DP "parallelism.data_parallel_replicate_degree="
+#define FSDP "parallelism.data_parallel_shard_degree="
+#define ZERO "parallelism.zero_stage="
+#define TP "parallelism.tensor_parallel_degree="
+#define SEQUENCE "parallelism.sequence_parallel="
+#define PP "parallelism.pipeline_parallel_degree="
+#define SCHEDULE "parallelism.pipeline_parallel_schedule="
+
+struct strategy {
+    const char *name;
+    int rank;
+    const char *overrides[10];
+};
+
+static const struct strategy STRATEGIES[] = {
+    {"dp", 1, {DP "2"}},
+    {"zero1", 1, {FSDP "2", ZERO "1"}},
+    {"zero2", 1, {FSDP "2", ZERO "2"}},
+    {"zero3", 1, {FSDP "2", ZERO "3"}},
+    {"tp", 1, {TP "2", SEQUENCE "false"}},
+    {"tp-sequence", 1, {TP "2"}},
+    {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}},
+    {"1f1b-first", 0, {PP "2"}},
+    {"1f1b-last", 1, {PP "2"}},
+    {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}},
+};
+
+static char *print(const struct subject *family, const struct strategy *strategy) {
+    const char *overrides[32];
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(COMMON); i++)
+        overrides[count++] = COMMON[i];
+    for (size_t i = 0; i < ARRAY_LENGTH(family->overrides) && family->overrides[i]; i++)
+        overrides[count++] = family->overrides[i];
+    for (size_t i = 0; i < ARRAY_LENGTH(strategy->overrides) && strategy->overrides[i]; i++)
+        overrides[count++] = strategy->overrides[i];
+    trireme_error error = {0};
+    struct config config;
+    struct model_config model;
+    struct engine engine;
+    assert_ok(config_load(&config, NULL, overrides, count, &error), &error);
+    assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
+    assert_ok(engine_compile(&engine, &config, &model, ENGINE_TRAIN, strategy->rank, &error), &error);
+    struct text text = {0};
+    program_print(&engine.train.program, engine.ops, &text);
+    engine_release(&engine);
+    config_release(&config);
+    return text.text;
+}
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return NULL;
+    struct text text = {0};
+    char part[4096];
+    for (size_t n; (n = fread(part, 1, sizeof part - 1, file)) > 0;) {
+        part[n] = 0;
+        text_add(&text, "%s", part);
+    }
+    fclose(file);
+    return text.text;
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(text, file) < 0 || fclose(file))
+        fail_msg("%s cannot be written", path);
+}
+
+// Names the first line that is another.
+static void assert_same_lines(const char *path, const char *expected, const char *found) {
+    for (int line = 1; *expected || *found; line++) {
+        size_t a = strcspn(expected, "\n"), b = strcspn(found, "\n");
+        if (a != b || memcmp(expected, found, a) != 0)
+            fail_msg("%s:%d: the file has\n  %.*s\nand the program is now\n  %.*s\nIf that is meant, "
+                     "TRIREME_WRITE_GOLDEN=1 with the same command writes the file anew",
+                     path, line, (int)a, expected, (int)b, found);
+        expected += a + (expected[a] == '\n');
+        found += b + (found[b] == '\n');
+    }
+}
+
+static void check_family(const struct subject *family) {
+    for (size_t i = 0; i < ARRAY_LENGTH(STRATEGIES); i++) {
+        char *path = mem_printf("%s/tests/golden/programs/%s-%s.txt", TRIREME_SOURCE, family->name, STRATEGIES[i].name);
+        char *found = print(family, &STRATEGIES[i]);
+        if (getenv("TRIREME_WRITE_GOLDEN"))
+            write_text(path, found);
+        char *expected = read_text(path);
+        if (!expected)
+            fail_msg("%s is missing; TRIREME_WRITE_GOLDEN=1 with the same command writes it", path);
+        assert_same_lines(path, expected, found);
+        free(expected);
+        free(found);
+        free(path);
+    }
+}
+
+static void test_gpt2(void **state) {
+    (void)state;
+    check_family(&FAMILIES[0]);
+}
+
+static void test_llama(void **state) {
+    (void)state;
+    check_family(&FAMILIES[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
