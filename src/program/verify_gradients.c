@@ -189,6 +189,7 @@ static void count_use(struct checker *c, int use, int input) {
 
 static void find_uses(struct checker *c) {
     const struct program *p = c->program;
+    bool trains = false;
     for (size_t i = 0; i < p->buffers.count; i++)
         c->tensor[i].identity_use = c->tensor[i].first_slice = c->tensor[i].next_slice = NONE;
     for (size_t i = p->buffers.count; i-- > 0;) {
@@ -198,11 +199,11 @@ static void find_uses(struct checker *c) {
             c->tensor[parent].first_slice = (int)i;
         }
         if (of != NONE && p->buffers.item[of].kind == KIND_PARAM)
-            c->tensor[of].wanted = true;
+            trains = c->tensor[of].wanted = true;
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instruction *f = c->instances.item[i].instruction;
-        bool wanted = c->instances.item[i].forward && f->op == OP_RECEIVE;
+        bool wanted = trains && c->instances.item[i].forward && f->op == OP_RECEIVE;
         for (int k = 0; c->instances.item[i].forward && k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
         for (int k = 0; wanted && k < f->outputs; k++)
@@ -509,7 +510,8 @@ static trireme_status check_all(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *f = &c->instances.item[i];
-        if (f->useful && f->instruction->op == OP_RECEIVE && !f->answered[0])
+        if (f->useful && f->instruction->op == OP_RECEIVE && !f->answered[0] &&
+            tensor_flag(c, f->instruction->out[0].buffer, false))
             REFUSE("the gradient of %s is never sent to where %s has it from",
                    name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
