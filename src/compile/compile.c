@@ -239,7 +239,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         emit_loss(&c, o, &e, hidden, scale, &gradients);
     differentiate(&gradients, forward, 0, length, backward);
     gradients_release(&gradients);
-    recompute_rewrite(p, forward, backward, o->recompute);
+    recompute_rewrite(p, o->ops, forward, backward, o->recompute);
     pass_fuse(p, o->ops);
     data_gather(p, forward, &c.model, &o->parallel, false);
     data_gather(p, backward, &c.model, &o->parallel, true);

@@ -2,6 +2,7 @@
 
 struct rewrite {
     struct program *program;
+    const struct op_table *table;
     enum recompute mode;
     const struct template *forward;
     int *replaced; // buffer -> the one that holds its recomputed value, or NONE
@@ -27,9 +28,33 @@ static bool leaves_layer(const struct rewrite *r, int root, int layer) {
     return false;
 }
 
+// Whether an instruction passes the residual stream on: to make that again would need all layers before.
+static bool continues_stream(const struct op_info *info) {
+    for (int i = 0; i < info->inputs; i++)
+        if (info->identity[i])
+            return true;
+    return false;
+}
+
+// Whether the op works on each element of its output some fixed number of times.
+static bool is_pointwise(const struct op_info *info) {
+    const char *s = info->flops + strspn(info->flops, "0123456789");
+    size_t letters = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    return letters > 0 && s[letters] == 0 && (int)letters == info->out[0].ndim;
+}
+
+static bool is_kept(const struct rewrite *r, const struct instruction *f) {
+    const struct op_info *info = &r->table->op[f->op];
+    if (continues_stream(info))
+        return true;
+    if (r->mode == RECOMPUTE_NONE)
+        return !is_pointwise(info);
+    return f->op == OP_MATMUL || f->op == OP_EMBED || f->op == OP_REDUCE_SCATTER || f->op == OP_RECEIVE;
+}
+
 // Whether backward may not read `root` and must compute it again.
 static bool dropped(const struct rewrite *r, int root) {
-    if (r->program->buffers.item[root].kind != KIND_ACT || r->mode == RECOMPUTE_NONE)
+    if (r->program->buffers.item[root].kind != KIND_ACT)
         return false;
     for (size_t i = 0; i < r->forward->instructions.count; i++) {
         const struct instruction *f = &r->forward->instructions.item[i];
@@ -37,8 +62,7 @@ static bool dropped(const struct rewrite *r, int root) {
             continue;
         if (r->mode == RECOMPUTE_FULL)
             return !leaves_layer(r, root, f->layer);
-        return f->op != OP_MATMUL && f->op != OP_EMBED && f->op != OP_ALL_REDUCE && f->op != OP_REDUCE_SCATTER &&
-               f->op != OP_RECEIVE;
+        return !is_kept(r, f);
     }
     return false; // not made by the forward template
 }
@@ -101,10 +125,9 @@ static int replace(struct rewrite *r, int buffer) {
     return r->replaced[buffer];
 }
 
-void recompute_rewrite(struct program *program, int forward, int backward, enum recompute mode) {
-    if (mode == RECOMPUTE_NONE)
-        return;
-    struct rewrite r = {.program = program, .mode = mode, .forward = &program->templates.item[forward]};
+void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
+                       enum recompute mode) {
+    struct rewrite r = {.program = program, .table = table, .mode = mode, .forward = &program->templates.item[forward]};
     r.known = program->buffers.count;
     r.replaced = mem_alloc(r.known * sizeof(int));
     for (size_t i = 0; i < r.known; i++)

@@ -7,13 +7,14 @@
 #include "program/program.h"
 
 enum recompute {
-    RECOMPUTE_NONE,      // keep all that backward reads
-    RECOMPUTE_SELECTIVE, // keep what matrix products and embeddings made
+    RECOMPUTE_NONE,      // keep all that backward reads but what is as cheap to make as to read: norms, activations
+    RECOMPUTE_SELECTIVE, // keep what matrix products and embeddings made, and the residual stream
     RECOMPUTE_FULL,      // keep only what passes from one layer to the next
 };
 
 // Rewrites template `backward` so that it reads of template `forward` only what `mode` keeps. Backward must have been
 // emitted; fusion and memory planning come after.
-void recompute_rewrite(struct program *program, int forward, int backward, enum recompute mode);
+void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
+                       enum recompute mode);
 
 #endif
