@@ -49,7 +49,7 @@ bool footprint_equal(const struct footprint *a, const struct footprint *b) {
            a->begin == b->begin && a->end == b->end;
 }
 
-static bool contains(const struct footprint *a, const struct footprint *b) {
+bool footprint_contains(const struct footprint *a, const struct footprint *b) {
     if (a->stride == 0)
         return a->begin <= lowest(b) && highest(b) <= a->end;
     return a->stride == b->stride && a->first_row <= b->first_row && b->last_row <= a->last_row &&
@@ -59,7 +59,7 @@ static bool contains(const struct footprint *a, const struct footprint *b) {
 void written_add(struct written *w, struct footprint where) {
     size_t kept = 0;
     for (size_t i = 0; i < w->parts.count; i++)
-        if (!contains(&where, &w->parts.item[i].where))
+        if (!footprint_contains(&where, &w->parts.item[i].where))
             w->parts.item[kept++] = w->parts.item[i];
     w->parts.count = kept;
     VEC_PUSH(&w->parts, (struct written_part){where, false});
@@ -91,7 +91,7 @@ static int64_t reach(const struct written *w, const struct footprint *rows, int6
 
 bool written_covers(const struct written *w, const struct footprint *where) {
     for (size_t i = 0; i < w->parts.count; i++)
-        if (contains(&w->parts.item[i].where, where))
+        if (footprint_contains(&w->parts.item[i].where, where))
             return true;
     if (reach(w, where, where->begin, where->end) >= where->end)
         return true;

@@ -199,5 +199,7 @@ trireme_status program_verify(const struct program *program, const struct op_tab
     TRY(verify_memory(program, table, error));
     TRY(verify_gradients(program, table, error));
     TRY(verify_update(program, table, error));
+    if (mesh_ranks(&program->mesh) > 1)
+        TRY(verify_placement(program, table, error));
     return TRIREME_OK;
 }

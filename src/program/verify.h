@@ -2,7 +2,7 @@
 #ifndef PROGRAM_VERIFY_H
 #define PROGRAM_VERIFY_H
 
-#include "program/footprint.h"
+#include "program/placement.h"
 
 // Where the verifier stands, for messages: "forward[12] matmul (microbatch 0)".
 struct place_name {
@@ -22,5 +22,19 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error);
 // Denominator, norm and update (verify_update.c).
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error);
+// What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c).
+trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
+
+// What each send and receive carries, of its buffer's own dims.
+struct message {
+    int template, instruction, buffer;
+    struct seen seen[AXIS_COUNT];
+};
+struct messages {
+    VEC(struct message) messages;
+};
+// verify_placement, that also says what is sent and received. The caller releases *messages, on failure too.
+trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
+                               trireme_error *error);
 
 #endif
