@@ -9,7 +9,7 @@ export PREFIX_PATH
 configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
 build     = $(call configure,$(1)) && cmake --build --preset $(1)
 
-.PHONY: all deps test demo asan clang fuzz bench install format clean help
+.PHONY: all deps test equal demo asan clang fuzz bench install format clean help
 all:
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || \
 	    { echo "cmake or ninja is missing: run 'make deps' (installs Debian packages)" >&2; exit 1; }
@@ -24,6 +24,11 @@ test:
 	@$(call build,asan)
 	@if tools/run_fuzz --possible; then $(call build,fuzz) && tools/run_tests build build-asan build-fuzz; \
 	else echo "clang and its fuzzer are missing: the fuzz targets are left out"; tools/run_tests build build-asan; fi
+
+equal:
+	@tools/install_dependencies build test
+	@$(call configure,default) && cmake --build --preset default --target test_equiv_ranks
+	@OMP_WAIT_POLICY=passive build/tests/test_equiv_ranks all
 
 demo:
 	@tools/install_dependencies build demo
@@ -62,6 +67,7 @@ help:
 	@echo "make            build build/trireme and the library"
 	@echo "make test       install what is missing, build, run every test and check, also with sanitizers;"
 	@echo "                and where clang is installed, each fuzz target for a few seconds"
+	@echo "make equal      train on every mesh of up to 8 ranks and print how far each is from one rank"
 	@echo "make demo       install what is missing, build, train a small model on real text"
 	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
 	@echo "make clang      the same tests, compiled by clang"

@@ -23,6 +23,34 @@ static const char * or (const char *given, const char *usual) {
     return given ? given : usual;
 }
 
+// ---- shapes
+
+// Two shapes, so that every number up to eight divides the sequences or is a divisor of their rows.
+struct shape {
+    int sequences, seq_len;
+};
+
+static bool divides(int n, int by) {
+    return n % by == 0;
+}
+
+static struct shape shape_of(const struct spec *s) {
+    int replicas = degree(s->dp) * degree(s->fsdp), tp = degree(s->tp);
+    return divides(24, replicas) && divides(24, tp) ? (struct shape){24, 12} : (struct shape){35, 5};
+}
+
+static int micro_batch_size(const struct spec *s, struct shape shape) {
+    int sequences = shape.sequences / (degree(s->dp) * degree(s->fsdp));
+    int size = s->micro_batch_size ? s->micro_batch_size : sequences / (s->pp > 1 ? s->pp + 1 : 2);
+    size = MAX(size, 1);
+    while (size > 1 && !divides(sequences, size))
+        size--;
+    // With sequence parallelism the rows of a microbatch divide by the ranks.
+    while (size < sequences && (!divides(sequences, size) || !divides(size * shape.seq_len, degree(s->tp))))
+        size++;
+    return size;
+}
+
 // ---- words
 
 static void add_word(char text[SPEC_TEXT], const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -60,7 +88,7 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->prefetch)
         add_word(text, ", prefetch %d", MAX(s->prefetch, 0));
     if (s->micro_batch_size)
-        add_word(text, ", micro %d", s->micro_batch_size);
+        add_word(text, ", microbatches of %d", micro_batch_size(s, shape_of(s)));
     if (s->logits_rows)
         add_word(text, ", %d rows of logits", s->logits_rows);
 }
@@ -70,32 +98,6 @@ bool spec_possible(const struct spec *s, const struct model_config *model) {
 }
 
 // ---- batches
-
-// Two shapes, so that every number up to eight divides the sequences or is a divisor of their rows.
-struct shape {
-    int sequences, seq_len;
-};
-
-static bool divides(int n, int by) {
-    return n % by == 0;
-}
-
-static struct shape shape_of(const struct spec *s) {
-    int replicas = degree(s->dp) * degree(s->fsdp), tp = degree(s->tp);
-    return divides(24, replicas) && divides(24, tp) ? (struct shape){24, 12} : (struct shape){35, 5};
-}
-
-static int micro_batch_size(const struct spec *s, struct shape shape) {
-    int sequences = shape.sequences / (degree(s->dp) * degree(s->fsdp));
-    int size = s->micro_batch_size ? s->micro_batch_size : sequences / (s->pp > 1 ? s->pp + 1 : 2);
-    size = MAX(size, 1);
-    while (size > 1 && !divides(sequences, size))
-        size--;
-    // With sequence parallelism the rows of a microbatch divide by the ranks.
-    while (size < sequences && (!divides(sequences, size) || !divides(size * shape.seq_len, degree(s->tp))))
-        size++;
-    return size;
-}
 
 static struct batch make_batch(struct shape shape, int64_t vocab_size, uint64_t seed) {
     struct batch b = batch_create(shape.sequences, shape.seq_len, vocab_size, seed);

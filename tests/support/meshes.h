@@ -14,7 +14,7 @@ struct spec {
     bool no_sequence;     // tensor-parallel ranks hold all rows between layers
     const char *schedule; // a name, or "pairs": a file with one line per stage, two microbatches at a time
     char layout[24];      // layers of each stage, "1,2"
-    int micro_batch_size; // sequences; 0: as suits the pipeline
+    int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
     int prefetch;         // units; -1: none
     int logits_rows;
     const char *recompute, *optimizer, *dtype, *reduce; // "selective", "lion", "f64" where NULL, "bf16"
