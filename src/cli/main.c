@@ -10,7 +10,8 @@ const struct command commands[] = {
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
      command_prepare},
     {"train", "CONFIG.yaml", "train, or go on with the run in run.directory",
-     "Keys: trireme help config. Ctrl-C saves and stops; the same command goes on.\n"
+     "Keys: trireme help config; those of section parallelism may stand alone: --ranks=8. Ctrl-C saves and stops;\n"
+     "the same command goes on, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
      command_train},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
@@ -23,10 +24,12 @@ const struct command commands[] = {
      "DIR is a run directory or one in Hugging Face's form. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate},
-    {"show", "program|memory|timeline CONFIG.yaml", "the training step as text, its memory, or a trace of it",
+    {"show", "program|memory|timeline CONFIG.yaml | ranks RUN_DIR",
+     "the training step as text, its memory, or a trace of it; where ranks stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. Of many\n"
      "ranks --rank=3 chooses one.\n"
      "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
+     "ranks: what each rank of a run does or did last, and whom it waits for; of a run that has died, too.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
      command_show},
     {"verify", "CONFIG.yaml", "prove the programs of a run without running them",

@@ -1,6 +1,9 @@
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "exec/trace.h"
+#include "train/rank_file.h"
+#include "train/run_directory.h"
 #include "train/synthetic.h"
 
 static void show_program(const struct engine *e, struct text *out) {
@@ -156,11 +159,47 @@ static trireme_status show(const char *what, const struct config *config, bool j
     return status;
 }
 
+static trireme_status show_ranks(const char *directory, bool json, struct text *out, trireme_error *error) {
+    struct rank_view view;
+    TRY(rank_view_read(&view, directory, error));
+    bool runs = run_directory_is_busy(directory);
+    int64_t now = runs ? clock_now() : view.latest;
+    char *mesh = mesh_print(&view.mesh);
+    if (json) {
+        json_begin_object(out, NULL);
+        json_add_string(out, "mesh", mesh);
+        json_add_integer(out, "process", view.pid);
+        json_add_boolean(out, "runs", runs);
+        rank_view_print(&view, now, true, out);
+        json_end_object(out);
+        text_add(out, "\n");
+    } else {
+        text_add(out, "%s, %s process %lld\n", mesh, runs ? "running as" : "not running; was", (long long)view.pid);
+        rank_view_print(&view, now, false, out);
+    }
+    free(mesh);
+    rank_view_release(&view);
+    return TRIREME_OK;
+}
+
+static trireme_status command_show_ranks(const struct arguments *a, trireme_error *error) {
+    if (a->operands.count != 2)
+        FAIL(TRIREME_ERROR_USAGE, "usage: trireme show ranks RUN_DIR");
+    struct text out = {0};
+    trireme_status status = show_ranks(a->operands.item[1], a->json, &out, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
 trireme_status command_show(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 1, 2, error));
     const char *what = a->operands.item[0];
+    if (strcmp(what, "ranks") == 0)
+        return command_show_ranks(a, error);
     if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
-        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory or timeline, not \"%s\"", what);
+        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline or ranks, not \"%s\"", what);
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show parallelism", &config, error));
     struct text out = {0};

@@ -87,6 +87,7 @@ trireme_status executor_create(struct executor **out, const struct program *prog
     e->member = member ? *member : (struct member){0};
     e->state = state;
     e->step = step;
+    e->counters = e->own;
     e->templates = mem_alloc(program->templates.count * sizeof *e->templates);
     trireme_status status = TRIREME_OK;
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
@@ -162,6 +163,10 @@ trireme_status execute(struct executor *e, struct resolved *r, const struct invo
 
 trireme_status executor_run(struct executor *e, struct trace *trace, trireme_error *error) {
     return streams_run(e, trace, error);
+}
+
+void executor_count_in(struct executor *e, struct counter *counters) {
+    e->counters = counters;
 }
 
 void executor_trace_reserve(const struct executor *e, struct trace *trace) {

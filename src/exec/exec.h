@@ -4,6 +4,7 @@
 #define EXEC_EXEC_H
 
 #include "comm/comm.h"
+#include "exec/counters.h"
 #include "kernels/kernels.h"
 
 struct executor;
@@ -31,8 +32,10 @@ trireme_status executor_create(struct executor **out, const struct program *prog
                                trireme_error *error);
 void executor_free(struct executor *executor);
 // Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve. Without communication it
-// cannot fail; else TRIREME_ERROR_LOST.
+// cannot fail; else TRIREME_ERROR_LOST, the message naming stream and instruction.
 trireme_status executor_run(struct executor *executor, struct trace *trace, trireme_error *error);
+// Keeps the streams' counters in counters[STREAM_COUNT], which must outlive the executor. Not during a run.
+void executor_count_in(struct executor *executor, struct counter *counters);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);

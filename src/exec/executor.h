@@ -61,6 +61,8 @@ struct executor {
     _Atomic bool failed;
     trireme_error error; // of the first stream that failed
     struct trace *trace;
+    struct counter *counters; // [STREAM_COUNT]; `own` until somebody wants to look
+    struct counter own[STREAM_COUNT];
 };
 
 struct communicator *channel_open(struct executor *e, const struct instruction *instruction, trireme_error *error);

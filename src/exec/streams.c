@@ -4,6 +4,7 @@
 #include "exec/executor.h"
 
 #include "base/clock.h"
+#include "program/names.h"
 
 enum { SPIN_NANOSECONDS = 5000 };
 
@@ -29,9 +30,12 @@ static bool reached(const struct executor *e, int stream, int64_t target) {
     return atomic_load(&e->stream[stream].done) >= target || atomic_load(&e->failed);
 }
 
-static void wait_for(struct executor *e, int stream, int64_t target) {
+static void wait_for(struct executor *e, int stream, int64_t target, struct counter *counter) {
     if (reached(e, stream, target))
         return;
+    counter->awaited = stream;
+    counter->since = clock_now();
+    counter->state = COUNTER_WAITING;
     for (int64_t start = clock_now(); clock_now() - start < SPIN_NANOSECONDS;)
         if (reached(e, stream, target))
             return;
@@ -43,14 +47,42 @@ static void wait_for(struct executor *e, int stream, int64_t target) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+static void count(struct counter *c, const struct instruction *in, const struct invocation *v, int invocation,
+                  int instruction) {
+    c->invocation = invocation;
+    c->instruction = instruction;
+    c->op = (int32_t)in->op;
+    c->phase = (int32_t)in->phase;
+    c->layer = in->layer;
+    c->microbatch = v->microbatch;
+    c->group = in->group;
+    c->peer = in->peer;
+}
+
 static trireme_status run_one(struct executor *e, int stream, struct resolved *r, const struct invocation *v,
                               const int64_t before[STREAM_COUNT], trireme_error *error) {
+    struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream)
-            wait_for(e, s, before[s] + r->target[s]);
+            wait_for(e, s, before[s] + r->target[s], counter);
     if (atomic_load(&e->failed))
         return TRIREME_ERROR_LOST;
+    if (r->communicator)
+        counter->since = clock_now();
+    counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
     return execute(e, r, v, error);
+}
+
+// "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before what went wrong.
+static void say_where(const struct executor *e, int stream, const struct invocation *v, int index,
+                      trireme_error *error) {
+    const struct template *t = &e->program->templates.item[v->template];
+    const struct instruction *in = &t->instructions.item[index];
+    char group[AXES_TEXT], microbatch[32] = "";
+    if (v->microbatch != NONE)
+        snprintf(microbatch, sizeof microbatch, " of microbatch %d", v->microbatch);
+    error_prefix(error, "stream %s, %s[%d] %s over %s%s", STREAM_WORDS[stream], t->name, index,
+                 e->table->op[in->op].name, axes_print(in->group, group), microbatch);
 }
 
 static void walk(struct executor *e, int stream) {
@@ -63,7 +95,10 @@ static void walk(struct executor *e, int stream) {
         for (size_t i = 0; i < t->of[stream].count; i++) {
             int index = t->of[stream].item[i];
             int64_t begin = e->trace ? clock_now() : 0;
+            count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
             if (run_one(e, stream, &t->item[index], v, before, &error) != TRIREME_OK) {
+                if (error.status != TRIREME_OK) // else it gave up for another stream's sake
+                    say_where(e, stream, v, index, &error);
                 fail(e, &error);
                 return;
             }
@@ -78,6 +113,7 @@ static void walk(struct executor *e, int stream) {
             before[s] += (int64_t)t->of[s].count;
         position += t->count;
     }
+    e->counters[stream].state = COUNTER_IDLE;
 }
 
 struct worker {

@@ -10,7 +10,7 @@ struct rank_thread {
     int rank;
     pthread_t thread;
     bool ended;    // guarded by the team's mutex
-    bool returned; // from the body
+    bool returned; // from the body; read when ended
 };
 
 struct team {
@@ -124,21 +124,22 @@ static trireme_status run_team(int ranks, double deadline,
     team->body = body;
     team->user = user;
     start(team, ranks);
-    bool ended = await(team, !stuck);
+    bool clean = await(team, !stuck);
     pthread_mutex_lock(&team->mutex);
     trireme_error first = team->first;
     for (int i = 0; i < team->started; i++) {
+        clean &= team->thread[i].returned; // else it has left all open that it had opened
         if (team->thread[i].ended)
             pthread_join(team->thread[i].thread, NULL);
         else
             pthread_detach(team->thread[i].thread);
     }
     pthread_mutex_unlock(&team->mutex);
-    if (ended) {
+    if (stuck)
+        *stuck = !clean;
+    if (clean) {
         world_free(world);
         team_free(team);
-    } else {
-        *stuck = true;
     }
     if (first.status == TRIREME_OK)
         return TRIREME_OK;

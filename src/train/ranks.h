@@ -9,8 +9,8 @@
 trireme_status ranks_run(int ranks, double deadline,
                          trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                          void *user, trireme_error *error);
-// The same, but threads that have not ended some seconds after the first failure are left behind: then *stuck is set,
-// and `user` and what it names must stay.
+// The same, but threads that have not ended some seconds after the first failure are left behind. Then, and when one
+// has died within `body`, *stuck is set: `user` and what it names must stay.
 trireme_status ranks_run_guarded(int ranks, double deadline,
                                  trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                                  void *user, bool *stuck, trireme_error *error);

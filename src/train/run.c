@@ -5,6 +5,7 @@
 #include "kernels/cpu/peak.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
+#include "train/rank_file.h"
 #include "train/ranks.h"
 #include "train/run_directory.h"
 
@@ -29,6 +30,9 @@ struct run {
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
+    struct rank_file ranks;
+    struct rank_record *record; // in that file, or `own` where there is none
+    struct rank_record own;
     struct engine engine;
     struct state_progress progress;
     char *resumed_from; // NULL: a fresh start
@@ -153,6 +157,32 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     return share_checkpoint(r, error);
 }
 
+// Counters that cannot be kept in a file do not keep a run from running.
+static void keep_counters(struct run *r) {
+    trireme_error why;
+    struct rank_record *record;
+    if (rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, &why) == TRIREME_OK)
+        r->record = record;
+    else
+        tell(r, "`trireme show ranks` will not work here: %s", why.message);
+    r->record->step = r->progress.step;
+    executor_count_in(r->engine.train_executor, r->record->counter);
+    executor_count_in(r->engine.evaluate_executor, r->record->counter);
+    rank_record_set(r->record, RANK_STARTING);
+}
+
+static trireme_status begin_directory(struct run *r, trireme_error *error) {
+    if (r->leads) {
+        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+        trireme_error told; // by keep_counters
+        rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &told);
+    }
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    keep_counters(r);
+    return TRIREME_OK;
+}
+
 static trireme_status tell_start(struct run *r, trireme_error *error) {
     const struct program *p = &r->engine.train.program;
     double predicted = (double)(p->state_bytes + p->step_bytes);
@@ -189,8 +219,7 @@ static trireme_status start(struct run *r, const struct job *job, const struct m
     TRY(engine_create(&r->engine, r->config, &job->model, ENGINE_TRAIN, member, error));
     TRY(open_directory(r, error));
     TRY(load_values(r, error));
-    if (r->leads)
-        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+    TRY(begin_directory(r, error));
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);
@@ -207,6 +236,7 @@ static trireme_status start(struct run *r, const struct job *job, const struct m
 static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
+    rank_record_set(r->record, RANK_SAVING);
     TRY(checkpoint_save(&r->engine, r->control, r->corpus->tokenizer, r->config->run.directory, &r->progress,
                         (size_t)r->config->checkpoint.keep_latest_k, error));
     r->saved_step = r->progress.step;
@@ -217,6 +247,7 @@ static trireme_status save(struct run *r, trireme_error *error) {
 // A loss that is not finite is given as infinite: NaN says that it was not measured.
 static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
+    rank_record_set(r->record, RANK_VALIDATING);
     TRY(corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, NULL, NULL, NULL, error));
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
@@ -265,6 +296,7 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
     int64_t step = r->progress.step + 1, steps = config->training.steps, begin = clock_now();
+    rank_record_set(r->record, RANK_STEPPING);
     if (r->callbacks->rank_step)
         r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
     bool traced = r->leads && step == config->profiling.trace_step;
@@ -275,7 +307,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     TRY(engine_step(&r->engine, lr, traced ? &r->trace : NULL, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - begin);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
-    r->progress.step = step;
+    r->record->step = r->progress.step = step;
     r->progress.tokens += tokens;
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
     struct train_step s = {.step = step,
@@ -369,16 +401,24 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .corpus = &job->corpus,
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1}};
+    r.record = &r.own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
     trireme_status status = member ? open_control(&r, member, job->ranks, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = start(&r, job, member, error);
     if (status == TRIREME_OK)
         status = train(&r, &done, error);
+    if (status == TRIREME_ERROR_LOST)
+        error_prefix(error, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
+    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
+        rank_record_set(r.record, RANK_ENDED);
+    else
+        rank_record_fail(r.record, error->message);
     if (r.leads)
         job->result = done;
     engine_release(&r.engine);
     communicator_free(r.control);
+    rank_file_close(&r.ranks);
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
     free(r.resumed_from);

@@ -70,6 +70,17 @@ trireme_status run_directory_open(struct run_directory *run, const char *path, t
     return status;
 }
 
+bool run_directory_is_busy(const char *path) {
+    char *lock = mem_printf("%s/lock", path);
+    int file = open(lock, O_RDONLY | O_CLOEXEC);
+    free(lock);
+    if (file < 0)
+        return false;
+    bool busy = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(file);
+    return busy;
+}
+
 void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);

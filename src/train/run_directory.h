@@ -16,6 +16,8 @@ struct run_directory {
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
 // runs there.
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
+// Whether a process runs there now.
+bool run_directory_is_busy(const char *path);
 // Leaves no trace of a directory that was made for a run that did not begin.
 void run_directory_close(struct run_directory *run);
 // Writes config.yaml and opens metrics.jsonl, cut after the line of `step`: what a run did after its checkpoint, it

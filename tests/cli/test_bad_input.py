@@ -38,7 +38,7 @@ def test_settings():
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
     untouched(2, r"usage: trireme eval", "eval")
     untouched(2, r"unexpected \"again\"", *train, "again")
-    untouched(2, r"program, memory or timeline", "show", "nothing", "c.yaml")
+    untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak or step", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
     code, out, err = tool.run("trian", "c.yaml")

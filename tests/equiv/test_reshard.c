@@ -42,7 +42,7 @@ static const struct mesh_choice MESHES[] = {
     {"tp 3 without sequence parallel", {TP "3", PLAIN}},
     {"tp 4", {TP "4"}},
     {"pp 2", {PP "2"}},
-    {"pp 2 of 3 layers", {PP "2"}},
+    {"pp 3", {PP "3"}},
     {"dp 2 x tp 2 x pp 2", {DP "2", TP "2", PP "2"}},
     {"zero-3 over 2 x tp 2 x pp 2", {FSDP "2", TP "2", PP "2"}},
     {"dp 2 x zero-1 over 3", {DP "2", FSDP "3", ZERO "1"}},
@@ -119,10 +119,10 @@ static void a_gpt2_changes_its_mesh(void **state) {
     runs_prepare(*state);
     runs_train_until(*state, MODEL, NULL, 0);
     move(*state, "straight");
-    check_change(*state, MODEL, "pp 2 of 3 layers", "zero-2 over 2");
+    check_change(*state, MODEL, "pp 3", "zero-2 over 2");
     check_change(*state, MODEL, "zero-1 over 2", "pp 2");
     check_change(*state, MODEL, "tp 3 without sequence parallel", "dp 2 x zero-1 over 3");
-    check_change(*state, MODEL, "dp 2 x tp 2 x pp 2", "pp 2 of 3 layers");
+    check_change(*state, MODEL, "dp 2 x tp 2 x pp 2", "pp 3");
 }
 
 static void check_same_mesh(const char *folder, const char *const *model, const char *name) {
@@ -214,8 +214,8 @@ static void files_are_the_same_on_every_mesh(void **state) {
     static const char *const LLAMA_MESHES[] = {
         "one", "zero-1 over 2", "zero-3 over 2", "tp 4", "pp 2", "zero-3 over 2 x tp 2 x pp 2", NULL};
     static const char *const GPT2_MODEL[] = {GPT2, COMMON, "training.dtype=bf16", "training.kernels=reference", NULL};
-    static const char *const GPT2_MESHES[] = {
-        "dp 2", "zero-2 over 2", "tp 3 without sequence parallel", "pp 2 of 3 layers", "dp 2 x tp 2 x pp 2", NULL};
+    static const char *const GPT2_MESHES[] = {"dp 2", "zero-2 over 2",      "tp 3 without sequence parallel",
+                                              "pp 3", "dp 2 x tp 2 x pp 2", NULL};
     runs_prepare(*state);
     check_files(*state, LLAMA_MODEL, LLAMA_MESHES);
     check_files(*state, GPT2_MODEL, GPT2_MESHES);

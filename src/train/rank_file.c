@@ -1,0 +1,329 @@
+#include "train/rank_file.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "program/names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RANK_FILE_MAX_BYTES = 1 << 30 };
+
+static size_t header_bytes(const struct rank_file_header *h) {
+    return sizeof *h + (size_t)h->ops * h->op_bytes;
+}
+
+static char *path_of(const char *directory) {
+    return mem_printf("%s/" RANK_FILE_NAME, directory);
+}
+
+// ---- writing
+
+static trireme_status write_all(int file, const char *path, const void *bytes, size_t length, off_t at,
+                                trireme_error *error) {
+    for (size_t done = 0; done < length;) {
+        ssize_t n = pwrite(file, (const char *)bytes + done, length - done, at + (off_t)done);
+        if (n < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+        done += (size_t)n;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status fill_file(int file, const char *path, const struct mesh *mesh, const struct op_table *ops,
+                                trireme_error *error) {
+    struct rank_file_header header = {.magic = RANK_FILE_MAGIC,
+                                      .version = RANK_FILE_VERSION,
+                                      .record_bytes = sizeof(struct rank_record),
+                                      .ranks = (uint32_t)mesh_ranks(mesh),
+                                      .streams = STREAM_COUNT,
+                                      .axes = AXIS_COUNT,
+                                      .ops = OP_COUNT,
+                                      .op_bytes = RANK_FILE_OP_BYTES,
+                                      .pid = getpid()};
+    memcpy(header.degree, mesh->degree, sizeof mesh->degree);
+    header.header_bytes = (uint32_t)header_bytes(&header);
+    char names[OP_COUNT][RANK_FILE_OP_BYTES] = {0};
+    for (int op = 0; op < OP_COUNT; op++)
+        snprintf(names[op], sizeof names[op], "%s", ops->op[op].name);
+    TRY(write_all(file, path, &header, sizeof header, 0, error));
+    TRY(write_all(file, path, names, sizeof names, sizeof header, error));
+    // Pages that the disk has no room for would end the process when they are written to.
+    off_t records = (off_t)header.record_bytes * header.ranks;
+    int failed = posix_fallocate(file, 0, (off_t)header.header_bytes + records);
+    if (failed)
+        FAIL(TRIREME_ERROR_IO, "%s: %s", path, strerror(failed));
+    return TRIREME_OK;
+}
+
+trireme_status rank_file_create(const char *directory, const struct mesh *mesh, const struct op_table *ops,
+                                trireme_error *error) {
+    char *path = path_of(directory);
+    unlink(path); // who looks at the one before goes on doing so
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    trireme_status status = TRIREME_OK;
+    if (file < 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+    else
+        status = fill_file(file, path, mesh, ops, error);
+    if (file >= 0)
+        close(file);
+    if (status != TRIREME_OK)
+        unlink(path);
+    free(path);
+    return status;
+}
+
+static trireme_status map(struct rank_file *out, int file, const char *path, trireme_error *error) {
+    off_t bytes = lseek(file, 0, SEEK_END);
+    void *map = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (map == MAP_FAILED)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+    *out = (struct rank_file){map, (size_t)bytes};
+    return TRIREME_OK;
+}
+
+trireme_status rank_file_open(struct rank_file *out, const char *directory, int rank, struct rank_record **record,
+                              trireme_error *error) {
+    char *path = path_of(directory);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    trireme_status status = TRIREME_OK;
+    if (file < 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+    else
+        status = map(out, file, path, error);
+    if (file >= 0)
+        close(file);
+    free(path);
+    TRY(status);
+    *record = (struct rank_record *)((char *)out->map + ((struct rank_file_header *)out->map)->header_bytes) + rank;
+    return TRIREME_OK;
+}
+
+void rank_file_close(struct rank_file *file) {
+    if (file->map)
+        munmap(file->map, file->bytes);
+    *file = (struct rank_file){0};
+}
+
+void rank_record_set(struct rank_record *record, enum rank_activity activity) {
+    record->changed = clock_now();
+    record->activity = (int32_t)activity;
+}
+
+void rank_record_fail(struct rank_record *record, const char *message) {
+    snprintf(record->error, sizeof record->error, "%s", message);
+    rank_record_set(record, RANK_FAILED);
+}
+
+// ---- reading
+
+static bool mesh_of(const struct rank_file_header *h, struct mesh *mesh) {
+    int64_t ranks = 1;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        mesh->degree[a] = h->degree[a];
+        if (h->degree[a] < 1 || h->degree[a] > (int32_t)h->ranks)
+            return false;
+        ranks *= h->degree[a];
+        if (ranks > h->ranks)
+            return false;
+    }
+    return ranks == h->ranks;
+}
+
+static bool names_end(const struct rank_view *view) {
+    for (int op = 0; op < view->ops; op++)
+        if (!memchr(view->op[op], 0, RANK_FILE_OP_BYTES))
+            return false;
+    return true;
+}
+
+static int64_t latest(const struct rank_view *view) {
+    int64_t t = 0;
+    for (int r = 0; r < view->ranks; r++) {
+        t = MAX(t, view->record[r].changed);
+        for (int s = 0; s < STREAM_COUNT; s++)
+            t = MAX(t, view->record[r].counter[s].since);
+    }
+    return t;
+}
+
+trireme_status rank_view_parse(struct rank_view *out, char *bytes, size_t length, const char *path,
+                               trireme_error *error) {
+    struct rank_file_header h;
+    if (length < sizeof h || memcmp(bytes, RANK_FILE_MAGIC, sizeof h.magic) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: does not begin as the ranks of a run do", path);
+    memcpy(&h, bytes, sizeof h);
+    if (h.version != RANK_FILE_VERSION || h.record_bytes != sizeof(struct rank_record) || h.streams != STREAM_COUNT ||
+        h.axes != AXIS_COUNT || h.op_bytes != RANK_FILE_OP_BYTES)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: was written by another version of trireme, in form %u where %d is known", path,
+             h.version, RANK_FILE_VERSION);
+    struct rank_view view = {.pid = h.pid, .ranks = (int)h.ranks, .ops = (int)h.ops, .bytes = bytes};
+    if (h.ranks < 1 || h.ranks > RANK_FILE_MAX_BYTES / h.record_bytes || h.ops > 65536 ||
+        h.header_bytes != header_bytes(&h) || length != h.header_bytes + (size_t)h.ranks * h.record_bytes)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: has %zu bytes, its header speaks of %u ranks and %u ops", path, length,
+             h.ranks, h.ops);
+    view.op = (const char(*)[RANK_FILE_OP_BYTES])(bytes + sizeof h);
+    view.record = (const struct rank_record *)(bytes + h.header_bytes);
+    if (!mesh_of(&h, &view.mesh) || !names_end(&view))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: degrees of the mesh or names of ops are damaged", path);
+    view.latest = latest(&view);
+    *out = view;
+    return TRIREME_OK;
+}
+
+trireme_status rank_view_read(struct rank_view *view, const char *directory, trireme_error *error) {
+    char *path = path_of(directory), *bytes = NULL;
+    size_t length;
+    trireme_status status = file_read(path, RANK_FILE_MAX_BYTES, &bytes, &length, error);
+    if (status == TRIREME_OK) {
+        status = rank_view_parse(view, bytes, length, path, error);
+        if (status != TRIREME_OK)
+            free(bytes);
+    }
+    free(path);
+    return status;
+}
+
+void rank_view_release(struct rank_view *view) {
+    free(view->bytes);
+    *view = (struct rank_view){0};
+}
+
+// ---- printing
+
+static const char *const ACTIVITIES[RANK_ACTIVITIES] = {
+    [RANK_STARTING] = "starting", [RANK_STEPPING] = "in a step", [RANK_VALIDATING] = "validating",
+    [RANK_SAVING] = "saving",     [RANK_ENDED] = "ended",        [RANK_FAILED] = "failed"};
+static const char *const STATES[COUNTER_STATES] = {[COUNTER_IDLE] = "idle",
+                                                   [COUNTER_WAITING] = "waiting",
+                                                   [COUNTER_RUNNING] = "running",
+                                                   [COUNTER_MEETING] = "communicating"};
+
+static const char *word(const char *const *words, int count, int64_t i) {
+    return i >= 0 && i < count ? words[i] : "?";
+}
+
+static double seconds(int64_t now, int64_t since) {
+    return since && now > since ? 1e-9 * (double)(now - since) : 0;
+}
+
+// Ranks that a meeting rank may be waiting for: the peer; else members of its group that are not at the same
+// instruction of the same step.
+static void missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
+                    void (*add)(void *user, int rank), void *user) {
+    axis_set group = c->group & AXES_ALL;
+    int size = mesh_group_size(&view->mesh, group), own = mesh_index(&view->mesh, rank, group);
+    if (c->peer % size) {
+        add(user, mesh_member(&view->mesh, rank, group, ((own + c->peer % size) + size) % size));
+        return;
+    }
+    for (int i = 0; i < size; i++) {
+        int other = mesh_member(&view->mesh, rank, group, i);
+        const struct counter *o = &view->record[other].counter[stream];
+        if (o->state != COUNTER_MEETING || o->invocation != c->invocation || o->instruction != c->instruction ||
+            view->record[other].step != view->record[rank].step)
+            add(user, other);
+    }
+}
+
+static void add_text(void *user, int rank) {
+    text_add(user, " %d", rank);
+}
+
+static void add_json(void *user, int rank) {
+    json_add_integer(user, NULL, rank);
+}
+
+static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
+    const struct counter *c = &view->record[rank].counter[stream];
+    const char *op = c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?";
+    text_add(out, "    %-9s %-13s %s", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state), op);
+    text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
+             word(PHASE_WORDS, PHASE_COUNT, c->phase));
+    if (c->layer != NONE)
+        text_add(out, ", layer %d", c->layer);
+    if (c->microbatch != NONE)
+        text_add(out, ", microbatch %d", c->microbatch);
+    text_add(out, ")");
+    if (c->state == COUNTER_WAITING)
+        text_add(out, " for stream %s, %.1f s", word(STREAM_WORDS, STREAM_COUNT, c->awaited), seconds(now, c->since));
+    if (c->state == COUNTER_MEETING) {
+        char axes[AXES_TEXT];
+        struct text ranks = {0};
+        missing(view, rank, c, stream, add_text, &ranks);
+        text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes), seconds(now, c->since));
+        if (ranks.length)
+            text_add(out, ", waiting for rank%s", ranks.text);
+        text_release(&ranks);
+    }
+    text_add(out, "\n");
+}
+
+static void print_text(const struct rank_view *view, int64_t now, struct text *out) {
+    for (int r = 0; r < view->ranks; r++) {
+        const struct rank_record *record = &view->record[r];
+        text_add(out, "rank %d: %s for %.1f s, last step done %lld\n", r,
+                 word(ACTIVITIES, RANK_ACTIVITIES, record->activity), seconds(now, record->changed),
+                 (long long)record->step);
+        if (record->activity == RANK_FAILED)
+            text_add(out, "    %.*s\n", (int)strnlen(record->error, sizeof record->error), record->error);
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (record->counter[s].state != COUNTER_IDLE)
+                print_counter(view, r, s, now, out);
+    }
+}
+
+static void print_json(const struct rank_view *view, int64_t now, struct text *out) {
+    json_begin_array(out, "ranks");
+    for (int r = 0; r < view->ranks; r++) {
+        const struct rank_record *record = &view->record[r];
+        json_begin_object(out, NULL);
+        json_add_integer(out, "rank", r);
+        json_add_string(out, "activity", word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
+        json_add_number(out, "seconds", seconds(now, record->changed));
+        json_add_integer(out, "last_step", record->step);
+        if (record->activity == RANK_FAILED) {
+            char *message = mem_printf("%.*s", (int)strnlen(record->error, sizeof record->error), record->error);
+            json_add_string(out, "error", message);
+            free(message);
+        }
+        json_begin_array(out, "streams");
+        for (int s = 0; s < STREAM_COUNT; s++) {
+            const struct counter *c = &record->counter[s];
+            char axes[AXES_TEXT];
+            if (c->state == COUNTER_IDLE)
+                continue;
+            json_begin_object(out, NULL);
+            json_add_string(out, "stream", STREAM_WORDS[s]);
+            json_add_string(out, "state", word(STATES, COUNTER_STATES, c->state));
+            json_add_string(out, "op", c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?");
+            json_add_integer(out, "invocation", c->invocation);
+            json_add_integer(out, "instruction", c->instruction);
+            json_add_string(out, "phase", word(PHASE_WORDS, PHASE_COUNT, c->phase));
+            json_add_integer(out, "layer", c->layer);
+            json_add_integer(out, "microbatch", c->microbatch);
+            if (c->state == COUNTER_WAITING)
+                json_add_string(out, "awaits", word(STREAM_WORDS, STREAM_COUNT, c->awaited));
+            if (c->state == COUNTER_MEETING) {
+                json_add_string(out, "group", axes_print(c->group & AXES_ALL, axes));
+                json_begin_array(out, "missing");
+                missing(view, r, c, s, add_json, out);
+                json_end_array(out);
+            }
+            json_end_object(out);
+        }
+        json_end_array(out);
+        json_end_object(out);
+    }
+    json_end_array(out);
+}
+
+void rank_view_print(const struct rank_view *view, int64_t now, bool json, struct text *out) {
+    if (json)
+        print_json(view, now, out);
+    else
+        print_text(view, now, out);
+}

@@ -1,0 +1,78 @@
+// ranks.bin of a run directory: where every rank stands, kept by plain stores into a mapped file, so that it can be
+// read while the run lives and after it has died.
+//
+// Little-endian, without holes: the header, the names of ops, one record per rank. What a reader finds may be torn.
+#ifndef TRAIN_RANK_FILE_H
+#define TRAIN_RANK_FILE_H
+
+#include "base/text.h"
+#include "exec/counters.h"
+
+#define RANK_FILE_NAME "ranks.bin"
+#define RANK_FILE_MAGIC "TRIRANKS"
+enum { RANK_FILE_VERSION = 1, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944 };
+
+struct rank_file_header {
+    char magic[8];
+    uint32_t version, header_bytes, record_bytes, ranks, streams, axes, ops, op_bytes;
+    int32_t degree[8]; // of the mesh, in the order of enum axis
+    int64_t pid;
+    char padding[48];
+};
+_Static_assert(sizeof(struct rank_file_header) == 128, "as in files");
+
+enum rank_activity {
+    RANK_STARTING,
+    RANK_STEPPING,
+    RANK_VALIDATING,
+    RANK_SAVING,
+    RANK_ENDED,
+    RANK_FAILED,
+    RANK_ACTIVITIES
+};
+
+struct rank_record {
+    int64_t step;    // last done
+    int64_t changed; // clock_now, of the activity
+    int32_t activity;
+    char error[RANK_FILE_ERROR_BYTES]; // RANK_FAILED
+    char padding[60];
+    struct counter counter[STREAM_COUNT];
+};
+_Static_assert(sizeof(struct rank_record) == 1024 + STREAM_COUNT * sizeof(struct counter), "as in files");
+
+// Makes the file anew; no rank has it open.
+trireme_status rank_file_create(const char *directory, const struct mesh *mesh, const struct op_table *ops,
+                                trireme_error *error);
+
+struct rank_file {
+    void *map; // NULL: not open
+    size_t bytes;
+};
+// Maps the file; the record of `rank`, until it is closed.
+trireme_status rank_file_open(struct rank_file *file, const char *directory, int rank, struct rank_record **out,
+                              trireme_error *error);
+void rank_file_close(struct rank_file *file);
+
+void rank_record_set(struct rank_record *record, enum rank_activity activity);
+void rank_record_fail(struct rank_record *record, const char *message);
+
+// What a file says, checked.
+struct rank_view {
+    struct mesh mesh;
+    int64_t pid;
+    int ranks, ops;
+    int64_t latest; // of all times in it
+    const char (*op)[RANK_FILE_OP_BYTES];
+    const struct rank_record *record; // [ranks]
+    char *bytes;                      // owned: the file
+};
+trireme_status rank_view_read(struct rank_view *view, const char *directory, trireme_error *error);
+// The same from memory; `bytes` becomes the view's when it succeeds.
+trireme_status rank_view_parse(struct rank_view *view, char *bytes, size_t length, const char *path,
+                               trireme_error *error);
+void rank_view_release(struct rank_view *view);
+// For people, or as JSON. `now`: clock_now where the run lives, else view.latest.
+void rank_view_print(const struct rank_view *view, int64_t now, bool json, struct text *out);
+
+#endif

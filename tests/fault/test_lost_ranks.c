@@ -1,0 +1,245 @@
+// A rank that hangs or dies: the run ends within seconds, says where every rank stands, and can be continued.
+#include "support/runs.h"
+
+#include "base/clock.h"
+#include "train/rank_file.h"
+#include "train/run_directory.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEPS = 6, FAULT_STEP = 3 };
+
+#define TIMEOUT "comm.train_timeout_seconds="
+
+static const char *const OVERRIDES[] = {
+    RUNS_LLAMA, "training.steps=6", "training.threads=1", "training.kernels=reference", "checkpoint.interval=1", NULL};
+
+// What happens before step FAULT_STEP on which rank of the child; on no other thread is it written.
+static struct {
+    int rank;
+    void (*happen)(void);
+} fault;
+
+static void at_step(void *user, int rank, int64_t step) {
+    (void)user;
+    if (rank == fault.rank && step == FAULT_STEP)
+        fault.happen();
+}
+
+static void hang(void) {
+    for (;;)
+        pause();
+}
+
+static void die(void) {
+    pthread_exit(NULL);
+}
+
+// The message of a run in a process of its own, as the command line prints it, and the exit status.
+struct ended {
+    char message[1200];
+    int status;
+    double seconds;
+};
+
+static pid_t begin(const char *folder, const char *const *mesh, int rank, void (*happen)(void), int *output) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        trireme_error error = {0};
+        struct train_result result;
+        struct runs_watch watch = {.rank_step = happen ? at_step : NULL};
+        fault.rank = rank;
+        fault.happen = happen;
+        trireme_status status = runs_train(folder, OVERRIDES, mesh, &watch, &result, &error);
+        ssize_t written = status == TRIREME_OK ? 0 : write(ends[1], error.message, strlen(error.message));
+        _exit(status == TRIREME_OK ? 0 : status == TRIREME_ERROR_LOST && written > 0 ? 1 : 3);
+    }
+    close(ends[1]);
+    *output = ends[0];
+    return child;
+}
+
+static struct ended run(const char *folder, const char *const *mesh, int rank, void (*happen)(void)) {
+    struct ended e = {0};
+    int64_t start = clock_now();
+    int output, status = 0;
+    pid_t child = begin(folder, mesh, rank, happen, &output);
+    size_t length = 0;
+    for (ssize_t n; (n = read(output, e.message + length, sizeof e.message - 1 - length)) > 0;)
+        length += (size_t)n;
+    close(output);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    e.status = WEXITSTATUS(status);
+    e.seconds = 1e-9 * (double)(clock_now() - start);
+    return e;
+}
+
+static struct rank_view look(const char *folder) {
+    struct rank_view view;
+    trireme_error error = {0};
+    assert_ok(rank_view_read(&view, path_in(folder, "run"), &error), &error);
+    return view;
+}
+
+static void check_continues(const char *folder, const char *const *mesh) {
+    struct ended e = run(folder, mesh, 0, NULL);
+    if (e.status != 0)
+        fail_msg("the run does not go on: %s", e.message);
+    struct rank_view view = look(folder);
+    for (int r = 0; r < view.ranks; r++) {
+        assert_int_equal(view.record[r].activity, RANK_ENDED);
+        assert_int_equal(view.record[r].step, STEPS);
+    }
+    rank_view_release(&view);
+}
+
+static void a_rank_that_hangs_is_named(void **state) {
+    static const char *const MESH[] = {"parallelism.data_parallel_replicate_degree=2", TIMEOUT "1", NULL};
+    runs_prepare(*state);
+    struct ended e = run(*state, MESH, 1, hang);
+    assert_int_equal(e.status, 1);
+    assert_true(e.seconds < 20);
+    assert_says(e.message, "rank 0, last step done 2: stream ");
+    assert_says(e.message, "all_reduce over dp");
+    assert_says(e.message, "rank 0 waited 1 s in all_reduce");
+    assert_says(e.message, "for rank 1");
+
+    struct rank_view view = look(*state);
+    struct text text = {0};
+    assert_false(run_directory_is_busy(path_in(*state, "run")));
+    assert_int_equal(view.ranks, 2);
+    assert_int_equal(view.mesh.degree[AXIS_DP], 2);
+    assert_int_equal(view.record[0].activity, RANK_FAILED);
+    assert_string_equal(view.record[0].error, e.message);
+    assert_int_equal(view.record[1].activity, RANK_STEPPING);
+    assert_int_equal(view.record[0].step, FAULT_STEP - 1);
+    assert_int_equal(view.record[1].step, FAULT_STEP - 1);
+    rank_view_print(&view, view.latest, false, &text);
+    assert_non_null(strstr(text.text, "waiting for rank 1\n"));
+    assert_non_null(strstr(text.text, "rank 1: in a step for"));
+    text_release(&text);
+    rank_view_release(&view);
+    check_continues(*state, MESH);
+}
+
+static void every_rank_says_whom_it_waits_for(void **state) {
+    static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
+                                       TIMEOUT "1", NULL};
+    runs_prepare(*state);
+    struct ended e = run(*state, MESH, 3, hang);
+    assert_int_equal(e.status, 1);
+    assert_true(e.seconds < 20);
+    assert_says(e.message, "last step done 2");
+    assert_says(e.message, " waited 1 s in ");
+    struct rank_view view = look(*state);
+    assert_int_equal(view.record[3].activity, RANK_STEPPING);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(view.record[r].activity, RANK_FAILED);
+        assert_says(view.record[r].error, "last step done 2: stream ");
+        assert_says(view.record[r].error, " over ");
+        assert_says(view.record[r].error, "rank");
+    }
+    // Its neighbour in the tensor group waits for it, whoever was the first to lose patience.
+    assert_says(view.record[2].error, "rank 2, last step done 2: stream tensor");
+    assert_says(view.record[2].error, "over tp");
+    assert_says(view.record[2].error, "for rank 3");
+    rank_view_release(&view);
+}
+
+static void a_rank_that_dies_ends_the_run_at_once(void **state) {
+    static const char *const MESH[] = {"parallelism.ranks=2", NULL};
+    runs_prepare(*state);
+    for (int rank = 0; rank < 2; rank++) {
+        struct ended e = run(*state, MESH, rank, die);
+        assert_int_equal(e.status, 1);
+        assert_true(e.seconds < 10);
+        char says[80];
+        snprintf(says, sizeof says, "the thread of rank %d has died", rank);
+        assert_says(e.message, says);
+        struct rank_view view = look(*state);
+        assert_int_equal(view.record[!rank].activity, RANK_FAILED);
+        assert_says(view.record[!rank].error, says);
+        rank_view_release(&view);
+        check_continues(*state, MESH);
+        assert_int_equal(rename(path_in(*state, "run"), path_in(*state, rank ? "second" : "first")), 0);
+    }
+}
+
+static void a_killed_run_leaves_its_counters(void **state) {
+    static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", TIMEOUT "0", NULL};
+    runs_prepare(*state);
+    int output, status;
+    pid_t child = begin(*state, MESH, 1, hang, &output);
+    struct rank_view view = {0};
+    trireme_error error;
+    for (int tries = 0; tries < 2000; tries++) {
+        usleep(10000);
+        if (rank_view_read(&view, path_in(*state, "run"), &error) != TRIREME_OK)
+            continue;
+        bool there = view.record[0].step == FAULT_STEP - 1 && view.record[1].step == FAULT_STEP - 1 &&
+                     view.record[0].counter[STREAM_TENSOR].state == COUNTER_MEETING;
+        rank_view_release(&view);
+        if (there)
+            break;
+    }
+    usleep(100000);
+    assert_true(run_directory_is_busy(path_in(*state, "run")));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(output);
+    assert_false(run_directory_is_busy(path_in(*state, "run")));
+    view = look(*state);
+    assert_int_equal(view.pid, child);
+    assert_int_equal(view.record[0].step, FAULT_STEP - 1);
+    assert_int_equal(view.record[0].activity, RANK_STEPPING);
+    struct text text = {0};
+    rank_view_print(&view, view.latest, false, &text);
+    assert_non_null(strstr(text.text, "waiting for rank 1\n"));
+    text_release(&text);
+    rank_view_release(&view);
+}
+
+static void damaged_counters_are_refused(void **state) {
+    static const char *const MESH[] = {"parallelism.ranks=2", NULL};
+    runs_prepare(*state);
+    check_continues(*state, MESH);
+    trireme_error error = {0};
+    char *bytes;
+    size_t length;
+    assert_ok(file_read(path_in(*state, "run/" RANK_FILE_NAME), 1 << 20, &bytes, &length, &error), &error);
+    struct rank_view view;
+    for (size_t cut = 0; cut < length; cut += cut < 200 ? 1 : 61)
+        assert_true(rank_view_parse(&view, bytes, cut, "cut", &error) != TRIREME_OK);
+    size_t header = sizeof(struct rank_file_header);
+    for (size_t i = 0; i < length; i += i < header ? 1 : 5) {
+        char kept = bytes[i];
+        bytes[i] = (char)(kept ^ 0x91);
+        if (rank_view_parse(&view, bytes, length, "damaged", &error) == TRIREME_OK) {
+            struct text text = {0};
+            rank_view_print(&view, view.latest, i % 2, &text);
+            text_release(&text);
+        }
+        bytes[i] = kept;
+    }
+    assert_ok(rank_view_parse(&view, bytes, length, "whole", &error), &error);
+    rank_view_release(&view);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_rank_that_hangs_is_named, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(every_rank_says_whom_it_waits_for, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_rank_that_dies_ends_the_run_at_once, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_killed_run_leaves_its_counters, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(damaged_counters_are_refused, folder_create, folder_remove),
+    };
+    return cmocka_run_group_tests_name("lost_ranks", tests, NULL, NULL);
+}
