@@ -1,50 +1,76 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "train/stages.h"
 #include "train/synthetic.h"
 
-// Compiling verifies: what comes back has been proved.
+// What one kind of program is, over all ranks.
+struct proof {
+    const char *name;
+    int64_t instructions; // of one step of all stages
+    int64_t buffers;
+    double seconds;
+};
+
+static trireme_status prove(const struct stages *stages, bool train, struct proof *out, trireme_error *error) {
+    int64_t begin = clock_now();
+    TRY(stages_verify(stages, train, error));
+    *out =
+        (struct proof){.name = stages_program(stages, 0, train)->name, .seconds = 1e-9 * (double)(clock_now() - begin)};
+    for (int stage = 0; stage < stages->count; stage++) {
+        out->instructions += program_length(stages_program(stages, stage, train));
+        out->buffers += (int64_t)stages_program(stages, stage, train)->buffers.count;
+    }
+    return TRIREME_OK;
+}
+
+static void print_json(const struct stages *stages, const struct proof *proof, struct text *out) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "program", proof->name);
+    json_add_boolean(out, "sound", true);
+    json_add_integer(out, "ranks", stages->ranks);
+    json_add_integer(out, "programs", stages->count);
+    json_add_integer(out, "instructions", proof->instructions);
+    json_add_integer(out, "buffers", proof->buffers);
+    json_add_number(out, "seconds", proof->seconds);
+    json_end_object(out);
+}
+
+static void print_line(const struct stages *stages, const struct proof *proof, bool train, struct text *out) {
+    text_add(out, "%s: sound", proof->name);
+    if (stages->ranks > 1)
+        text_add(out, " on %d ranks, in %d %s", stages->ranks, stages->count,
+                 stages->count == 1 ? "program" : "programs");
+    text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved in %.1f ms\n",
+             (long long)proof->instructions, (long long)proof->buffers, train ? "loss, gradients and update" : "loss",
+             stages->ranks > 1 ? ", placements and groups" : "", 1e3 * proof->seconds);
+}
+
 static trireme_status verify(const struct config *config, bool json, struct text *out, trireme_error *error) {
     struct model_config model;
-    struct engine e;
+    struct stages stages;
     TRY(synthetic_model(&model, config, error));
-    TRY(engine_compile(&e, config, &model, ENGINE_TRAIN, 0, error));
-    const struct program *programs[] = {&e.train.program, &e.evaluate.program};
-    static const char *const PROVED[] = {"memory, loss, gradients and update", "memory and loss"};
+    TRY(stages_compile(&stages, config, &model, ENGINE_TRAIN, NULL, error));
     if (json) {
         json_begin_object(out, NULL);
         json_begin_array(out, "programs");
     }
-    for (size_t i = 0; i < ARRAY_LENGTH(programs); i++) {
-        const struct program *p = programs[i];
-        int64_t begin = clock_now();
-        trireme_status status = program_verify(p, e.ops, error);
-        double seconds = 1e-9 * (double)(clock_now() - begin);
-        if (status != TRIREME_OK) {
-            engine_release(&e);
-            return status;
-        }
-        if (json) {
-            json_begin_object(out, NULL);
-            json_add_string(out, "program", p->name);
-            json_add_boolean(out, "sound", true);
-            json_add_integer(out, "instructions", program_length(p));
-            json_add_integer(out, "buffers", (int64_t)p->buffers.count);
-            json_add_number(out, "seconds", seconds);
-            json_end_object(out);
-        } else {
-            text_add(out, "%s: sound. %lld instructions in %zu templates over %zu buffers; %s proved in %.1f ms\n",
-                     p->name, (long long)program_length(p), p->templates.count, p->buffers.count, PROVED[i],
-                     1e3 * seconds);
-        }
+    trireme_status status = TRIREME_OK;
+    for (int train = 1; train >= 0 && status == TRIREME_OK; train--) {
+        struct proof proof;
+        status = prove(&stages, train, &proof, error);
+        if (status == TRIREME_OK && json)
+            print_json(&stages, &proof, out);
+        else if (status == TRIREME_OK)
+            print_line(&stages, &proof, train, out);
     }
     if (json) {
         json_end_array(out);
         json_end_object(out);
         text_add(out, "\n");
     }
-    engine_release(&e);
-    return TRIREME_OK;
+    stages_release(&stages);
+    return status;
 }
 
 trireme_status command_verify(const struct arguments *a, trireme_error *error) {

@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "kernels/bf16.h"
+#include "train/stages.h"
 
 #include <sched.h>
 
@@ -143,6 +144,18 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
     return region_create(&e->step, step, false, "the memory of a step", error);
 }
 
+// One rank proves the programs of all, before any of them can run.
+static trireme_status verify_all(const struct engine *e, const struct config *config, enum engine_use use,
+                                 trireme_error *error) {
+    struct stages stages;
+    TRY(stages_compile(&stages, config, &e->model, use, e, error));
+    trireme_status status = e->trains ? stages_verify(&stages, true, error) : TRIREME_OK;
+    if (status == TRIREME_OK)
+        status = stages_verify(&stages, false, error);
+    stages_release(&stages);
+    return status;
+}
+
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
                              enum engine_use use, const struct member *member, trireme_error *error) {
     TRY(engine_compile(e, config, model, use, member ? member->rank : 0, error));
@@ -153,6 +166,8 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
         status = config_refuse(config, "parallelism.ranks", error, "but this command runs on one rank");
     if (status == TRIREME_OK)
         status = take_memory(e, error);
+    if (status == TRIREME_OK && e->member.world && e->member.rank == 0)
+        status = verify_all(e, config, use, error);
     if (status == TRIREME_OK && e->trains)
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
                                  e->step.base, &e->member, error);

@@ -36,7 +36,8 @@ enum dtype engine_dtype(const struct config *config);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
 // before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `member` is the rank's (NULL
-// where the plan has one rank); all ranks of its world create their engines in the same order.
+// where the plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves the
+// programs of all of them first (train/stages.h).
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
                              enum engine_use use, const struct member *member, trireme_error *error);
 void engine_release(struct engine *engine);

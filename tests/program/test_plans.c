@@ -1,7 +1,6 @@
 // The programs of every plan are accepted.
 #include "support/models.h"
-
-#include <time.h>
+#include "train/stages.h"
 
 // ---- plans
 
@@ -50,28 +49,24 @@ static void settings_of(struct settings *s, struct plan plan, const char *const 
         set(s, "%s", *more);
 }
 
-// The engine of the rank.
-static void compile(struct engine *e, const struct model_config *model, const struct settings *s, int rank) {
-    trireme_error error = {0};
-    struct config config;
-    assert_ok(config_load(&config, NULL, s->item, s->count, &error), &error);
-    if (engine_compile(e, &config, model, ENGINE_TRAIN, rank, &error) != TRIREME_OK) {
-        for (size_t i = 5; i < s->count; i++)
-            print_error("%s ", s->item[i]);
-        fail_msg("rank %d: %s", rank, error.message);
-    }
-    config_release(&config);
-}
-
+// Compiling proves each program by itself; then they are proved together.
 static void accept(const struct model_config *model, struct plan plan, const char *const *more) {
     struct settings s;
     settings_of(&s, plan, more);
-    int ranks = plan.dp * plan.fsdp * plan.tp * plan.pp;
-    for (int stage = 0; stage < plan.pp; stage++) {
-        struct engine e;
-        compile(&e, model, &s, stage * (ranks / plan.pp));
-        engine_release(&e);
+    trireme_error error = {0};
+    struct config config;
+    struct stages stages = {0};
+    assert_ok(config_load(&config, NULL, s.item, s.count, &error), &error);
+    trireme_status status = stages_compile(&stages, &config, model, ENGINE_TRAIN, NULL, &error);
+    for (int train = 0; train <= 1 && status == TRIREME_OK; train++)
+        status = stages_verify(&stages, train, &error);
+    if (status != TRIREME_OK) {
+        for (size_t i = 5; i < s.count; i++)
+            print_error("%s ", s.item[i]);
+        fail_msg("%s", error.message);
     }
+    stages_release(&stages);
+    config_release(&config);
 }
 
 // Where dims of extent one could be taken for others, and programs that have more in them.

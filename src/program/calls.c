@@ -1,0 +1,103 @@
+#include "program/calls.h"
+
+// How many calls of each stream were done when the n-th instruction of a stream was.
+struct history {
+    VEC(struct known { int32_t of[STREAM_COUNT]; }) done;
+};
+
+static int find_channel(struct calls *c, const struct instruction *i) {
+    bool pair = i->peer && i->op != OP_SEND && i->op != OP_RECEIVE;
+    struct channel channel = {i->group, pair ? i->peer : 0, i->stream};
+    for (size_t k = 0; k < c->channels.count; k++)
+        if (memcmp(&c->channels.item[k], &channel, sizeof channel) == 0)
+            return (int)k;
+    VEC_PUSH(&c->channels, channel);
+    return (int)c->channels.count - 1;
+}
+
+static const struct message *find_message(const struct calls *c, int template, int index) {
+    for (size_t k = 0; k < c->messages.messages.count; k++) {
+        const struct message *m = &c->messages.messages.item[k];
+        if (m->template == template && m->instruction == index)
+            return m;
+    }
+    return NULL;
+}
+
+static void add_call(struct calls *c, const struct invocation *v, int index, const int32_t known[STREAM_COUNT]) {
+    const struct program *p = c->program;
+    const struct instruction *i = &p->templates.item[v->template].instructions.item[index];
+    const struct operand *operand = i->inputs ? &i->in[0] : &i->out[0];
+    struct call call = {.instruction = i,
+                        .template = v->template,
+                        .index = index,
+                        .microbatch = v->microbatch,
+                        .channel = find_channel(c, i),
+                        .count = operand_count(operand),
+                        .dtype = p->buffers.item[operand->buffer].dtype};
+    if (i->op == OP_SEND || i->op == OP_RECEIVE)
+        call.message = find_message(c, v->template, index);
+    memcpy(call.after, known, sizeof call.after);
+    call.after[i->stream] = 0; // its own stream runs in order
+    VEC_PUSH(&c->of[i->stream], call);
+}
+
+// Waits reach calls through whatever waits for them in turn.
+static void run_schedule(struct calls *c, const struct op_table *table) {
+    const struct program *p = c->program;
+    struct history history[STREAM_COUNT] = {0};
+    int32_t known[STREAM_COUNT][STREAM_COUNT] = {0};
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        const struct invocation *v = &p->schedule.item[k];
+        const struct template *t = &p->templates.item[v->template];
+        for (int n = 0; n < (int)t->instructions.count; n++) {
+            const struct instruction *i = &t->instructions.item[n];
+            int32_t *own = known[i->stream];
+            for (int s = 0; s < STREAM_COUNT; s++) {
+                int64_t which = (int64_t)history[s].done.count - i->wait[s];
+                for (int of = 0; i->wait[s] && s != i->stream && which >= 0 && of < STREAM_COUNT; of++)
+                    own[of] = MAX(own[of], history[s].done.item[which].of[of]);
+            }
+            if (table->op[i->op].role == ROLE_COMMUNICATION && (!i->only_last || v->last)) {
+                add_call(c, v, n, own);
+                own[i->stream] = (int32_t)c->of[i->stream].count;
+            }
+            struct known done;
+            memcpy(done.of, own, sizeof done.of);
+            VEC_PUSH(&history[i->stream].done, done);
+        }
+    }
+    for (int s = 0; s < STREAM_COUNT; s++)
+        VEC_RELEASE(&history[s].done);
+}
+
+// Executors open channels for all instructions, whether or not the schedule comes to them.
+static void open_channels(struct calls *c, const struct op_table *table) {
+    for (size_t t = 0; t < c->program->templates.count; t++) {
+        const struct template *template = &c->program->templates.item[t];
+        for (size_t i = 0; i < template->instructions.count; i++)
+            if (table->op[template->instructions.item[i].op].role == ROLE_COMMUNICATION)
+                find_channel(c, &template->instructions.item[i]);
+    }
+}
+
+trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
+                            trireme_error *error) {
+    *calls = (struct calls){.program = program};
+    TRY(program_verify(program, table, error));
+    trireme_status status = verify_messages(program, table, &calls->messages, error);
+    if (status != TRIREME_OK) {
+        calls_release(calls);
+        return status;
+    }
+    open_channels(calls, table);
+    run_schedule(calls, table);
+    return TRIREME_OK;
+}
+
+void calls_release(struct calls *c) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        VEC_RELEASE(&c->of[s]);
+    VEC_RELEASE(&c->channels);
+    VEC_RELEASE(&c->messages.messages);
+}

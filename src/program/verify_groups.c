@@ -1,0 +1,438 @@
+// Proves that the programs of all ranks meet: runs their communication alone, every rank's streams side by side, as
+// executors would. In each group all make the same calls in the same order, sends find their receives, and all ranks
+// come to their end. What a rank does by itself program_verify proves, once for each program.
+#include "program/calls.h"
+
+struct communicator {
+    int size;
+    int *member; // ranks
+    int arrived; // members whose next call is here
+    int first;   // the rank that came first
+};
+
+struct rank {
+    const struct calls *calls;
+    int *communicator; // of each channel of its program
+    int32_t done[STREAM_COUNT];
+    bool posted[STREAM_COUNT]; // its next call waits for others
+    bool queued;
+};
+
+struct world {
+    const struct op_table *table;
+    struct mesh mesh;
+    struct rank *rank;
+    int ranks;
+    VEC(struct communicator) communicators;
+    VEC(int) queue; // ranks that may have come further
+    trireme_error *error;
+};
+
+static const struct call *next_call(const struct rank *r, int stream) {
+    return r->done[stream] < (int32_t)r->calls->of[stream].count ? &r->calls->of[stream].item[r->done[stream]] : NULL;
+}
+
+static bool is_message(const struct call *call) {
+    return call->instruction->op == OP_SEND || call->instruction->op == OP_RECEIVE;
+}
+
+// ---- words
+
+struct call_name {
+    char text[320];
+};
+
+// "backward[12] all_reduce of layers.0.gradients over dp"
+static struct call_name name_of(const struct world *w, int rank, const struct call *call) {
+    struct call_name name;
+    const struct instruction *i = call->instruction;
+    const struct program *p = w->rank[rank].calls->program;
+    char axes[AXES_TEXT];
+    snprintf(name.text, sizeof name.text, "%s of %.100s over %s",
+             verify_place(p, w->table, call->template, call->index, call->microbatch).text,
+             verify_buffer_name(p, i->inputs ? i->in[0].buffer : i->out[0].buffer), axes_print(i->group, axes));
+    return name;
+}
+
+// What keeps `rank` from a call on `stream`.
+static struct call_name stand_of(const struct world *w, int rank, int stream) {
+    struct call_name name;
+    const struct rank *r = &w->rank[rank];
+    const struct call *next = next_call(r, stream);
+    if (!next) {
+        snprintf(name.text, sizeof name.text, "which has come to its end");
+        return name;
+    }
+    if (r->posted[stream]) {
+        snprintf(name.text, sizeof name.text, "which waits at %.250s", name_of(w, rank, next).text);
+        return name;
+    }
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        const struct call *before = next_call(r, s);
+        if (before && r->done[s] < next->after[s]) {
+            snprintf(name.text, sizeof name.text, "which must first do %.250s", name_of(w, rank, before).text);
+            return name;
+        }
+    }
+    snprintf(name.text, sizeof name.text, "which does not come");
+    return name;
+}
+
+// ---- groups
+
+// What tells the communicators of all ranks apart.
+struct key {
+    axis_set group;
+    int stream, low, high; // high: of a pair; else -1
+    int rank, channel;     // whose this is
+};
+
+static int compare_groups(const struct key *a, const struct key *b) {
+    return a->group != b->group     ? (a->group > b->group) - (a->group < b->group)
+           : a->stream != b->stream ? a->stream - b->stream
+           : a->low != b->low       ? a->low - b->low
+                                    : a->high - b->high;
+}
+
+static int compare_keys(const void *a, const void *b) {
+    const struct key *x = a, *y = b;
+    int order = compare_groups(x, y);
+    return order ? order : x->rank != y->rank ? x->rank - y->rank : x->channel - y->channel;
+}
+
+static int peer_of(const struct world *w, int rank, axis_set group, int peer) {
+    int size = mesh_group_size(&w->mesh, group), own = mesh_index(&w->mesh, rank, group);
+    return mesh_member(&w->mesh, rank, group, ((own + peer) % size + size) % size);
+}
+
+static void open_communicator(struct world *w, const struct key *key) {
+    int size = key->high < 0 ? mesh_group_size(&w->mesh, key->group) : 2;
+    struct communicator c = {.size = size, .member = mem_alloc((size_t)size * sizeof(int))};
+    for (int i = 0; i < size; i++)
+        c.member[i] = key->high < 0 ? mesh_member(&w->mesh, key->low, key->group, i) : i ? key->high : key->low;
+    VEC_PUSH(&w->communicators, c);
+}
+
+static void find_groups(struct world *w) {
+    VEC(struct key) keys = {0};
+    for (int r = 0; r < w->ranks; r++) {
+        const struct calls *calls = w->rank[r].calls;
+        w->rank[r].communicator = mem_alloc(calls->channels.count * sizeof(int));
+        for (size_t k = 0; k < calls->channels.count; k++) {
+            struct channel channel = calls->channels.item[k];
+            int other = channel.peer ? peer_of(w, r, channel.group, channel.peer) : -1;
+            int low = channel.peer ? MIN(r, other) : mesh_member(&w->mesh, r, channel.group, 0);
+            VEC_PUSH(&keys,
+                     (struct key){channel.group, channel.stream, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
+        }
+    }
+    if (keys.count)
+        qsort(keys.item, keys.count, sizeof *keys.item, compare_keys);
+    for (size_t i = 0; i < keys.count; i++) {
+        if (i == 0 || compare_groups(&keys.item[i], &keys.item[i - 1]) != 0)
+            open_communicator(w, &keys.item[i]);
+        w->rank[keys.item[i].rank].communicator[keys.item[i].channel] = (int)w->communicators.count - 1;
+    }
+    VEC_RELEASE(&keys);
+}
+
+static void enqueue(struct world *w, int rank) {
+    if (w->rank[rank].queued)
+        return;
+    w->rank[rank].queued = true;
+    VEC_PUSH(&w->queue, rank);
+}
+
+// Opening one blocks until all members do.
+static trireme_status open_all(struct world *w) {
+    trireme_error *error = w->error;
+    int *opened = mem_alloc((size_t)w->ranks * sizeof *opened);
+    bool *waits = mem_alloc((size_t)w->ranks * sizeof *waits);
+    for (int r = 0; r < w->ranks; r++)
+        enqueue(w, r);
+    while (w->queue.count) {
+        int r = w->queue.item[--w->queue.count];
+        struct rank *rank = &w->rank[r];
+        rank->queued = false;
+        if (waits[r] || opened[r] == (int)rank->calls->channels.count)
+            continue;
+        struct communicator *c = &w->communicators.item[rank->communicator[opened[r]]];
+        waits[r] = true;
+        if (++c->arrived < c->size)
+            continue;
+        c->arrived = 0;
+        for (int i = 0; i < c->size; i++) {
+            waits[c->member[i]] = false;
+            opened[c->member[i]]++;
+            enqueue(w, c->member[i]);
+        }
+    }
+    int stuck = 0;
+    while (stuck < w->ranks && !waits[stuck])
+        stuck++;
+    trireme_status status = TRIREME_OK;
+    if (stuck < w->ranks) {
+        const struct rank *rank = &w->rank[stuck];
+        struct communicator *c = &w->communicators.item[rank->communicator[opened[stuck]]];
+        int missing = 0;
+        for (int i = 0; i < c->size; i++) {
+            int m = c->member[i];
+            bool here = waits[m] && &w->communicators.item[w->rank[m].communicator[opened[m]]] == c;
+            if (!here)
+                missing = m;
+        }
+        char text[AXES_TEXT];
+        status = error_set(error, TRIREME_ERROR_PROGRAM,
+                           "rank %d opens its group over %s where rank %d, a member of it, does not: it waits for ever",
+                           stuck, axes_print(rank->calls->channels.item[opened[stuck]].group, text), missing);
+    }
+    free(opened);
+    free(waits);
+    return status;
+}
+
+// ---- calls
+
+static trireme_status refuse_meeting(const struct world *w, int rank, const struct call *call, int other,
+                                     const struct call *theirs) {
+    trireme_error *error = w->error;
+    const struct instruction *a = call->instruction, *b = theirs->instruction;
+    struct call_name here = name_of(w, rank, call), there = name_of(w, other, theirs);
+    if (call->count != theirs->count || call->dtype != theirs->dtype)
+        REFUSE("rank %d: %s meets rank %d's %s: %lld elements of %s and %lld of %s", rank, here.text, other, there.text,
+               (long long)call->count, dtype_name(call->dtype), (long long)theirs->count, dtype_name(theirs->dtype));
+    if (a->op == b->op)
+        REFUSE("rank %d: %s meets rank %d's %s with another reduction or another type on the wire", rank, here.text,
+               other, there.text);
+    REFUSE("rank %d: %s meets rank %d's %s", rank, here.text, other, there.text);
+}
+
+static void advance(struct world *w, int rank, int stream) {
+    w->rank[rank].done[stream]++;
+    w->rank[rank].posted[stream] = false;
+    enqueue(w, rank);
+}
+
+static trireme_status post_collective(struct world *w, int rank, int stream, const struct call *call) {
+    struct communicator *c = &w->communicators.item[w->rank[rank].communicator[call->channel]];
+    if (c->arrived == 0) {
+        c->first = rank;
+    } else {
+        const struct call *first = next_call(&w->rank[c->first], stream);
+        const struct instruction *a = call->instruction, *b = first->instruction;
+        if (a->op != b->op || call->count != first->count || call->dtype != first->dtype ||
+            memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0)
+            return refuse_meeting(w, rank, call, c->first, first);
+    }
+    if (++c->arrived < c->size)
+        return TRIREME_OK;
+    c->arrived = 0;
+    for (int i = 0; i < c->size; i++)
+        advance(w, c->member[i], stream);
+    return TRIREME_OK;
+}
+
+// What arrives must be what was sent: so much of it, of that microbatch and pass, placed alike.
+static trireme_status check_message(const struct world *w, int from, const struct call *send, int to,
+                                    const struct call *receive) {
+    trireme_error *error = w->error;
+    if (send->count != receive->count || send->dtype != receive->dtype)
+        return refuse_meeting(w, from, send, to, receive);
+    if (send->microbatch != receive->microbatch)
+        REFUSE("rank %d: %s meets rank %d's %s, of another microbatch", from, name_of(w, from, send).text, to,
+               name_of(w, to, receive).text);
+    bool forward = send->instruction->phase == PHASE_FORWARD;
+    if (forward != (receive->instruction->phase == PHASE_FORWARD))
+        REFUSE("rank %d: %s meets rank %d's %s, of the other pass", from, name_of(w, from, send).text, to,
+               name_of(w, to, receive).text);
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        const struct seen *s = &send->message->seen[a], *r = &receive->message->seen[a];
+        if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
+            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", from,
+                   name_of(w, from, send).text, to, name_of(w, to, receive).text, axis_name((enum axis)a));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status post_message(struct world *w, int rank, int stream, const struct call *call) {
+    int other = peer_of(w, rank, call->instruction->group, call->instruction->peer);
+    const struct call *theirs = next_call(&w->rank[other], stream);
+    if (!w->rank[other].posted[stream] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
+        theirs->instruction->group != call->instruction->group ||
+        peer_of(w, other, theirs->instruction->group, theirs->instruction->peer) != rank)
+        return TRIREME_OK;
+    bool sends = call->instruction->op == OP_SEND;
+    TRY(sends ? check_message(w, rank, call, other, theirs) : check_message(w, other, theirs, rank, call));
+    advance(w, rank, stream);
+    advance(w, other, stream);
+    return TRIREME_OK;
+}
+
+static bool is_ready(const struct rank *r, const struct call *call) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (r->done[s] < call->after[s])
+            return false;
+    return true;
+}
+
+static trireme_status run_rank(struct world *w, int rank) {
+    struct rank *r = &w->rank[rank];
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        const struct call *call = next_call(r, s);
+        if (!call || r->posted[s] || !is_ready(r, call))
+            continue;
+        r->posted[s] = true;
+        TRY(is_message(call) ? post_message(w, rank, s, call) : post_collective(w, rank, s, call));
+    }
+    return TRIREME_OK;
+}
+
+// The member for whose call `rank` waits on `stream`.
+static int missing_member(const struct world *w, int rank, int stream) {
+    const struct call *call = next_call(&w->rank[rank], stream);
+    if (is_message(call))
+        return peer_of(w, rank, call->instruction->group, call->instruction->peer);
+    int communicator = w->rank[rank].communicator[call->channel];
+    const struct communicator *c = &w->communicators.item[communicator];
+    for (int i = 0; i < c->size; i++) {
+        const struct rank *m = &w->rank[c->member[i]];
+        const struct call *theirs = next_call(m, stream);
+        if (!m->posted[stream] || is_message(theirs) || m->communicator[theirs->channel] != communicator)
+            return c->member[i];
+    }
+    return rank;
+}
+
+// Names a call that is never answered: best one whose peer has ended, for there the rest begins.
+static trireme_status check_ended(const struct world *w) {
+    trireme_error *error = w->error;
+    int rank = NONE, stream = 0;
+    for (int pass = 0; pass < 2 && rank == NONE; pass++)
+        for (int r = 0; r < w->ranks && rank == NONE; r++)
+            for (int s = 0; s < STREAM_COUNT && rank == NONE; s++)
+                if (w->rank[r].posted[s] && (pass || !next_call(&w->rank[missing_member(w, r, s)], s)))
+                    rank = r, stream = s;
+    if (rank == NONE)
+        return TRIREME_OK;
+    int missing = missing_member(w, rank, stream);
+    REFUSE("rank %d: %s waits for ever for rank %d, %s", rank, name_of(w, rank, next_call(&w->rank[rank], stream)).text,
+           missing, stand_of(w, missing, stream).text);
+}
+
+static trireme_status run_world(struct world *w) {
+    for (int r = 0; r < w->ranks; r++)
+        enqueue(w, r);
+    while (w->queue.count) {
+        int r = w->queue.item[--w->queue.count];
+        w->rank[r].queued = false;
+        TRY(run_rank(w, r));
+    }
+    return check_ended(w);
+}
+
+// ---- parameters
+
+struct held_parameter {
+    const char *name;
+    int rank;
+    bool same; // along the stages
+};
+
+static int compare_parameters(const void *a, const void *b) {
+    const struct held_parameter *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : x->rank - y->rank;
+}
+
+// A parameter that two stages update is declared to be the same on both, and no other is.
+static trireme_status check_tied(const struct world *w) {
+    trireme_error *error = w->error;
+    VEC(struct held_parameter) all = {0};
+    if (w->mesh.degree[AXIS_PP] == 1)
+        return TRIREME_OK;
+    for (int stage = 0; stage < w->mesh.degree[AXIS_PP]; stage++) {
+        int rank = mesh_member(&w->mesh, 0, AXES(AXIS_PP), stage);
+        const struct program *p = w->rank[rank].calls->program;
+        for (size_t t = 0; t < p->templates.count; t++)
+            for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+                const struct instruction *u = &p->templates.item[t].instructions.item[i];
+                if (w->table->op[u->op].role != ROLE_UPDATE)
+                    continue;
+                const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
+                VEC_PUSH(&all, (struct held_parameter){b->name, rank, b->placement[AXIS_PP] == PLACE_REPLICATE});
+            }
+    }
+    if (all.count)
+        qsort(all.item, all.count, sizeof *all.item, compare_parameters);
+    const struct held_parameter *wrong = NULL;
+    int stages = 0;
+    for (size_t i = 0, n; i < all.count && !wrong; i += n) {
+        for (n = 1; i + n < all.count && strcmp(all.item[i].name, all.item[i + n].name) == 0;)
+            n++;
+        for (size_t k = 0; k < n; k++)
+            if (all.item[i + k].same != (n == 2) || n > 2)
+                wrong = &all.item[i + k], stages = (int)n;
+    }
+    trireme_status status = TRIREME_OK;
+    if (wrong)
+        status = error_set(error, TRIREME_ERROR_PROGRAM,
+                           "rank %d: %s is declared %s, but %d stages have it: tied parameters are on two", wrong->rank,
+                           wrong->name, wrong->same ? "the same along pp" : "this stage's own", stages);
+    VEC_RELEASE(&all);
+    return status;
+}
+
+// ---- all of it
+
+static trireme_status create(struct world *w, struct calls *calls, int *distinct,
+                             const struct program *const *program_of_rank) {
+    trireme_error *error = w->error;
+    for (int r = 0; r < w->ranks; r++) {
+        const struct program *p = program_of_rank[r];
+        if (memcmp(&p->mesh, &w->mesh, sizeof p->mesh) != 0 || mesh_ranks(&p->mesh) != w->ranks) {
+            char *mesh = mesh_print(&p->mesh);
+            error_set(error, TRIREME_ERROR_PROGRAM, "rank %d: its program is for a mesh of %s, not of these %d ranks",
+                      r, mesh, w->ranks);
+            free(mesh);
+            return TRIREME_ERROR_PROGRAM;
+        }
+        int k = 0;
+        while (k < *distinct && calls[k].program != p)
+            k++;
+        if (k == *distinct) {
+            if (calls_create(&calls[k], p, w->table, error) != TRIREME_OK)
+                return error_prefix(error, "rank %d", r);
+            ++*distinct;
+        }
+        w->rank[r].calls = &calls[k];
+    }
+    return TRIREME_OK;
+}
+
+trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                               trireme_error *error) {
+    struct world w = {.table = table, .mesh = program_of_rank[0]->mesh, .ranks = ranks, .error = error};
+    w.rank = mem_alloc((size_t)ranks * sizeof *w.rank);
+    struct calls *calls = mem_alloc((size_t)ranks * sizeof *calls);
+    int distinct = 0;
+    trireme_status status = create(&w, calls, &distinct, program_of_rank);
+    if (status == TRIREME_OK)
+        status = check_tied(&w);
+    if (status == TRIREME_OK) {
+        find_groups(&w);
+        status = open_all(&w);
+    }
+    if (status == TRIREME_OK)
+        status = run_world(&w);
+    for (int r = 0; r < ranks; r++)
+        free(w.rank[r].communicator);
+    for (size_t i = 0; i < w.communicators.count; i++)
+        free(w.communicators.item[i].member);
+    for (int k = 0; k < distinct; k++)
+        calls_release(&calls[k]);
+    VEC_RELEASE(&w.communicators);
+    VEC_RELEASE(&w.queue);
+    free(w.rank);
+    free(calls);
+    return status;
+}

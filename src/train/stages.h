@@ -1,0 +1,22 @@
+// stages: the programs of all ranks of a plan. Ranks of one pipeline stage share theirs.
+#ifndef TRAIN_STAGES_H
+#define TRAIN_STAGES_H
+
+#include "train/engine.h"
+
+struct stages {
+    int count, ranks;
+    const struct engine **of; // [count]
+    struct engine *compiled;  // [count]: those that are the struct's own
+};
+
+// Compiles every stage's programs, but for that of `own` (NULL: none), whose engine they are.
+trireme_status stages_compile(struct stages *out, const struct config *config, const struct model_config *model,
+                              enum engine_use use, const struct engine *own, trireme_error *error);
+void stages_release(struct stages *stages);
+// The program of a stage: of the training step, or of the evaluation.
+const struct program *stages_program(const struct stages *stages, int stage, bool train);
+// Proves the programs of all ranks sound together.
+trireme_status stages_verify(const struct stages *stages, bool train, trireme_error *error);
+
+#endif
