@@ -50,15 +50,18 @@ static trireme_status parse_layout(const struct config *config, int stages, int 
         char *end;
         long n = strtol(text, &end, 10);
         if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ','))
-            return config_refuse(config, "parallelism.pipeline_parallel_layout", error,
-                                 "expected the layers of each of %d stages, as in 3,2,3", stages);
+            return config_refuse(
+                config, "parallelism.pipeline_parallel_layout", error,
+                "expected the layers of each of the pipeline's stages, of which there %s %d, as in 3,2,3",
+                stages == 1 ? "is" : "are", stages);
         first[count + 1] = first[count] + (int)n;
         count++;
         text = *end ? end + 1 : end;
     }
     if (count != stages || first[count] != layers)
         return config_refuse(config, "parallelism.pipeline_parallel_layout", error,
-                             "expected %d numbers whose sum is %d, the layers of the model", stages, layers);
+                             "expected %d number%s whose sum is %d, the layers of the model", stages,
+                             stages == 1 ? "" : "s", layers);
     return TRIREME_OK;
 }
 
@@ -83,8 +86,7 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
                                           out->mesh.degree[AXIS_PP], out->microbatches, 1, &why);
     if (status != TRIREME_OK) {
         free(schedule);
-        config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
-        return error->status = status;
+        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
     }
     out->schedule = schedule;
     return TRIREME_OK;
@@ -105,8 +107,12 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                               trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     const struct config_training *t = &config->training;
+    // What is left goes to shards, unless it is said where.
+    bool said = config_is_set(config, "parallelism.data_parallel_shard_degree") ||
+                MIN(p->data_parallel_replicate_degree, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
+    int64_t shards = said ? p->data_parallel_shard_degree : 1;
     struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree},
-                              {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
+                              {"parallelism.data_parallel_shard_degree", shards},
                               {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
                               {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree}};
     TRY(find_degrees(config, degree, error));
@@ -123,6 +129,9 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->prefetch = (int)p->data_parallel_prefetch;
     int64_t replicas = degree[0].given * degree[1].given;
     out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
+    if (t->global_batch_size % replicas)
+        return config_refuse(config, "training.global_batch_size", error,
+                             "which does not split over %lld data-parallel ranks", (long long)replicas);
     if (t->global_batch_size % (replicas * out->micro_batch_size))
         return config_refuse(config, "training.global_batch_size", error,
                              "which does not split into microbatches of %lld sequences on %lld data-parallel ranks",
@@ -133,10 +142,10 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              "whose rows, %lld in a microbatch, do not split over %d tensor-parallel ranks: set "
                              "parallelism.sequence_parallel to false",
                              (long long)(out->micro_batch_size * t->seq_len), tensor);
-    if (out->mesh.degree[AXIS_PP] == 1)
-        return TRIREME_OK;
-    TRY(lay_out(out, config, (int)model->num_hidden_layers, error));
-    return find_schedule(out, config, error);
+    bool pipeline = out->mesh.degree[AXIS_PP] > 1;
+    if (pipeline || *p->pipeline_parallel_layout)
+        TRY(lay_out(out, config, (int)model->num_hidden_layers, error));
+    return pipeline ? find_schedule(out, config, error) : TRIREME_OK;
 }
 
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
