@@ -79,6 +79,38 @@ static trireme_status lay_out(struct parallel *out, const struct config *config,
     return TRIREME_OK;
 }
 
+// The passes of one kind that a rank makes, in its order.
+static int next_pass(const struct schedule_rank *rank, enum pass_kind kind, size_t *at) {
+    while (*at < rank->count && rank->item[*at].kind != kind)
+        (*at)++;
+    return *at < rank->count ? rank->item[(*at)++].microbatch : -1;
+}
+
+// Backward is one pass, and neighbours, whose messages are told apart by their order alone, take microbatches in the
+// same order.
+static trireme_status check_passes(const struct config *config, const struct schedule *s, trireme_error *error) {
+    static const char *const KEY = "parallelism.pipeline_parallel_schedule";
+    for (int r = 0; r < s->stages; r++)
+        for (size_t i = 0; i < s->rank[r].count; i++)
+            if (s->rank[r].item[i].kind > PASS_BACKWARD)
+                return config_refuse(config, KEY, error, "whose rank %d has backward in two parts, I and W: use B", r);
+    for (int v = 0; v + 1 < s->stages; v++)
+        for (enum pass_kind kind = PASS_FORWARD; kind <= PASS_BACKWARD; kind++) {
+            int first = s->place[v].rank, second = s->place[v + 1].rank, a, b;
+            size_t i = 0, k = 0;
+            do {
+                a = next_pass(&s->rank[first], kind, &i);
+                b = next_pass(&s->rank[second], kind, &k);
+            } while (a == b && a >= 0);
+            char letter = kind == PASS_FORWARD ? 'F' : 'B';
+            if (a != b)
+                return config_refuse(config, KEY, error,
+                                     "where rank %d does %c%d when rank %d does %c%d: the same order is needed", first,
+                                     letter, a, second, letter, b);
+        }
+    return TRIREME_OK;
+}
+
 static trireme_status find_schedule(struct parallel *out, const struct config *config, trireme_error *error) {
     trireme_error why = {0};
     struct schedule *schedule = mem_alloc(sizeof *schedule);
@@ -89,7 +121,7 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
     }
     out->schedule = schedule;
-    return TRIREME_OK;
+    return check_passes(config, schedule, error);
 }
 
 // What the user gave; else the largest that gives every stage of a pipeline something to do.

@@ -126,22 +126,45 @@ static const char *memory_advice(const struct engine *e, size_t state, size_t av
     return "lower training.micro_batch_size or training.seq_len, or set activation_checkpoint.mode";
 }
 
-static trireme_status take_memory(struct engine *e, trireme_error *error) {
-    const struct program *p = &main_program(e)->program;
-    size_t state = (size_t)p->state_bytes, step = (size_t)MAX(p->step_bytes, e->evaluate.program.step_bytes);
-    size_t available = memory_available() / (size_t)mesh_ranks(&e->parallel.mesh); // all are in this process
-    if (state + step > available) {
-        struct text what = {0};
-        engine_describe_memory(e, &what);
-        error_set(error, TRIREME_ERROR_MEMORY,
-                  "the %s does not fit: it needs %.3f GB and %.3f GB are available (%s); %s",
-                  e->trains ? "training step" : "evaluation", 1e-9 * (double)(state + step), 1e-9 * (double)available,
-                  what.text, memory_advice(e, state, available));
-        text_release(&what);
-        return TRIREME_ERROR_MEMORY;
+static size_t state_bytes(const struct engine *e) {
+    return (size_t)main_program(e)->program.state_bytes;
+}
+
+static size_t step_bytes(const struct engine *e) {
+    return (size_t)MAX(main_program(e)->program.step_bytes, e->evaluate.program.step_bytes);
+}
+
+// What `ranks` of this process need together; `e` is one of them that needs most.
+static trireme_status check_memory(const struct engine *e, size_t needed, int ranks, trireme_error *error) {
+    size_t available = memory_available();
+    if (needed <= available)
+        return TRIREME_OK;
+    struct text what = {0};
+    bool many = mesh_ranks(&e->parallel.mesh) > 1;
+    if (many)
+        text_add(&what, "rank %d: ", e->member.rank);
+    engine_describe_memory(e, &what);
+    char of[48];
+    snprintf(of, sizeof of, "%s", many ? "a rank alone needs" : "it needs");
+    if (ranks > 1)
+        snprintf(of, sizeof of, "its %d ranks together need", ranks);
+    error_set(error, TRIREME_ERROR_MEMORY, "the %s does not fit: %s %.3f GB and %.3f GB are available (%s); %s",
+              e->trains ? "training step" : "evaluation", of, 1e-9 * (double)needed, 1e-9 * (double)available,
+              what.text, memory_advice(e, state_bytes(e) * (size_t)ranks, available));
+    text_release(&what);
+    return TRIREME_ERROR_MEMORY;
+}
+
+static trireme_status check_all_memory(const struct stages *stages, trireme_error *error) {
+    const struct engine *most = stages->of[0];
+    size_t needed = 0;
+    for (int i = 0; i < stages->count; i++) {
+        const struct engine *e = stages->of[i];
+        needed += (state_bytes(e) + step_bytes(e)) * (size_t)(stages->ranks / stages->count);
+        if (state_bytes(e) + step_bytes(e) > state_bytes(most) + step_bytes(most))
+            most = e;
     }
-    TRY(region_create(&e->state, state, false, "the state of the run", error));
-    return region_create(&e->step, step, false, "the memory of a step", error);
+    return check_memory(most, needed, stages->ranks, error);
 }
 
 // One rank proves the programs of all, before any of them can run.
@@ -149,11 +172,20 @@ static trireme_status verify_all(const struct engine *e, const struct config *co
                                  trireme_error *error) {
     struct stages stages;
     TRY(stages_compile(&stages, config, &e->model, use, e, error));
-    trireme_status status = e->trains ? stages_verify(&stages, true, error) : TRIREME_OK;
+    trireme_status status = check_all_memory(&stages, error);
+    if (status == TRIREME_OK && e->trains)
+        status = stages_verify(&stages, true, error);
     if (status == TRIREME_OK)
         status = stages_verify(&stages, false, error);
     stages_release(&stages);
     return status;
+}
+
+// No page of it is touched yet.
+static trireme_status take_memory(struct engine *e, trireme_error *error) {
+    TRY(check_memory(e, state_bytes(e) + step_bytes(e), 1, error));
+    TRY(region_create(&e->state, state_bytes(e), false, "the state of the run", error));
+    return region_create(&e->step, step_bytes(e), false, "the memory of a step", error);
 }
 
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,

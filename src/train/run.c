@@ -441,6 +441,7 @@ static trireme_status prepare(struct job *job, trireme_error *error) {
     struct parallel parallel;
     TRY(parallel_resolve(&parallel, config, &job->model, error));
     job->ranks = mesh_ranks(&parallel.mesh);
+    job->config.training.micro_batch_size = parallel.micro_batch_size; // for those who read what was resolved
     parallel_release(&parallel);
     return TRIREME_OK;
 }

@@ -1,0 +1,127 @@
+"""Training on many ranks from the command line: meshes, checkpoints across them, stopping, where ranks stand."""
+
+import os
+import re
+import signal
+import time
+
+import tool
+
+LAYERS = ["--model.num_hidden_layers=2"]
+TRAIN = ["train", "c.yaml", *LAYERS]
+
+
+def untouched(code, pattern, *arguments):
+    before = tool.snapshot(".")
+    line = tool.refused(code, pattern, *arguments)
+    assert tool.snapshot(".") == before, f"{arguments}: files changed"
+    return line
+
+
+def test_meshes():
+    one = tool.good(*TRAIN, "--run.directory=one")
+    assert "1 thread," in one and "rank" not in one, one
+    losses = [line["loss"] for line in tool.metrics("one")]
+    meshes = {"fsdp 2": ["--ranks=2"], "fsdp 2 zero": ["--ranks", "2", "--zero_stage=1"],
+              "dp 2": ["--parallelism.ranks=2", "--data_parallel_replicate_degree=-1"],
+              "tp 2": ["--tensor_parallel_degree=2"], "pp 2": ["--pipeline_parallel_degree=2"],
+              "pp 2 x fsdp 2 x tp 2": ["--ranks=8", "--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"]}
+    for number, (mesh, arguments) in enumerate(meshes.items()):
+        out = tool.good(*TRAIN, *arguments, f"--run.directory=run{number}")
+        assert f"ranks ({mesh.removesuffix(' zero')}) on " in out and "1 thread each" in out, out
+        got = [line["loss"] for line in tool.metrics(f"run{number}")]
+        assert len(got) == len(losses) and all(abs(a - b) < 1e-4 for a, b in zip(got, losses)), (mesh, got, losses)
+        shown = tool.good("show", "ranks", f"run{number}")
+        assert shown.count("ended for") == int(re.search(r"(\d+) ranks", out)[1]), shown
+        assert "last step done 6" in shown and "not running" in shown, shown
+    assert tool.good("show", "ranks", "one").count("rank 0: ended for") == 1
+    assert "micro_batch_size: 2 " in tool.read("run0/config.yaml").decode()
+    assert tool.good("show", "program", "run0/config.yaml")
+
+
+def test_going_on_elsewhere():
+    tool.good(*TRAIN, "--run.directory=straight", "--training.dtype=f64")
+    arguments = [*TRAIN, "--training.dtype=f64"]
+    # Stop half way by keeping the checkpoint of step 3 alone.
+    tool.good(*arguments, "--checkpoint.interval=3", "--ranks=4", "--tensor_parallel_degree=2")
+    os.rename("run/checkpoint/step-6", "run/away")
+    out = tool.good(*arguments, "--ranks=2", "--pipeline_parallel_degree=2")
+    assert "going on from run/checkpoint/step-3" in out and "pp 2" in out, out
+    for a, b in zip(tool.metrics("straight"), tool.metrics("run")):
+        assert abs(a["loss"] - b["loss"]) < 1e-9, (a, b)
+
+
+def test_interrupt():
+    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0",
+                         "--checkpoint.interval=0")
+    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+    tool.refused(1, "run is in use by another run", *TRAIN, "--ranks=2")
+    shown = tool.good("show", "ranks", "run")
+    assert "running as process" in shown and shown.count("in a step") == 2, shown
+    process.send_signal(signal.SIGINT)
+    code, _, err = tool.finish(process)
+    assert code == 75 and "stopped after step" in err, (code, err)
+    done = tool.metrics("run")[-1]["step"]
+    tool.good(*TRAIN, "--ranks=2", "--tensor_parallel_degree=2", f"--training.steps={done + 2}", "--validation.freq=0")
+    assert tool.metrics("run")[-1]["step"] == done + 2
+
+
+def test_killed():
+    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0")
+    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
+        assert process.poll() is None, tool.finish(process)
+    process.kill()
+    tool.finish(process)
+    shown = tool.good_json("show", "ranks", "run")
+    assert shown["runs"] is False and shown["mesh"] == "fsdp 2" and len(shown["ranks"]) == 2, shown
+    assert all(rank["activity"] == "in a step" for rank in shown["ranks"]), shown
+
+
+def test_not_finite():
+    code, out, err = tool.run(*TRAIN, "--ranks=4", "--pipeline_parallel_degree=2", "--optimizer.name=sgd",
+                              "--optimizer.lr=1000", "--training.max_norm=0", "--training.max_nonfinite_steps=2",
+                              "--training.steps=200")
+    assert code == 1 and "not finite for 2 steps in a row" in err.splitlines()[-1], err
+
+
+def test_bad_meshes():
+    ranks = r"parallelism\.ranks: given 8"
+    untouched(2, ranks + r".*3.*do not divide", *TRAIN, "--ranks=8", "--tensor_parallel_degree=3")
+    untouched(2, ranks + r".*multiply to 2", *TRAIN, "--ranks=8", "--data_parallel_shard_degree=2")
+    untouched(2, r"tensor_parallel_degree.*-1.*is -1 already", *TRAIN, "--tensor_parallel_degree=-1",
+              "--data_parallel_replicate_degree=-1")
+    untouched(2, r"pipeline_parallel_degree: given 3.*2 layers", *TRAIN, "--pipeline_parallel_degree=3")
+    untouched(2, r"tensor_parallel_degree.*2 heads.*4 ranks", *TRAIN, "--tensor_parallel_degree=4")
+    untouched(2, r"c\.yaml:\d+: training\.global_batch_size: given 4.*3 data-parallel ranks", *TRAIN, "--ranks=3")
+    untouched(2, r"global_batch_size.*microbatches of 4.*2 data-parallel", *TRAIN, "--ranks=2",
+              "--training.micro_batch_size=4")
+    untouched(2, r"pipeline_parallel_layout: given \"2,1\".*sum is 2", *TRAIN, "--pipeline_parallel_degree=2",
+              "--pipeline_parallel_layout=2,1")
+    untouched(2, r"pipeline_parallel_layout.*of which there is 1", *TRAIN, "--pipeline_parallel_layout=1,1")
+    untouched(1, r"does not fit: (a rank alone needs|its 2 ranks together need) [0-9.]+ GB.*rank \d: state", *TRAIN,
+              "--ranks=2", "--training.global_batch_size=2000000")
+
+
+def test_bad_schedules():
+    schedules = {"F0 F1 B0": r"line 1.*no B1", "F0 B0 F1 B1\nB0 F0 F1 B1": r"line 2.*B0 comes before F0",
+                 "F0 B0 F1 B1\nF0 F1 B1 B0": r"cannot finish.*waits at",
+                 "F0 B0\nF0 B0": r"for 1 microbatches, the run has 2",
+                 "F0 F1 B0 B1\nF1 B1 F0 B0": r"rank 0 does F0 when rank 1 does F1",
+                 "F1 F0 B0 B1\nF1 B1 F0 B0": r"rank 0 does B0 when rank 1 does B1",
+                 "F0 F1 I0 W0 B1\nF0 B0 F1 B1": r"rank 0 has backward in two parts",
+                 "": r"without passes", "\x00\xff": r"line 1"}
+    arguments = [*TRAIN, "--pipeline_parallel_degree=2", "--training.micro_batch_size=2"]
+    for text, pattern in schedules.items():
+        tool.write("schedule", text)
+        untouched(2, r"pipeline_parallel_schedule: given schedule.*" + pattern, *arguments,
+                  "--pipeline_parallel_schedule=schedule")
+    untouched(2, r"no pipeline schedule is called \"zigzag\".*gpipe, 1f1b", *arguments,
+              "--pipeline_parallel_schedule=zigzag")
+    tool.write("schedule", "F0 F1 B1 B0 # mine\nF0 F1 B1 B0\n")
+    tool.good(*arguments, "--pipeline_parallel_schedule=schedule")
+
+
+if __name__ == "__main__":
+    tool.main(globals())
