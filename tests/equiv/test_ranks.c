@@ -193,6 +193,21 @@ static void test_pairs(void **state) {
     end();
 }
 
+// Backwards may come in any order, if in the same on both sides of a link.
+static void test_schedule_files(void **state) {
+    (void)state;
+    begin(1);
+    try(&all_models[0], &(struct spec){.pp = 2, .schedule = "reversed"});
+    try(&all_models[SMALL_COUNT], &(struct spec){.pp = 3, .tp = 2, .schedule = "reversed"});
+    end();
+    const struct spec crossed = {.pp = 2, .schedule = "crossed"};
+    struct distance d;
+    trireme_error error = {0};
+    assert_int_equal(mesh_compare(all_models[0].name, &all_models[0].config, &crossed, &d, &error),
+                     TRIREME_ERROR_PROGRAM);
+    assert_says(error.message, "of another microbatch");
+}
+
 // ---- everything together
 
 struct dice {
@@ -361,8 +376,9 @@ int main(int argc, char **argv) {
     table.filter = argc > 2 ? argv[2] : NULL;
     prepare_models();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone), cmocka_unit_test(test_pairs), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_f32),   cmocka_unit_test(test_bf16),  cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),          cmocka_unit_test(test_pairs), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),   cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.
     return _cmocka_run_group_tests("ranks", tests, table.filter ? 3 : ARRAY_LENGTH(tests), NULL, forget);

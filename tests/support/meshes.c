@@ -345,6 +345,15 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 
 // ---- a job
 
+static const char *const SCHEDULE_FILES[] = {"pairs", "reversed", "crossed"};
+
+static bool is_schedule_file(const struct spec *s) {
+    for (size_t i = 0; i < ARRAY_LENGTH(SCHEDULE_FILES) && s->pp > 1 && s->schedule; i++)
+        if (strcmp(s->schedule, SCHEDULE_FILES[i]) == 0)
+            return true;
+    return false;
+}
+
 // Two microbatches forwards, then both backwards, and so on.
 static char *write_schedule(const struct job *job) {
     int sequences = job->shape.sequences / (degree(job->spec->dp) * degree(job->spec->fsdp));
@@ -354,13 +363,14 @@ static char *write_schedule(const struct job *job) {
     int file = mkstemp(path);
     FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
     CHECK(f);
+    bool reversed = strcmp(job->spec->schedule, "reversed") == 0, crossed = strcmp(job->spec->schedule, "crossed") == 0;
     for (int stage = 0; stage < job->spec->pp; stage++) {
         for (int m = 0; m < microbatches; m += 2) {
             int n = MIN(2, microbatches - m);
             for (int k = 0; k < n; k++)
-                fprintf(f, "F%d ", m + k);
+                fprintf(f, "F%d ", m + (crossed && stage == 0 ? n - 1 - k : k));
             for (int k = 0; k < n; k++)
-                fprintf(f, "B%d ", m + k);
+                fprintf(f, "B%d ", m + (reversed ? n - 1 - k : k));
         }
         fprintf(f, "\n");
     }
@@ -381,7 +391,7 @@ static trireme_status job_run(struct job *job, trireme_error *error) {
     int ranks = spec_ranks(job->spec);
     CHECK(ranks <= MESH_RANKS);
     char *path = NULL;
-    if (job->spec->pp > 1 && job->spec->schedule && strcmp(job->spec->schedule, "pairs") == 0)
+    if (is_schedule_file(job->spec))
         job->schedule = path = write_schedule(job);
     trireme_status status = ranks > 1 ? ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
     if (path)

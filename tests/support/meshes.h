@@ -12,7 +12,8 @@ struct spec {
     int dp, fsdp, tp, pp;
     int zero;             // stage, with fsdp
     bool no_sequence;     // tensor-parallel ranks hold all rows between layers
-    const char *schedule; // a name, or "pairs": a file with one line per stage, two microbatches at a time
+    const char *schedule; // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
+                          // backwards in the other order; "crossed", the first stage's forwards in the other order
     char layout[24];      // layers of each stage, "1,2"
     int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
     int prefetch;         // units; -1: none
