@@ -179,7 +179,7 @@ trireme_status command_bench(const struct arguments *a, trireme_error *error) {
     if (!peak && strcmp(what, "step") != 0)
         FAIL(TRIREME_ERROR_USAGE, "what to measure is peak or step, not \"%s\"", what);
     struct config config;
-    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, NULL, &config, error));
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "parallelism", &config, error));
     struct text out = {0};
     trireme_status status = peak ? bench_peak(a, &config, &out) : bench_step(a, &config, &out, error);
     if (status == TRIREME_OK)
