@@ -201,10 +201,32 @@ static trireme_status refuse_meeting(const struct world *w, int rank, const stru
     if (call->count != theirs->count || call->dtype != theirs->dtype)
         REFUSE("rank %d: %s meets rank %d's %s: %lld elements of %s and %lld of %s", rank, here.text, other, there.text,
                (long long)call->count, dtype_name(call->dtype), (long long)theirs->count, dtype_name(theirs->dtype));
-    if (a->op == b->op)
+    if (a->op == b->op && memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0)
         REFUSE("rank %d: %s meets rank %d's %s with another reduction or another type on the wire", rank, here.text,
                other, there.text);
     REFUSE("rank %d: %s meets rank %d's %s", rank, here.text, other, there.text);
+}
+
+// Whether two ranks put the same thing into a collective: buffers of one name, the same elements of them, of one
+// microbatch. What ranks of one program do is known by number.
+static bool same_operands(const struct world *w, int rank, const struct call *call, int other,
+                          const struct call *theirs) {
+    const struct program *p = w->rank[rank].calls->program, *q = w->rank[other].calls->program;
+    const struct instruction *a = call->instruction, *b = theirs->instruction;
+    if (call->microbatch != theirs->microbatch)
+        return false;
+    if (a == b)
+        return true;
+    for (int k = 0; k < a->inputs + a->outputs; k++) {
+        struct operand x = k < a->inputs ? a->in[k] : a->out[k - a->inputs];
+        const struct operand *y = k < b->inputs ? &b->in[k] : &b->out[k - b->inputs];
+        if (strcmp(verify_buffer_name(p, x.buffer), verify_buffer_name(q, y->buffer)) != 0)
+            return false;
+        x.buffer = y->buffer;
+        if (!operand_equal(&x, y))
+            return false;
+    }
+    return true;
 }
 
 static void advance(struct world *w, int rank, int stream) {
@@ -221,7 +243,8 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
         const struct call *first = next_call(&w->rank[c->first], stream);
         const struct instruction *a = call->instruction, *b = first->instruction;
         if (a->op != b->op || call->count != first->count || call->dtype != first->dtype ||
-            memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0)
+            memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0 ||
+            !same_operands(w, rank, call, c->first, first))
             return refuse_meeting(w, rank, call, c->first, first);
     }
     if (++c->arrived < c->size)

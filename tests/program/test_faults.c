@@ -2,49 +2,11 @@
 #include "support/mutant.h"
 #include "support/test.h"
 
-struct place {
-    struct template *template;
-    size_t index;
-};
-
-// The instruction of `op` that has an operand in `buffer`.
-static struct place find_instruction(const struct program *p, enum op op, const char *buffer) {
-    int number = program_find(p, buffer);
-    assert_int_not_equal(number, NONE);
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
-            for (int k = 0; instruction->op == op && k < instruction->inputs + instruction->outputs; k++)
-                if (mutant_operand(instruction, k)->buffer == number)
-                    return (struct place){&p->templates.item[t], i};
-        }
-    fail_msg("no instruction touches %s", buffer);
-    return (struct place){NULL, 0};
-}
-
-static struct instruction *at(struct place place) {
-    return &place.template->instructions.item[place.index];
-}
-
-static void delete_at(struct place place) {
-    struct instruction *item = place.template->instructions.item;
-    memmove(&item[place.index], &item[place.index + 1],
-            (place.template->instructions.count - place.index - 1) * sizeof *item);
-    place.template->instructions.count--;
-}
-
-static void repeat_at(struct place place) {
-    struct instruction *item = place.template->instructions.item;
-    memmove(&item[place.index + 1], &item[place.index],
-            (place.template->instructions.count - place.index) * sizeof *item);
-    place.template->instructions.count++;
-}
-
 static void rename_input(struct program *p, struct place place, const char *from, const char *to) {
     int old = program_find(p, from), new = program_find(p, to);
-    for (int k = 0; k < at(place)->inputs; k++)
-        if (at(place)->in[k].buffer == old)
-            at(place)->in[k].buffer = new;
+    for (int k = 0; k < mutant_at(place)->inputs; k++)
+        if (mutant_at(place)->in[k].buffer == old)
+            mutant_at(place)->in[k].buffer = new;
 }
 
 static int64_t *offset_of(struct program *p, const char *buffer) {
@@ -74,39 +36,38 @@ static void named_faults(void **unused) {
     const struct program *program = &small.engine.train.program;
     const struct op_table *ops = small.engine.ops;
     // memory
-    FAULT(delete_at(find_instruction(&p, OP_MATMUL, "layers.1.attention.qkv")), "before it is written",
+    FAULT(mutant_delete(mutant_find(&p, OP_MATMUL, "layers.1.attention.qkv")), "before it is written",
           "layers.1.attention.qkv");
-    FAULT(delete_at(find_instruction(&p, OP_RECIPROCAL, "loss.scale")), "before it is written", "loss.scale");
-    FAULT(*offset_of(&p, "layers.1.mlp.up") = *offset_of(&p, "layers.0.mlp.activation"), "freed too early",
-          "layers.0.mlp.activation");
+    FAULT(mutant_delete(mutant_find(&p, OP_RECIPROCAL, "loss.scale")), "before it is written", "loss.scale");
+    FAULT(*offset_of(&p, "layers.1.mlp.up") = *offset_of(&p, "layers.0.mlp.up"), "freed too early", "layers.0.mlp.up");
     FAULT(*offset_of(&p, "layers.0.m") = *offset_of(&p, "layers.1.v"), "overlap in memory", "layers.1.v");
     FAULT(*offset_of(&p, "tokens") = *offset_of(&p, "targets"), "overlap in memory", "targets");
     FAULT(*offset_of(&p, "loss") = p.scratch_base, "overlaps the region of activations", "loss");
     FAULT(*offset_of(&p, "layers.0.mlp.up.bias") += 64, "of which it is a slice", "layers.0.mlp.up.bias");
     // gradients
-    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
+    FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
           "layers.0.mlp.down.weight");
-    FAULT(delete_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
-    FAULT(repeat_at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
+    FAULT(mutant_delete(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
+    FAULT(mutant_repeat(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
           "grad.layers.0.mlp.down.weight");
-    FAULT(repeat_at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
-    FAULT(at(find_instruction(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
+    FAULT(mutant_repeat(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
+    FAULT(mutant_at(mutant_find(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
           "which nobody has read", "grad.layers.1.mlp.up.weight");
-    FAULT(at(find_instruction(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST, "overwrites",
-          "embed.weight");
+    FAULT(mutant_at(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST,
+          "overwrites", "embed.weight");
     // loss
-    FAULT(rename_input(&p, find_instruction(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale"), "loss.scale", "targets.count"),
+    FAULT(rename_input(&p, mutant_find(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale"), "loss.scale", "targets.count"),
           "wrong denominator", "targets.count");
-    FAULT(rename_input(&p, find_instruction(&p, OP_LOSS_SUM, "loss.scale"), "loss.scale", "targets.count"),
+    FAULT(rename_input(&p, mutant_find(&p, OP_LOSS_SUM, "loss.scale"), "loss.scale", "targets.count"),
           "wrong denominator", "targets.count");
-    FAULT(at(find_instruction(&p, OP_TARGETS_COUNT, "targets"))->in[0].dim[0] = 1, "not the number of targets",
+    FAULT(mutant_at(mutant_find(&p, OP_TARGETS_COUNT, "targets"))->in[0].dim[0] = 1, "not the number of targets",
           "targets");
     // update
-    FAULT(delete_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
-    FAULT(repeat_at(find_instruction(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
-    FAULT(delete_at(find_instruction(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
-    FAULT(repeat_at(find_instruction(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
-    FAULT(at(find_instruction(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
+    FAULT(mutant_delete(mutant_find(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
+    FAULT(mutant_repeat(mutant_find(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
+    FAULT(mutant_delete(mutant_find(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
+    FAULT(mutant_repeat(mutant_find(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
+    FAULT(mutant_at(mutant_find(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
     // names
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))
     FAULT(SWAP("layers.0.m", "layers.0.v"), "as its m", "layers.0.v");
@@ -120,7 +81,7 @@ static void named_faults(void **unused) {
 }
 
 static struct instruction *loss_of_chunk(struct program *p, const char *logits) {
-    return at(find_instruction(p, OP_CROSS_ENTROPY_GRAD, logits));
+    return mutant_at(mutant_find(p, OP_CROSS_ENTROPY_GRAD, logits));
 }
 
 // Two chunks of the same size, each with the other's targets and losses.
@@ -149,15 +110,15 @@ static void named_faults_of_chunks(void **unused) {
     FAULT(loss_of_chunk(&p, "logits.rows12")->in[1].offset = 0, "expected the same rows", "targets");
     FAULT(move_slice(&p, "norm.rows6"), "is not the same part", "d.norm.rows6");
     FAULT((move_slice(&p, "norm.rows6"), move_slice(&p, "d.norm.rows6")), "which nobody has read", "d.norm.rows12");
-    FAULT(at(find_instruction(&p, OP_MATMUL_DW, "d.logits.rows6"))->accumulate = ACCUMULATE_AFTER_FIRST,
+    FAULT(mutant_at(mutant_find(&p, OP_MATMUL_DW, "d.logits.rows6"))->accumulate = ACCUMULATE_AFTER_FIRST,
           "which nobody has read", "grad.embed.weight");
-    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DW, "d.logits.rows6")), "never computed", "embed.weight");
-    FAULT(delete_at(find_instruction(&p, OP_MATMUL_DX, "d.logits.rows12")), "before it is written", "d.norm");
+    FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "d.logits.rows6")), "never computed", "embed.weight");
+    FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DX, "d.logits.rows12")), "before it is written", "d.norm");
     small_model_release(&small);
 }
 
 static void count_elsewhere(struct program *p, const char *name) {
-    struct instruction *increment = at(find_instruction(p, OP_INCREMENT, "optimizer.t"));
+    struct instruction *increment = mutant_at(mutant_find(p, OP_INCREMENT, "optimizer.t"));
     increment->in[0].buffer = increment->out[0].buffer = program_find(p, name);
 }
 

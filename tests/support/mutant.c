@@ -118,9 +118,12 @@ void mutant_release(struct program *copy) {
     free(copy->templates.item);
 }
 
+size_t mutant_stride(void) {
+    return SANITIZED && !getenv("TRIREME_ALL_MUTANTS") ? SANITIZED_STRIDE : 1;
+}
+
 bool mutant_begin(struct subject *s, struct program *mutant) {
-    size_t stride = SANITIZED && !getenv("TRIREME_ALL_MUTANTS") ? SANITIZED_STRIDE : 1;
-    if (s->generated++ % stride != 0)
+    if (s->generated++ % mutant_stride() != 0)
         return false;
     s->tried++;
     *mutant = mutant_copy(subject_program(s));
@@ -162,6 +165,39 @@ void mutant_end(struct subject *s, struct program *mutant, bool replan, const ch
 
 struct operand *mutant_operand(struct instruction *instruction, int k) {
     return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
+}
+
+struct place mutant_find(const struct program *p, enum op op, const char *buffer) {
+    int number = program_find(p, buffer);
+    if (number == NONE)
+        fail_msg("there is no buffer %s", buffer);
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; instruction->op == op && k < instruction->inputs + instruction->outputs; k++)
+                if (mutant_operand(instruction, k)->buffer == number)
+                    return (struct place){&p->templates.item[t], i};
+        }
+    fail_msg("no such instruction touches %s", buffer);
+    return (struct place){NULL, 0};
+}
+
+struct instruction *mutant_at(struct place place) {
+    return &place.template->instructions.item[place.index];
+}
+
+void mutant_delete(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index], &item[place.index + 1],
+            (place.template->instructions.count - place.index - 1) * sizeof *item);
+    place.template->instructions.count--;
+}
+
+void mutant_repeat(struct place place) {
+    struct instruction *item = place.template->instructions.item;
+    memmove(&item[place.index + 1], &item[place.index],
+            (place.template->instructions.count - place.index) * sizeof *item);
+    place.template->instructions.count++;
 }
 
 void mutant_swap(struct program *p, int a, int b) {

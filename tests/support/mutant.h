@@ -24,6 +24,8 @@ const struct program *subject_program(const struct subject *subject);
 // Gives a copy of the program to change, with room for one more instruction per template and invocation, or says that
 // this mutant is not tried: under sanitizers only some are, unless TRIREME_ALL_MUTANTS is set.
 bool mutant_begin(struct subject *subject, struct program *mutant);
+// One mutant of so many is tried.
+size_t mutant_stride(void);
 // Judges the mutant by the memory plan that it inherits and, with `replan`, by a new one, counts it in the subject,
 // reports a harmful one by the words that follow, and releases it.
 void mutant_end(struct subject *subject, struct program *mutant, bool replan, const char *format, ...)
@@ -34,6 +36,16 @@ struct program mutant_copy(const struct program *program);
 void mutant_release(struct program *copy);
 // Input k, or output k - inputs.
 struct operand *mutant_operand(struct instruction *instruction, int k);
+// Where an instruction stands.
+struct place {
+    struct template *template;
+    size_t index;
+};
+// The first instruction of `op` that has an operand in the buffer of this name; fails the test where there is none.
+struct place mutant_find(const struct program *program, enum op op, const char *buffer);
+struct instruction *mutant_at(struct place place);
+void mutant_delete(struct place place);
+void mutant_repeat(struct place place); // once more, behind it
 // Puts two buffers in each other's place in all instructions.
 void mutant_swap(struct program *program, int a, int b);
 

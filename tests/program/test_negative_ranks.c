@@ -1,0 +1,255 @@
+// The negative suite of the verifier over many ranks: what joins them is changed at every place, one fault at a time:
+// communication left out, done twice, moved, over another group, to another peer, on another stream; waits; the parts
+// of a buffer that are a rank's own; what buffers are declared to hold. Each mutant must be refused, or run on all
+// ranks to the very results of the originals.
+#include "support/fleet.h"
+#include "support/test.h"
+
+enum { CANDIDATES = 3 };
+
+struct site {
+    struct fleet *fleet;
+    int stage;
+    size_t template, index;
+};
+
+static const struct program *program_of(const struct site *s) {
+    return fleet_program(s->fleet, s->stage);
+}
+
+static struct instruction *instruction_at(const struct site *s, struct program *mutant) {
+    return &mutant->templates.item[s->template].instructions.item[s->index];
+}
+
+static const char *op_name(const struct site *s) {
+    const struct instruction *i = instruction_at(s, (struct program *)program_of(s));
+    return s->fleet->stages.of[0]->ops->op[i->op].name;
+}
+
+#define WHERE program_of(s)->templates.item[s->template].name, s->index, op_name(s)
+// Makes a mutant by `change`, which may use `mutant` and `i`, the instruction; the rest are words that name it.
+#define MUTATE(change, format, ...)                                                              \
+    do {                                                                                         \
+        struct program mutant;                                                                   \
+        if (fleet_begin(s->fleet, s->stage, &mutant)) {                                          \
+            struct instruction *i = instruction_at(s, &mutant);                                  \
+            (void)i;                                                                             \
+            change;                                                                              \
+            fleet_end(s->fleet, s->stage, &mutant, "%s[%zu] %s: " format, WHERE, ##__VA_ARGS__); \
+        }                                                                                        \
+    } while (0)
+
+// ---- the list
+
+static void swap_with(struct program *mutant, size_t template, size_t a, size_t b) {
+    struct instruction *item = mutant->templates.item[template].instructions.item, first = item[a];
+    memmove(&item[a], &item[a + 1], (b - a) * sizeof *item);
+    item[b] = first;
+}
+
+// The next communication of the template, that another rank could find in its place; 0 where there is none.
+static size_t next_communication(const struct site *s) {
+    const struct template *t = &program_of(s)->templates.item[s->template];
+    for (size_t k = s->index + 1; k < t->instructions.count; k++)
+        if (t->instructions.item[k].group)
+            return k;
+    return 0;
+}
+
+static void mutate_list(const struct site *s) {
+    size_t count = program_of(s)->templates.item[s->template].instructions.count, next = next_communication(s);
+    struct place place = {NULL, s->index};
+    MUTATE((place.template = &mutant.templates.item[s->template], mutant_delete(place)), "deleted");
+    MUTATE((place.template = &mutant.templates.item[s->template], mutant_repeat(place)), "duplicated");
+    if (s->index + 1 < count)
+        MUTATE(swap_with(&mutant, s->template, s->index, s->index + 1), "swapped with the next");
+    if (next > s->index + 1)
+        MUTATE(swap_with(&mutant, s->template, s->index, next), "moved behind [%zu]", next);
+    if (s->index > 0)
+        MUTATE(swap_with(&mutant, s->template, 0, s->index), "what is first moved behind it");
+}
+
+// ---- fields
+
+static void mutate_group(const struct site *s, const struct instruction *was) {
+    const struct mesh *mesh = &program_of(s)->mesh;
+    axis_set axes = mesh_present(mesh, AXES_ALL);
+    char text[AXES_TEXT];
+    for (axis_set group = 0; group <= AXES_ALL; group++)
+        if ((group & ~axes) == 0 && group != was->group)
+            MUTATE(i->group = group, "over %s", axes_print(group, text));
+    for (int peer = -2; peer <= 2; peer++)
+        if (peer != was->peer)
+            MUTATE(i->peer = peer, "peer %d", peer);
+    if (was->op == OP_ALL_REDUCE)
+        MUTATE(i->attribute[0].i ^= 1, "the maximum for the sum");
+    for (int stream = 0; stream < STREAM_COUNT; stream++)
+        if (stream != was->stream)
+            MUTATE(i->stream = stream, "on stream %d", stream);
+    for (int value = ACCUMULATE_NO; value <= ACCUMULATE_AFTER_FIRST; value++)
+        if (value != (int)was->accumulate)
+            MUTATE(i->accumulate = (enum accumulate)value, "accumulate %d", value);
+    MUTATE(i->only_last ^= true, "only_last");
+    int finite = program_find(program_of(s), "finite");
+    MUTATE(i->predicate = finite, "if finite");
+}
+
+static void mutate_waits(const struct site *s, const struct instruction *was) {
+    for (int stream = 0; stream < STREAM_COUNT; stream++) {
+        if (was->wait[stream])
+            MUTATE(i->wait[stream] = 0, "no wait for stream %d", stream);
+        if (was->wait[stream])
+            MUTATE(i->wait[stream] += 2, "waits for less of stream %d", stream);
+        else if (stream != was->stream)
+            MUTATE(i->wait[stream] = 1, "waits for stream %d", stream);
+    }
+}
+
+static void mutate_operands(const struct site *s, const struct instruction *was) {
+    const struct program *p = program_of(s);
+    axis_set axes = mesh_present(&p->mesh, AXES_ALL);
+    for (int k = 0; k < was->inputs + was->outputs; k++) {
+        const struct operand *operand = mutant_operand((struct instruction *)was, k);
+        if (operand->buffer == NONE)
+            continue;
+        int tried = 0;
+        for (size_t n = 1; n < p->buffers.count && was->group && tried < CANDIDATES; n++) {
+            int b = (int)(((size_t)operand->buffer + n * 5) % p->buffers.count);
+            const struct buffer *to = &p->buffers.item[b], *from = &p->buffers.item[operand->buffer];
+            if (b == operand->buffer || to->dtype != from->dtype || buffer_count(to) != buffer_count(from))
+                continue;
+            tried++;
+            MUTATE(mutant_operand(i, k)->buffer = b, "%s for %s", to->name, from->name);
+        }
+        for (axis_set along = 1; along <= AXES_ALL && operand->along; along++)
+            if ((along & ~axes) == 0 && along != operand->along)
+                MUTATE(mutant_operand(i, k)->along = along, "operand %d along %u", k, along);
+        if (operand->along) {
+            MUTATE((mutant_operand(i, k)->along = 0, mutant_operand(i, k)->step = 0), "operand %d of all", k);
+            MUTATE(mutant_operand(i, k)->step /= 2, "operand %d by half steps", k);
+            MUTATE(mutant_operand(i, k)->step--, "operand %d by shorter steps", k);
+        } else if (was->group && operand->ndim == 1 && operand->dim[0] % 2 == 0) {
+            MUTATE(mutant_operand(i, k)->dim[0] /= 2, "operand %d by half", k);
+        }
+    }
+}
+
+// ---- buffers
+
+static void mutate_placements(struct fleet *f, int stage) {
+    const struct program *p = fleet_program(f, stage);
+    for (size_t b = 0; b < p->buffers.count; b++)
+        for (int a = 0; a < AXIS_COUNT && p->buffers.item[b].kind != KIND_ACT; a++)
+            for (int8_t place = PLACE_MAX; place <= PLACE_SHARD(1); place++) {
+                struct program mutant;
+                if (place == p->buffers.item[b].placement[a] || p->mesh.degree[a] == 1 ||
+                    !fleet_begin(f, stage, &mutant))
+                    continue;
+                mutant.buffers.item[b].placement[a] = place;
+                fleet_end_unseen(f, stage, &mutant);
+            }
+}
+
+static void mutate_schedule(struct fleet *f, int stage) {
+    const struct program *p = fleet_program(f, stage);
+    struct program mutant;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        if (k + 1 < p->schedule.count && fleet_begin(f, stage, &mutant)) {
+            struct invocation first = mutant.schedule.item[k];
+            mutant.schedule.item[k] = mutant.schedule.item[k + 1];
+            mutant.schedule.item[k + 1] = first;
+            fleet_end(f, stage, &mutant, "invocations %zu and %zu swapped", k, k + 1);
+        }
+        if (fleet_begin(f, stage, &mutant)) {
+            mutant.schedule.item[k].last ^= true;
+            fleet_end(f, stage, &mutant, "invocation %zu: last", k);
+        }
+        if (fleet_begin(f, stage, &mutant)) {
+            mutant.schedule.item[k].first ^= true;
+            fleet_end(f, stage, &mutant, "invocation %zu: first", k);
+        }
+        for (size_t n = k + 1; n < p->schedule.count; n++) {
+            struct invocation a = p->schedule.item[k], b = p->schedule.item[n];
+            if (a.template != b.template || a.microbatch == b.microbatch || !fleet_begin(f, stage, &mutant))
+                continue;
+            mutant.schedule.item[k].microbatch = b.microbatch;
+            mutant.schedule.item[n].microbatch = a.microbatch;
+            fleet_end(f, stage, &mutant, "invocations %zu and %zu: microbatches exchanged", k, n);
+        }
+    }
+}
+
+static bool joins_ranks(const struct instruction *i) {
+    bool joins = i->group != AXES_NONE;
+    for (int k = 0; k < i->inputs + i->outputs; k++)
+        joins |= mutant_operand((struct instruction *)i, k)->along != AXES_NONE;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        joins |= i->wait[s] != 0;
+    return joins;
+}
+
+static void mutate_instruction(const struct site *s) {
+    const struct instruction *was = instruction_at(s, (struct program *)program_of(s));
+    if (was->group) {
+        mutate_list(s);
+        mutate_group(s, was);
+    }
+    if (joins_ranks(was)) {
+        mutate_waits(s, was);
+        mutate_operands(s, was);
+    }
+}
+
+static void check_mutants(const char *name, size_t stride, const char *const *overrides) {
+    struct fleet f;
+    fleet_create(&f, name, overrides);
+    fleet_run(&f);
+    f.stride = stride;
+    for (int stage = 0; stage < f.stages.count; stage++) {
+        const struct program *p = fleet_program(&f, stage);
+        for (size_t t = 0; t < p->templates.count; t++)
+            for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+                mutate_instruction(&(struct site){&f, stage, t, i});
+        mutate_placements(&f, stage);
+        mutate_schedule(&f, stage);
+    }
+    print_message("%s on %d ranks: %zu mutants: %zu refused, %zu harmless, %zu accepted and harmful\n", name, f.ranks,
+                  f.tried, f.refused, f.harmless, f.harmful);
+    size_t harmful = f.harmful, refused = f.refused;
+    fleet_release(&f);
+    assert_int_equal(harmful, 0);
+    assert_true(refused > 0);
+}
+
+#define DP(n) "parallelism.data_parallel_replicate_degree=" #n
+#define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
+#define TP(n) "parallelism.tensor_parallel_degree=" #n
+#define PP(n) "parallelism.pipeline_parallel_degree=" #n
+#define NO_SEQUENCE "parallelism.sequence_parallel=false"
+#define BATCH(sequences)                                                                  \
+    "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
+        "training.micro_batch_size=2", "optimizer.eps=1e-3", SMALL_EXACT
+
+#define SUITE(function, stride, ...)                                                \
+    static void function(void **unused) {                                           \
+        (void)unused;                                                               \
+        check_mutants(#function, stride, (const char *const[]){__VA_ARGS__, NULL}); \
+    }
+SUITE(data_parallel, 1, BATCH(8), SMALL_GPT2_MODEL, DP(2))
+SUITE(zero_1, 1, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
+SUITE(zero_2, 2, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
+SUITE(zero_3, 1, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
+SUITE(tensor, 2, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
+SUITE(sequence, 1, BATCH(4), SMALL_GPT2_MODEL, TP(2))
+SUITE(pipeline, 1, BATCH(4), SMALL_GPT2_MODEL, PP(2))
+SUITE(pipeline_tensor, 3, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
+SUITE(everything, 17, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_parallel), cmocka_unit_test(zero_1),          cmocka_unit_test(zero_2),
+        cmocka_unit_test(zero_3),        cmocka_unit_test(tensor),          cmocka_unit_test(sequence),
+        cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor), cmocka_unit_test(everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
