@@ -34,7 +34,7 @@ struct checker {
     int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
     struct invocation now;
     int instruction; // of its template
-    bool *required;  // GRAD roots: whether reads of the whole need only the slices
+    bool *required;  // GRAD roots of the state: whether reads of the whole need only the slices
 };
 
 static struct place_name here(const struct checker *c) {
@@ -403,7 +403,8 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     struct checker c = {.program = program, .table = table};
     c.required = mem_alloc(program->buffers.count * sizeof *c.required);
     for (size_t i = 0; i < program->buffers.count; i++)
-        if (program->buffers.item[i].parent != NONE && program->buffers.item[i].kind == KIND_GRAD)
+        if (program->buffers.item[i].parent != NONE && program->buffers.item[i].kind == KIND_GRAD &&
+            program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
     trireme_status status = create(&c, error);
     if (status == TRIREME_OK)

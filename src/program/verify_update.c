@@ -67,6 +67,13 @@ static void collect(struct checker *c) {
 
 // ---- what others know
 
+static bool declared_input(const struct program *p, const char *as) {
+    for (size_t i = 0; i < p->buffers.count; i++)
+        if (p->buffers.item[i].kind == KIND_INPUT && strcmp(p->buffers.item[i].as, as) == 0)
+            return true;
+    return false;
+}
+
 // A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. What
 // touches it takes it as that operand, or continues from it in place. All states of the optimizer are declared.
 static trireme_status check_declared(const struct checker *c, const struct instruction *instruction,
@@ -90,6 +97,8 @@ static trireme_status check_declared(const struct checker *c, const struct instr
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
             REFUSE("%s: takes %s as its %s, which is declared %s", place, name_of(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");
+        if (b->kind == KIND_INPUT && !*b->as && declared_input(p, name))
+            REFUSE("%s: takes %s as its %s, which another input is declared", place, name_of(c, operand->buffer), name);
     }
     return TRIREME_OK;
 }
@@ -340,7 +349,8 @@ static trireme_status check_square(struct checker *c, const struct found *f, con
         REFUSE("%s: does not add to %s, of which the norm is made", place, name_of(c, part[0]));
     if (f->invocation <= c->last_gradient)
         REFUSE("%s: counts %s before the last microbatch is in", place, name_of(c, g->buffer));
-    if (f->invocation > clip->invocation || (f->invocation == clip->invocation && f->index > clip->index))
+    const struct found *reader = c->role[ROLE_NORM_SUM].count ? &c->role[ROLE_NORM_SUM].item[0] : clip;
+    if (f->invocation > reader->invocation || (f->invocation == reader->invocation && f->index > reader->index))
         REFUSE("%s: counts %s after the norm is made", place, name_of(c, g->buffer));
     counted[g->buffer] = true;
     return TRIREME_OK;

@@ -75,7 +75,7 @@ static void named_faults(void **unused) {
     FAULT(SWAP("layers.0.decayed", "layers.1.decayed"), "which is no state of layers.0.parameters", "layers.1.decayed");
     FAULT(SWAP("layers.0.decayed", "optimizer.t"), "as its t", "decayed");
     FAULT(SWAP("grad_norm", "clip_factor"), "as its norm", "clip_factor");
-    FAULT(SWAP("tokens", "targets"), "as its ids", "targets");
+    FAULT(SWAP("tokens", "targets"), "as its targets", "tokens");
 #undef SWAP
     small_model_release(&small);
 }

@@ -56,12 +56,18 @@ static size_t next_communication(const struct site *s) {
     return 0;
 }
 
+// Terms of one sum: their order is free, and shows in the last bit.
+static bool same_sum(const struct site *s) {
+    const struct instruction *a = instruction_at(s, (struct program *)program_of(s)), *b = a + 1;
+    return a->op == OP_SQUARE_SUM && b->op == a->op && a->out[0].buffer == b->out[0].buffer;
+}
+
 static void mutate_list(const struct site *s) {
     size_t count = program_of(s)->templates.item[s->template].instructions.count, next = next_communication(s);
     struct place place = {NULL, s->index};
     MUTATE((place.template = &mutant.templates.item[s->template], mutant_delete(place)), "deleted");
     MUTATE((place.template = &mutant.templates.item[s->template], mutant_repeat(place)), "duplicated");
-    if (s->index + 1 < count)
+    if (s->index + 1 < count && !same_sum(s))
         MUTATE(swap_with(&mutant, s->template, s->index, s->index + 1), "swapped with the next");
     if (next > s->index + 1)
         MUTATE(swap_with(&mutant, s->template, s->index, next), "moved behind [%zu]", next);
@@ -113,7 +119,7 @@ static void mutate_operands(const struct site *s, const struct instruction *was)
         if (operand->buffer == NONE)
             continue;
         int tried = 0;
-        for (size_t n = 1; n < p->buffers.count && was->group && tried < CANDIDATES; n++) {
+        for (size_t n = 1; n < p->buffers.count && tried < CANDIDATES; n++) {
             int b = (int)(((size_t)operand->buffer + n * 5) % p->buffers.count);
             const struct buffer *to = &p->buffers.item[b], *from = &p->buffers.item[operand->buffer];
             if (b == operand->buffer || to->dtype != from->dtype || buffer_count(to) != buffer_count(from))
@@ -190,14 +196,12 @@ static bool joins_ranks(const struct instruction *i) {
 
 static void mutate_instruction(const struct site *s) {
     const struct instruction *was = instruction_at(s, (struct program *)program_of(s));
-    if (was->group) {
-        mutate_list(s);
+    mutate_list(s);
+    mutate_operands(s, was);
+    if (was->group)
         mutate_group(s, was);
-    }
-    if (joins_ranks(was)) {
+    if (joins_ranks(was))
         mutate_waits(s, was);
-        mutate_operands(s, was);
-    }
 }
 
 static void check_mutants(const char *name, size_t stride, const char *const *overrides) {
