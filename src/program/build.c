@@ -190,8 +190,10 @@ struct instruction *program_emit(struct program *program, int template, enum op 
                                       .outputs = outputs,
                                       .workspace = NONE,
                                       .predicate = NONE};
-    memcpy(instruction.in, in, (size_t)inputs * sizeof *in);
-    memcpy(instruction.out, out, (size_t)outputs * sizeof *out);
+    if (inputs)
+        memcpy(instruction.in, in, (size_t)inputs * sizeof *in);
+    if (outputs)
+        memcpy(instruction.out, out, (size_t)outputs * sizeof *out);
     if (attribute)
         memcpy(instruction.attribute, attribute, sizeof instruction.attribute);
     struct template *t = &program->templates.item[template];

@@ -1,19 +1,9 @@
 #include "support/mutant.h"
 
+#include "support/sanitized.h"
 #include "support/test.h"
 
 #include <math.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 enum { SANITIZED_STRIDE = 7 };
 
