@@ -19,7 +19,7 @@ int spec_ranks(const struct spec *s) {
     return degree(s->dp) * degree(s->fsdp) * degree(s->tp) * degree(s->pp);
 }
 
-static const char * or (const char *given, const char *usual) {
+static const char *text_or(const char *given, const char *usual) {
     return given ? given : usual;
 }
 
@@ -72,7 +72,7 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->tp > 1)
         add_word(text, " x tp %d%s", s->tp, s->no_sequence ? "" : " (sp)");
     if (s->pp > 1)
-        add_word(text, " x pp %d (%s%s%s)", s->pp, or (s->schedule, "1f1b"), *s->layout ? " " : "", s->layout);
+        add_word(text, " x pp %d (%s%s%s)", s->pp, text_or(s->schedule, "1f1b"), *s->layout ? " " : "", s->layout);
     if (text[0])
         memmove(text, text + 3, strlen(text + 3) + 1);
     else
@@ -149,27 +149,27 @@ static trireme_status load_config(const struct job *job, struct config *config, 
 #define SET(...) (CHECK(n < ARRAY_LENGTH(all)), all[n++] = mem_printf(__VA_ARGS__))
     SET("run.directory=unused");
     SET("training.threads=1");
-    SET("training.dtype=%s", or (s->dtype, "f64"));
+    SET("training.dtype=%s", text_or(s->dtype, "f64"));
     SET("training.seq_len=%d", job->shape.seq_len);
     SET("training.global_batch_size=%d", job->shape.sequences);
     SET("training.micro_batch_size=%d", micro_batch_size(s, job->shape));
     SET("training.logits_rows=%d", s->logits_rows);
     SET("training.max_norm=0.1");
-    SET("optimizer.name=%s", or (s->optimizer, "adamw"));
+    SET("optimizer.name=%s", text_or(s->optimizer, "adamw"));
     // Some gradients are zero but for rounding: a smaller eps would show the rounding alone.
     SET("optimizer.eps=1e-4");
-    SET("activation_checkpoint.mode=%s", or (s->recompute, "none"));
+    SET("activation_checkpoint.mode=%s", text_or(s->recompute, "none"));
     SET("parallelism.data_parallel_replicate_degree=%d", degree(s->dp));
     SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
     SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));
     SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
     SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
-    SET("parallelism.reduce_dtype=%s", or (s->reduce, "f32"));
+    SET("parallelism.reduce_dtype=%s", text_or(s->reduce, "f32"));
     SET("parallelism.data_parallel_prefetch=%d", s->prefetch < 0 ? 0 : s->prefetch ? s->prefetch : 1);
     if (s->zero)
         SET("parallelism.zero_stage=%d", s->zero);
     if (s->pp > 1)
-        SET("parallelism.pipeline_parallel_schedule=%s", job->schedule ? job->schedule : or (s->schedule, "1f1b"));
+        SET("parallelism.pipeline_parallel_schedule=%s", job->schedule ? job->schedule : text_or(s->schedule, "1f1b"));
     if (*s->layout)
         SET("parallelism.pipeline_parallel_layout=%s", s->layout);
 #undef SET
@@ -359,7 +359,7 @@ static char *write_schedule(const struct job *job) {
     int sequences = job->shape.sequences / (degree(job->spec->dp) * degree(job->spec->fsdp));
     int microbatches = sequences / micro_batch_size(job->spec, job->shape);
     const char *directory = getenv("TMPDIR");
-    char *path = mem_printf("%s/schedule-XXXXXX", or (directory, "/tmp"));
+    char *path = mem_printf("%s/schedule-XXXXXX", text_or(directory, "/tmp"));
     int file = mkstemp(path);
     FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
     CHECK(f);
@@ -440,8 +440,8 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = shape_of(spec);
-    char *key =
-        mem_printf("%s/%d/%s/%s", name, shape.sequences, or (spec->optimizer, "adamw"), or (spec->dtype, "f64"));
+    char *key = mem_printf("%s/%d/%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
+                           text_or(spec->dtype, "f64"));
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);
