@@ -241,9 +241,10 @@ void memory_profile_release(struct memory_profile *profile);
 // Proves the planned program sound or refuses it, naming template, instruction and buffer:
 //   memory     every read has a write before it; no buffer is overwritten or its memory reused while it is needed; what
 //              other streams touch is ordered by waits; shapes and dtypes obey ops.def
+//   placement  on many ranks: partial sums are reduced once, over the right axes, before anything but sums takes them;
+//              what is split is split alike where it meets; every parameter ends as it began
 //   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once
-//   per
-//              microbatch, and no gradient is read before it is complete
+//              per microbatch, and no gradient is read before it is complete
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
 //              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);

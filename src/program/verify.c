@@ -197,9 +197,9 @@ trireme_status verify_structure(const struct program *program, const struct op_t
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
     TRY(verify_structure(program, table, error));
     TRY(verify_memory(program, table, error));
-    TRY(verify_gradients(program, table, error));
-    TRY(verify_update(program, table, error));
     if (mesh_ranks(&program->mesh) > 1)
         TRY(verify_placement(program, table, error));
+    TRY(verify_gradients(program, table, error));
+    TRY(verify_update(program, table, error));
     return TRIREME_OK;
 }

@@ -443,10 +443,10 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
         status = check_tied(&w);
     if (status == TRIREME_OK) {
         find_groups(&w);
-        status = open_all(&w);
+        status = run_world(&w);
     }
     if (status == TRIREME_OK)
-        status = run_world(&w);
+        status = open_all(&w);
     for (int r = 0; r < ranks; r++)
         free(w.rank[r].communicator);
     for (size_t i = 0; i < w.communicators.count; i++)

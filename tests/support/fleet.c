@@ -7,15 +7,11 @@
 enum { DEADLINE = 20, STEPS_BEFORE = 2 };
 
 const struct program *fleet_program(const struct fleet *f, int stage) {
-    return stages_program(&f->stages, stage, true);
+    return stages_program(&f->stages, stage, !f->evaluates);
 }
 
 static int stage_of(const struct fleet *f, int rank) {
     return rank / (f->ranks / f->stages.count);
-}
-
-static const struct compiled *compiled_of(const struct fleet *f, int rank) {
-    return &f->stages.of[stage_of(f, rank)]->train;
 }
 
 void fleet_create(struct fleet *f, const char *name, const char *const *overrides) {
@@ -160,7 +156,7 @@ static const struct program **programs(const struct fleet *f, int stage, int ran
     const struct program **program = mem_alloc((size_t)f->ranks * sizeof *program);
     for (int r = 0; r < f->ranks; r++) {
         bool changed = mutant && stage_of(f, r) == stage && (rank == FLEET_STAGE || r == rank);
-        program[r] = changed ? mutant : &compiled_of(f, r)->program;
+        program[r] = changed ? mutant : fleet_program(f, stage_of(f, r));
     }
     return program;
 }

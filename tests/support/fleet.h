@@ -14,6 +14,7 @@ struct fleet {
     int ranks;
     char **first, **result; // [ranks]: state before a step; state after it, then the outputs, as doubles
     size_t *result_bytes;   // [ranks]
+    bool evaluates;         // programs are those of the evaluation, for looking at
     size_t stride;          // one mutant of so many is tried
     size_t generated, tried, refused, harmless, harmful;
 };

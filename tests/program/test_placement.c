@@ -1,0 +1,314 @@
+// Faults that only many ranks can have, by name: each is refused, in words that say what is wrong with which buffer.
+#include "support/fleet.h"
+#include "support/test.h"
+
+#define MODEL(family) \
+    "training.seq_len=8", "training.threads=1", "training.micro_batch_size=2", SMALL_EXACT, SMALL_##family##_MODEL
+#define BATCH(sequences) "training.global_batch_size=" #sequences
+#define DP(n) "parallelism.data_parallel_replicate_degree=" #n
+#define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
+#define TP(n) "parallelism.tensor_parallel_degree=" #n
+#define PP(n) "parallelism.pipeline_parallel_degree=" #n
+#define NO_SEQUENCE "parallelism.sequence_parallel=false"
+#define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" #name
+
+static void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *buffer) {
+    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
+    if (!strstr(error->message, what) || !strstr(error->message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error->message);
+}
+
+// With a fault in the program of one stage, on all of its ranks or on one alone, the programs are refused in words that
+// contain both.
+#define FAULT(stage, rank, fault, what, buffer)                                        \
+    do {                                                                               \
+        struct program p = mutant_copy(fleet_program(&f, stage));                      \
+        trireme_error error = {0};                                                     \
+        fault;                                                                         \
+        assert_words(fleet_verify(&f, stage, rank, &p, &error), &error, what, buffer); \
+        mutant_release(&p);                                                            \
+    } while (0)
+#define FLEET(...)  \
+    struct fleet f; \
+    fleet_create(&f, __func__, (const char *const[]){__VA_ARGS__, NULL})
+
+// Leaves an instruction out, but nothing that is ordered by it.
+static void leave_out(struct place place) {
+    mutant_delete(place);
+    for (size_t i = 0; i < place.template->instructions.count; i++)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (s != place.template->instructions.item[i].stream)
+                place.template->instructions.item[i].wait[s] = 1;
+}
+
+static struct instruction *found(struct program *p, enum op op, const char *buffer) {
+    return mutant_at(mutant_find(p, op, buffer));
+}
+
+static void rename_input(struct program *p, enum op op, const char *from, const char *to) {
+    struct instruction *i = found(p, op, from);
+    for (int k = 0; k < i->inputs; k++)
+        if (i->in[k].buffer == program_find(p, from))
+            i->in[k].buffer = program_find(p, to);
+}
+
+static void data_parallel(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(8), DP(2));
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")),
+          "is a partial sum along dp; an all_reduce is missing", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
+          "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->only_last = false,
+          "otherwise placed along dp", "grad.layers.0.");
+    // A mean of every rank's own mean.
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
+          "is a partial sum along dp; an all_reduce is missing", "targets.count");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "is a partial sum along dp", "loss");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->attribute[0].i = 1, "not what is reduced",
+          "targets.count");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->predicate = program_find(&p, "starts"),
+          "is not one i32", "starts");
+    FAULT(0, 1, found(&p, OP_ALL_REDUCE, "targets.count")->group = AXES(AXIS_TP), "has axes without ranks", "tp");
+    fleet_release(&f);
+}
+
+// Two collectives of as many elements, in another order on one rank.
+static void one_rank_behind(struct program *p) {
+    struct place first = mutant_find(p, OP_ALL_REDUCE, "layers.1.gradients"),
+                 second = mutant_find(p, OP_ALL_REDUCE, "layers.0.gradients");
+    struct instruction *item = first.template->instructions.item, moved = item[first.index];
+    memmove(&item[first.index], &item[first.index + 1], (second.index - first.index) * sizeof *item);
+    item[second.index] = moved;
+    for (size_t i = 0; i < first.template->instructions.count; i++) // nothing else is wrong with it
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (s != item[i].stream)
+                item[i].wait[s] = 1;
+}
+
+static void order_of_gradients(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(8), DP(2));
+    FAULT(0, 1, one_rank_behind(&p), "of layers.1.gradients over dp meets rank 1's backward",
+          "layers.0.gradients over dp");
+    FAULT(0, 0, one_rank_behind(&p), "of layers.0.gradients over dp meets rank 1's backward",
+          "layers.1.gradients over dp");
+    fleet_release(&f);
+}
+
+static void tensor(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), TP(2), NO_SEQUENCE);
+    FAULT(0, FLEET_STAGE, rename_input(&p, OP_ADD_BIAS, "layers.0.attention.out.sum", "layers.0.attention.out.part"),
+          "is a partial sum along tp", "layers.0.attention.out.part");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "reduced twice",
+          "logits.sums.rows0");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "logits.max.rows0")),
+          "is a partial maximum along tp", "logits.max.rows0");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "is a partial sum along tp",
+          "logits.sums.rows0");
+    FAULT(0, FLEET_STAGE, rename_input(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm", "d.layers.1.mlp.in"),
+          "is a partial sum along tp", "d.layers.1.mlp.in");
+    FAULT(0, FLEET_STAGE, found(&p, OP_EMBED, "embed.weight")->in[2] = operand_none(), "nothing says where",
+          "split along tp");
+    fleet_release(&f);
+}
+
+static void sequence(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), TP(2));
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
+          "is a partial sum along tp; an all_reduce is missing", "layers.1.share.gradients");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")), "reduced twice",
+          "layers.1.share.gradients");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.in")), "before it is written",
+          "layers.0.attention.in");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.mlp.in")->in[0].buffer = program_find(&p, "vocab.first"),
+          "vocab.first", "reaches element");
+    fleet_release(&f);
+}
+
+static void more_ranks_than_heads(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), TP(4), NO_SEQUENCE);
+    // Ranks with the same keys and values each have the gradient of some queries'.
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")),
+          "is a partial sum along kv; an all_reduce is missing", "layers.0.kv.gradients");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")->group = AXES(AXIS_TP),
+          "split along tp, not what is reduced", "layers.0.kv.gradients");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.attention.out.part")->group = AXES(AXIS_TP),
+          "is a partial sum along kv", "layers.0.attention.out.sum");
+    fleet_release(&f);
+}
+
+static void zero_1(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(16), FSDP(2, 1), DP(2));
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
+          "is a partial sum along fsdp", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
+          "each rank has its own part along fsdp only", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "is a partial sum along dp",
+          "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")), "an all_gather is missing",
+          "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "layers.0.gradients")->group = AXES(AXIS_DP),
+          "which it reads as x", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ADAMW, "layers.0.m")->in[2].along = AXES(AXIS_DP), "along", "layers.0.");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.m")].placement[AXIS_FSDP] = PLACE_REPLICATE,
+          "is not split along fsdp by its n", "layers.0.m");
+    fleet_release(&f);
+}
+
+static void zero_2(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(8), FSDP(2, 2));
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")),
+          "before it is written", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
+          "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")), "an all_gather is missing",
+          "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ZERO, "layers.0.gradients.whole")), "before it is written",
+          "layers.0.gradients.whole");
+    fleet_release(&f);
+}
+
+// Backward takes what forward gathered, in place of what it gathers again.
+static void use_after_free(struct program *p) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *in = &p->templates.item[t].instructions.item[i];
+            for (int k = 0; k < in->inputs; k++)
+                if (in->in[k].buffer != NONE && p->buffers.item[in->in[k].buffer].recomputes != NONE &&
+                    p->buffers.item[in->in[k].buffer].kind == KIND_PARAM)
+                    in->in[k].buffer = p->buffers.item[in->in[k].buffer].recomputes;
+        }
+}
+
+static void zero_3(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(8), FSDP(2, 3));
+    FAULT(0, FLEET_STAGE, use_after_free(&p), "before it is written", "weight");
+    FAULT(0, FLEET_STAGE,
+          p.buffers.item[program_find(&p, "layers.0.gathered.again")].offset =
+              p.buffers.item[program_find(&p, "layers.1.gathered.again")].offset,
+          "", "layers.");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered")), "before it is written",
+          "layers.1.");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered.again")), "before it is written",
+          "layers.1.");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")),
+          "before it is written", "layers.1.gradients");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
+          "there is nothing to gather", "layers.0.parameters");
+    fleet_release(&f);
+}
+
+static void pipeline(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), PP(2));
+    for (int stage = 0; stage < 2; stage++) {
+        FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
+              "is a partial sum along pp; an all_reduce is missing", "embed.gradients");
+        FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "along pp", "loss");
+        FAULT(stage, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")), "reduced twice",
+              "embed.gradients");
+    }
+    FAULT(1, FLEET_STAGE,
+          (p.schedule.item[1].microbatch = 1, p.schedule.item[2].microbatch = 1, p.schedule.item[3].microbatch = 0,
+           p.schedule.item[4].microbatch = 0),
+          "of another microbatch", "forward[0] receive (microbatch 1) of received over pp");
+    f.evaluates = true;
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
+          "rank 1: forward[0] receive (microbatch 0) of received over pp waits for ever for rank 0",
+          "which has come to its end");
+    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
+          "rank 0: forward");
+    fleet_release(&f);
+}
+
+// One stage waits for the gradient of the first microbatch, the other for the second microbatch.
+static void deadlock(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), PP(2), SCHEDULE(1f1b));
+    struct fleet g;
+    fleet_create(&g, __func__, (const char *const[]){MODEL(GPT2), BATCH(4), PP(2), SCHEDULE(gpipe), NULL});
+    struct program first = mutant_copy(fleet_program(&f, 0));
+    // input, F0, F1, B0, B1, optimizer
+    struct invocation second = first.schedule.item[2];
+    first.schedule.item[2] = first.schedule.item[3];
+    first.schedule.item[3] = second;
+    trireme_error error = {0};
+    assert_words(
+        programs_verify((const struct program *[]){&first, fleet_program(&g, 1)}, 2, f.stages.of[0]->ops, &error),
+        &error, "waits for ever", "over pp");
+    mutant_release(&first);
+    fleet_release(&f);
+    fleet_release(&g);
+}
+
+// Programs that are sound each by itself.
+static void strangers(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), TP(2));
+    struct fleet g;
+    fleet_create(&g, __func__,
+                 (const char *const[]){"training.seq_len=16", "training.threads=1", "training.micro_batch_size=2",
+                                       SMALL_EXACT, SMALL_GPT2_MODEL, BATCH(4), TP(2), NULL});
+    trireme_error error = {0};
+    const struct op_table *ops = f.stages.of[0]->ops;
+    assert_words(
+        programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 0)}, 2, ops, &error), &error,
+        "of embedding.part over tp meets rank 1's forward[1] reduce_scatter", "256 elements of f64 and 512 of f64");
+    assert_words(programs_verify((const struct program *[]){fleet_program(&f, 0)}, 1, ops, &error), &error,
+                 "its program is for a mesh of tp 2", "not of these 1 ranks");
+    fleet_release(&g);
+    fleet_create(&g, __func__, (const char *const[]){MODEL(GPT2), BATCH(4), TP(2), NO_SEQUENCE, NULL});
+    assert_words(
+        programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 0)}, 2, ops, &error), &error,
+        "of embedding.part over tp meets rank 1's forward[1] all_reduce", "rank 0: forward[1] reduce_scatter");
+    fleet_release(&g);
+    fleet_release(&f);
+}
+
+// The same templates under other numbers, so that executors come to their groups in another order.
+static void renumber(struct program *p) {
+    struct template first = p->templates.item[1];
+    p->templates.item[1] = p->templates.item[3];
+    p->templates.item[3] = first;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        int *t = &p->schedule.item[k].template;
+        *t = *t == 1 ? 3 : *t == 3 ? 1 : *t;
+    }
+}
+
+static void order_of_opening(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), TP(2));
+    FAULT(0, 1, renumber(&p), "rank 0 opens its group over tp", "rank 1");
+    struct program p = mutant_copy(fleet_program(&f, 0));
+    trireme_error error = {0};
+    renumber(&p);
+    assert_int_equal(fleet_verify(&f, 0, FLEET_STAGE, &p, &error), TRIREME_OK);
+    mutant_release(&p);
+    fleet_release(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_parallel),
+        cmocka_unit_test(order_of_gradients),
+        cmocka_unit_test(tensor),
+        cmocka_unit_test(sequence),
+        cmocka_unit_test(more_ranks_than_heads),
+        cmocka_unit_test(zero_1),
+        cmocka_unit_test(zero_2),
+        cmocka_unit_test(zero_3),
+        cmocka_unit_test(pipeline),
+        cmocka_unit_test(deadlock),
+        cmocka_unit_test(order_of_opening),
+        cmocka_unit_test(strangers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
