@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "kernels/cpu/peak.h"
+#include "train/ranks.h"
 #include "train/synthetic.h"
 
 enum { BENCH_STEPS = 5 };
@@ -64,8 +65,16 @@ static void add_shares(const struct engine *e, const struct trace *trace, struct
     qsort(share, OP_COUNT, sizeof *share, compare_shares);
 }
 
-static trireme_status measure(struct engine *e, struct measured *out, trireme_error *error) {
+static trireme_status meet(struct communicator *all, trireme_error *error) {
+    return all ? comm_barrier(all, error) : TRIREME_OK;
+}
+
+// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the peak.
+static trireme_status measure(struct engine *e, struct communicator *all, struct measured *out, trireme_error *error) {
     struct trace trace = {0};
+    bool leads = e->member.rank == 0;
+    int ranks = mesh_ranks(&e->parallel.mesh);
+    int threads = ranks > 1 ? MIN(ranks * e->threads, engine_cores()) : e->threads;
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
     executor_trace_reserve(e->train_executor, &trace);
@@ -75,19 +84,25 @@ static trireme_status measure(struct engine *e, struct measured *out, trireme_er
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
     out->peak = 0;
     for (int i = 0; i < BENCH_STEPS; i++) {
-        out->peak = MAX(out->peak, peak_flops(e->dtype, e->threads));
-        progress_line("step %d of %d", i + 1, BENCH_STEPS);
+        if (leads) {
+            out->peak = MAX(out->peak, peak_flops(e->dtype, threads));
+            progress_line("step %d of %d", i + 1, BENCH_STEPS);
+        }
         trace.events.count = 0;
+        TRY(meet(all, error));
         int64_t begin = clock_now();
         TRY(engine_step(e, 1e-4, &trace, &result, error));
+        TRY(meet(all, error));
         seconds[i] = 1e-9 * (double)(clock_now() - begin);
     }
-    progress_clear();
+    if (leads)
+        progress_clear();
     add_shares(e, &trace, out->share);
     VEC_RELEASE(&trace.events);
     qsort(seconds, BENCH_STEPS, sizeof *seconds, compare_doubles);
     const struct program *p = &e->train.program;
     int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
+    tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
     out->seconds = seconds[BENCH_STEPS / 2];
     out->tokens_per_second = (double)tokens / out->seconds;
     out->mfu = model_flops(&e->model, tokens, e->seq_len) / (out->seconds * out->peak);
@@ -100,6 +115,12 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     char predicted[16], resident[16];
     bytes_text((double)m->predicted, predicted);
     bytes_text((double)m->resident, resident);
+    if (mesh_ranks(&e->parallel.mesh) > 1) {
+        char *mesh = mesh_print(&e->parallel.mesh);
+        text_add(out, "%d ranks (%s), %d thread%s each; all but speed and MFU is that of rank 0\n",
+                 mesh_ranks(&e->parallel.mesh), mesh, e->threads, e->threads == 1 ? "" : "s");
+        free(mesh);
+    }
     text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n", m->seconds,
              m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
     text_add(out, "%-20s %7s %9s %7s %10s %8s %8s\n", "op", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s");
@@ -152,24 +173,47 @@ static void choose_model(struct config *config) {
         config->training.global_batch_size = config->training.micro_batch_size = 4;
 }
 
+struct bench {
+    const struct config *config;
+    struct model_config model;
+    bool json;
+    struct text *out; // rank 0 adds to it
+};
+
+static trireme_status bench_rank(void *user, const struct member *member, trireme_error *error) {
+    const struct bench *b = user;
+    struct engine e;
+    struct measured measured;
+    struct communicator *all = NULL;
+    TRY(engine_create(&e, b->config, &b->model, ENGINE_TRAIN, member, error));
+    trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
+    if (status == TRIREME_OK)
+        status = measure(&e, all, &measured, error);
+    if (status == TRIREME_OK && e.member.rank == 0) {
+        if (b->json)
+            print_step_json(&e, &measured, b->out);
+        else
+            print_step(&e, &measured, b->out);
+    }
+    communicator_free(all);
+    engine_release(&e);
+    return status;
+}
+
 static trireme_status bench_step(const struct arguments *a, struct config *config, struct text *out,
                                  trireme_error *error) {
     choose_model(config);
     // One microbatch is a step here, unless a global batch is asked for.
     if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))
         config->training.global_batch_size = config->training.micro_batch_size;
-    struct model_config model;
-    TRY(synthetic_model(&model, config, error));
-    struct engine engine;
-    TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, NULL, error));
-    struct measured measured;
-    trireme_status status = measure(&engine, &measured, error);
-    if (status == TRIREME_OK && a->json)
-        print_step_json(&engine, &measured, out);
-    else if (status == TRIREME_OK)
-        print_step(&engine, &measured, out);
-    engine_release(&engine);
-    return status;
+    struct bench b = {.config = config, .json = a->json, .out = out};
+    TRY(synthetic_model(&b.model, config, error));
+    struct parallel parallel;
+    TRY(parallel_resolve(&parallel, config, &b.model, error));
+    int ranks = mesh_ranks(&parallel.mesh);
+    parallel_release(&parallel);
+    double deadline = (double)config->comm.train_timeout_seconds;
+    return ranks > 1 ? ranks_run(ranks, deadline, bench_rank, &b, error) : bench_rank(&b, NULL, error);
 }
 
 trireme_status command_bench(const struct arguments *a, trireme_error *error) {

@@ -59,16 +59,19 @@ static void count(struct counter *c, const struct instruction *in, const struct 
     c->peer = in->peer;
 }
 
+// *begin is when all waits were over.
 static trireme_status run_one(struct executor *e, int stream, struct resolved *r, const struct invocation *v,
-                              const int64_t before[STREAM_COUNT], trireme_error *error) {
+                              const int64_t before[STREAM_COUNT], int64_t *begin, trireme_error *error) {
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream)
             wait_for(e, s, before[s] + r->target[s], counter);
     if (atomic_load(&e->failed))
         return TRIREME_ERROR_LOST;
+    if (r->communicator || e->trace)
+        *begin = clock_now();
     if (r->communicator)
-        counter->since = clock_now();
+        counter->since = *begin;
     counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
     return execute(e, r, v, error);
 }
@@ -94,9 +97,9 @@ static void walk(struct executor *e, int stream) {
         struct resolved_template *t = &e->templates[v->template];
         for (size_t i = 0; i < t->of[stream].count; i++) {
             int index = t->of[stream].item[i];
-            int64_t begin = e->trace ? clock_now() : 0;
+            int64_t begin = 0;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
-            if (run_one(e, stream, &t->item[index], v, before, &error) != TRIREME_OK) {
+            if (run_one(e, stream, &t->item[index], v, before, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
                     say_where(e, stream, v, index, &error);
                 fail(e, &error);

@@ -158,3 +158,12 @@ trireme_status ranks_run_guarded(int ranks, double deadline,
                                  void *user, bool *stuck, trireme_error *error) {
     return run_team(ranks, deadline, body, user, stuck, error);
 }
+
+trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error) {
+    int *all = mem_alloc((size_t)ranks * sizeof *all);
+    for (int i = 0; i < ranks; i++)
+        all[i] = i;
+    trireme_status status = communicator_open(out, member->world, member->rank, ranks, all, "control", error);
+    free(all);
+    return status;
+}

@@ -14,5 +14,7 @@ trireme_status ranks_run(int ranks, double deadline,
 trireme_status ranks_run_guarded(int ranks, double deadline,
                                  trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                                  void *user, bool *stuck, trireme_error *error);
+// Opens, on every rank, the communicator of all by number, for what they agree on.
+trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error);
 
 #endif

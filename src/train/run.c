@@ -385,15 +385,6 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
 
 // ---- ranks
 
-static trireme_status open_control(struct run *r, const struct member *member, int ranks, trireme_error *error) {
-    int *all = mem_alloc((size_t)ranks * sizeof *all);
-    for (int i = 0; i < ranks; i++)
-        all[i] = i;
-    trireme_status status = communicator_open(&r->control, member->world, member->rank, ranks, all, "control", error);
-    free(all);
-    return status;
-}
-
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct run r = {.config = &job->config,
@@ -403,7 +394,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .directory = {.lock = -1}};
     r.record = &r.own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
-    trireme_status status = member ? open_control(&r, member, job->ranks, error) : TRIREME_OK;
+    trireme_status status = member ? ranks_control(&r.control, member, job->ranks, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = start(&r, job, member, error);
     if (status == TRIREME_OK)

@@ -171,12 +171,9 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(state_files_progress(c->from, &progress, error));
     TRY(engine_create(&engine, &config, &model, ENGINE_TRAIN, member, error));
     TRY(checkpoint_load(&engine, c->from, &progress, error));
-    int all_ranks[16], ranks = mesh_ranks(&engine.parallel.mesh);
-    for (int i = 0; i < ranks; i++)
-        all_ranks[i] = i;
     struct communicator *control = NULL;
     if (member)
-        TRY(communicator_open(&control, member->world, member->rank, ranks, all_ranks, "control", error));
+        TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
     TRY(checkpoint_save(&engine, control, NULL, c->to, &progress, 0, error));
     communicator_free(control);
     engine_release(&engine);
