@@ -207,7 +207,7 @@ static const char *word(const char *const *words, int count, int64_t i) {
 }
 
 static double seconds(int64_t now, int64_t since) {
-    return since && now > since ? 1e-9 * (double)(now - since) : 0;
+    return since > 0 && now > since ? 1e-9 * (double)(now - since) : 0;
 }
 
 // Ranks that a meeting rank may be waiting for: the peer; else members of its group that are not at the same
