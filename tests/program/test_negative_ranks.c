@@ -208,7 +208,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
     struct fleet f;
     fleet_create(&f, name, overrides);
     fleet_run(&f);
-    f.stride = stride;
+    f.stride = getenv("TRIREME_ALL_MUTANTS") ? 1 : stride;
     for (int stage = 0; stage < f.stages.count; stage++) {
         const struct program *p = fleet_program(&f, stage);
         for (size_t t = 0; t < p->templates.count; t++)
@@ -234,20 +234,21 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
         "training.micro_batch_size=2", "optimizer.eps=1e-3", SMALL_EXACT
 
+// One mutant of so many is tried, all where TRIREME_ALL_MUTANTS is set.
 #define SUITE(function, stride, ...)                                                \
     static void function(void **unused) {                                           \
         (void)unused;                                                               \
         check_mutants(#function, stride, (const char *const[]){__VA_ARGS__, NULL}); \
     }
-SUITE(data_parallel, 1, BATCH(8), SMALL_GPT2_MODEL, DP(2))
-SUITE(zero_1, 1, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
-SUITE(zero_2, 2, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
-SUITE(zero_3, 1, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
-SUITE(tensor, 2, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
-SUITE(sequence, 1, BATCH(4), SMALL_GPT2_MODEL, TP(2))
-SUITE(pipeline, 1, BATCH(4), SMALL_GPT2_MODEL, PP(2))
-SUITE(pipeline_tensor, 3, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
-SUITE(everything, 17, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
+SUITE(data_parallel, 2, BATCH(8), SMALL_GPT2_MODEL, DP(2))
+SUITE(zero_1, 3, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
+SUITE(zero_2, 5, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
+SUITE(zero_3, 3, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
+SUITE(tensor, 5, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
+SUITE(sequence, 4, BATCH(4), SMALL_GPT2_MODEL, TP(2))
+SUITE(pipeline, 3, BATCH(4), SMALL_GPT2_MODEL, PP(2))
+SUITE(pipeline_tensor, 8, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
+SUITE(everything, 19, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
     const struct CMUnitTest tests[] = {
