@@ -144,11 +144,9 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
                 program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
             square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
         }
-        axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
-        if (sum.buffer == NONE && !(group & AXES(AXIS_PP)))
-            continue;
         if (sum.buffer == NONE)
             continue;
+        axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
         if (group)
             program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, group, sum, sum);
         part[parts++] = sum;

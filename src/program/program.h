@@ -9,8 +9,8 @@
 //   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
 //   STEP        once per step, in the `step` arena, for the whole step
 //   MICROBATCH  one instance per microbatch, for the whole step (inputs that the host writes before the step)
-//   SLOT        one instance per slot; lives from its first write to its last read, across the templates of a
-//   microbatch LOCAL       lives inside one invocation of one template
+//   SLOT        one instance per slot; from first write to last read, across the templates of one microbatch
+//   LOCAL       inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
 // An *operand* is a strided view of a buffer. On many ranks, all that differ only by coordinates run the same program:
 // a view may then begin where its rank's index in a group says, and a peer is told by its distance along an axis.
