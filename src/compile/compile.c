@@ -241,8 +241,8 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_release(&gradients);
     recompute_rewrite(p, o->ops, forward, backward, o->recompute);
     pass_fuse(p, o->ops);
-    data_gather(p, forward, &c.model, &o->parallel, false);
-    data_gather(p, backward, &c.model, &o->parallel, true);
+    data_gather(p, forward, &c.model, &o->parallel, o->ops, false);
+    data_gather(p, backward, &c.model, &o->parallel, o->ops, true);
     data_reduce(p, backward, &c.model, &c.optimizer, o->table, &o->parallel);
     schedule_train(&c, o, forward, backward);
     emit_update(&c, o, stage);
@@ -261,7 +261,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     int hidden = emit_stage(&e, stage);
     if (stage.last)
         emit_loss(&c, o, &e, hidden, scale, NULL);
-    data_gather(&c.program, e.template, &c.model, &o->parallel, false);
+    data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops, false);
     for (int m = 0; m < o->microbatches; m++)
         program_invoke(&c.program, e.template, m, 0, m == 0, m == o->microbatches - 1);
     if (mesh_ranks(&c.program.mesh) > 1) {

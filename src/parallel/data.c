@@ -70,6 +70,7 @@ static int clone_unit(struct program *program, int root, int *again, size_t know
 struct use {
     int unit, gathered;
     size_t first; // instruction that reads it first
+    size_t at;    // instruction that its gathering stands before
 };
 
 static int compare_uses(const void *a, const void *b) {
@@ -86,8 +87,38 @@ static void replace_reads(struct template *t, const int *again, size_t known) {
         }
 }
 
+// A fixed number of units ahead.
+static void place_by_distance(struct use *use, size_t uses, size_t distance) {
+    for (size_t k = 0; k < uses; k++)
+        use[k].at = use[k - MIN(k, distance)].first;
+}
+
+// As late as can be when a link is taken to be so fast that all bytes need as long as all work: of equal layers each is
+// gathered during the one before, a large head during the several layers that its bytes are worth. A faster link
+// hides the same, a slower one is busy all the time anyway.
+static void place_by_bytes(const struct program *program, const struct op_table *ops, const struct template *t,
+                           struct use *use, size_t uses) {
+    size_t count = t->instructions.count;
+    double *work = mem_alloc((count + 1) * sizeof *work), bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        work[i + 1] = work[i] + instruction_flops(ops, &t->instructions.item[i]);
+    for (size_t k = 0; k < uses; k++)
+        bytes += (double)buffer_bytes(&program->buffers.item[use[k].gathered]);
+    double start = work[count];
+    size_t at = count;
+    for (size_t k = uses; k-- > 0;) {
+        double own = (double)buffer_bytes(&program->buffers.item[use[k].gathered]) / bytes;
+        at = MIN(at, use[k].first);
+        start = MIN(start, work[use[k].first]) - own * work[count];
+        while (at > 0 && work[at] > start)
+            at--;
+        use[k].at = at;
+    }
+    free(work);
+}
+
 void data_gather(struct program *program, int template, const struct model_state *model,
-                 const struct parallel *parallel, bool again) {
+                 const struct parallel *parallel, const struct op_table *ops, bool again) {
     if (parallel->zero_stage < 3)
         return;
     const struct template *t = &program->templates.item[template];
@@ -103,18 +134,22 @@ void data_gather(struct program *program, int template, const struct model_state
         if (first == t->instructions.count)
             continue;
         int gathered = again ? clone_unit(program, model->gathered[u], clone, known) : model->gathered[u];
-        VEC_PUSH(&uses, (struct use){u, gathered, first});
+        VEC_PUSH(&uses, (struct use){.unit = u, .gathered = gathered, .first = first});
     }
     if (uses.count)
         qsort(uses.item, uses.count, sizeof *uses.item, compare_uses);
     replace_reads(&program->templates.item[template], clone, known);
     free(clone);
+    if (parallel->prefetch >= 0)
+        place_by_distance(uses.item, uses.count, (size_t)parallel->prefetch);
+    else
+        place_by_bytes(program, ops, t, uses.item, uses.count);
     struct rewrite r;
     begin(&r, program, template);
     size_t next = 0, count = program->templates.item[template].instructions.count;
     for (size_t i = 0; i < count; i++) {
-        while (next < uses.count && uses.item[next - MIN(next, (size_t)parallel->prefetch)].first <= i) {
-            const struct use *use = &uses.item[next++];
+        for (; next < uses.count && uses.item[next].at <= i; next++) {
+            const struct use *use = &uses.item[next];
             program_communicate(program, template, OP_ALL_GATHER, again ? PHASE_BACKWARD : PHASE_FORWARD, STREAM_GATHER,
                                 AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
                                 operand_whole(program, use->gathered));

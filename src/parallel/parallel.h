@@ -14,7 +14,7 @@ struct parallel {
     // al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
     int zero_stage;
     bool reduce_bf16;         // gradients travel as bf16
-    int prefetch;             // ZeRO-3: how many units ahead of their use parameters are gathered
+    int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: as their bytes ask for
     int64_t micro_batch_size; // sequences
     int microbatches;         // of one data-parallel rank in a step
     int stage;                // this program's coordinate on AXIS_PP

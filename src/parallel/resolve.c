@@ -135,15 +135,44 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
     return size;
 }
 
+// What the other degrees leave goes to shards, or to replicas where nothing is to be sharded, unless it is said where.
+static void leave_rest(const struct config *config, int64_t *replicas, int64_t *shards) {
+    const struct config_parallelism *p = &config->parallelism;
+    *replicas = p->data_parallel_replicate_degree;
+    *shards = p->data_parallel_shard_degree;
+    if (config_is_set(config, "parallelism.data_parallel_shard_degree"))
+        return;
+    bool open = MIN(*replicas, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
+    if (open && p->zero_stage > 0)
+        return;
+    *shards = 1;
+    if (open && !config_is_set(config, "parallelism.data_parallel_replicate_degree"))
+        *replicas = -1;
+}
+
+// Who asks for a stage wants something sharded, unless it is also said that there is one shard.
+static trireme_status check_zero_stage(const struct config *config, const struct mesh *mesh, trireme_error *error) {
+    int64_t stage = config->parallelism.zero_stage, shards = mesh->degree[AXIS_FSDP];
+    if (stage == 0 && shards > 1)
+        return config_refuse(config, "parallelism.zero_stage", error,
+                             "which shards nothing, but data_parallel_shard_degree is %lld: use "
+                             "data_parallel_replicate_degree",
+                             (long long)shards);
+    bool asked = stage > 0 && config_is_set(config, "parallelism.zero_stage");
+    if (asked && shards == 1 && mesh_ranks(mesh) > 1 &&
+        !config_is_set(config, "parallelism.data_parallel_shard_degree"))
+        return config_refuse(config, "parallelism.zero_stage", error,
+                             "but the other degrees leave no ranks to shard over: set data_parallel_shard_degree");
+    return TRIREME_OK;
+}
+
 static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                               trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     const struct config_training *t = &config->training;
-    // What is left goes to shards, unless it is said where.
-    bool said = config_is_set(config, "parallelism.data_parallel_shard_degree") ||
-                MIN(p->data_parallel_replicate_degree, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
-    int64_t shards = said ? p->data_parallel_shard_degree : 1;
-    struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree},
+    int64_t replicate, shards;
+    leave_rest(config, &replicate, &shards);
+    struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", replicate},
                               {"parallelism.data_parallel_shard_degree", shards},
                               {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
                               {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree}};
@@ -156,6 +185,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
     out->mesh.degree[AXIS_PP] = (int)degree[3].given;
+    TRY(check_zero_stage(config, &out->mesh, error));
     out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
     out->reduce_bf16 = p->reduce_dtype == CONFIG_DTYPE_BF16;
     out->prefetch = (int)p->data_parallel_prefetch;

@@ -24,6 +24,7 @@ def test_meshes():
     losses = [line["loss"] for line in tool.metrics("one")]
     meshes = {"fsdp 2": ["--ranks=2"], "fsdp 2 zero": ["--ranks", "2", "--zero_stage=1"],
               "dp 2": ["--parallelism.ranks=2", "--data_parallel_replicate_degree=-1"],
+              "dp 2 zero": ["--ranks=2", "--zero_stage=0"],
               "tp 2": ["--tensor_parallel_degree=2"], "pp 2": ["--pipeline_parallel_degree=2"],
               "pp 2 x fsdp 2 x tp 2": ["--ranks=8", "--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"]}
     for number, (mesh, arguments) in enumerate(meshes.items()):
@@ -90,6 +91,10 @@ def test_bad_meshes():
     ranks = r"parallelism\.ranks: given 8"
     untouched(2, ranks + r".*3.*do not divide", *TRAIN, "--ranks=8", "--tensor_parallel_degree=3")
     untouched(2, ranks + r".*multiply to 2", *TRAIN, "--ranks=8", "--data_parallel_shard_degree=2")
+    untouched(2, r"zero_stage: given 3, but.*no ranks to shard over", *TRAIN, "--ranks=2", "--tensor_parallel_degree=2",
+              "--zero_stage=3")
+    untouched(2, r"zero_stage: given 0, which shards nothing.*degree is 2", *TRAIN, "--zero_stage=0",
+              "--data_parallel_shard_degree=2")
     untouched(2, r"tensor_parallel_degree.*-1.*is -1 already", *TRAIN, "--tensor_parallel_degree=-1",
               "--data_parallel_replicate_degree=-1")
     untouched(2, r"pipeline_parallel_degree: given 3.*2 layers", *TRAIN, "--pipeline_parallel_degree=3")

@@ -165,7 +165,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
     SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
     SET("parallelism.reduce_dtype=%s", text_or(s->reduce, "f32"));
-    SET("parallelism.data_parallel_prefetch=%d", s->prefetch < 0 ? 0 : s->prefetch ? s->prefetch : 1);
+    if (s->prefetch)
+        SET("parallelism.data_parallel_prefetch=%d", MAX(s->prefetch, 0));
     if (s->zero)
         SET("parallelism.zero_stage=%d", s->zero);
     if (s->pp > 1)

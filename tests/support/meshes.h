@@ -16,7 +16,7 @@ struct spec {
                           // backwards in the other order; "crossed", the first stage's forwards in the other order
     char layout[24];      // layers of each stage, "1,2"
     int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
-    int prefetch;         // units; -1: none
+    int prefetch;         // units; 0: what the plan chooses, -1: none
     int logits_rows;
     const char *recompute, *optimizer, *dtype, *reduce; // "selective", "lion", "f64" where NULL, "bf16"
 };

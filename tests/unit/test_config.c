@@ -318,7 +318,7 @@ static void test_wrong_values(void **state) {
                    "run.yaml:2: data.path: given nothing, accepts text (path); \"\" is the empty text");
     expect_refused("data:\n  path: [a, b]\n", "run.yaml:2: data.path: given [a, b], accepts text (path)");
     expect_refused("parallelism:\n  zero_stage: 4\n",
-                   "run.yaml:2: parallelism.zero_stage: given 4, accepts a whole number from 1 to 3");
+                   "run.yaml:2: parallelism.zero_stage: given 4, accepts a whole number from 0 to 3");
 }
 
 static void test_wrong_fractions(void **state) {
