@@ -1,160 +1,264 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/peak.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
-enum { BENCH_STEPS = 5 };
+enum { BENCH_STEPS = 5, BENCH_STEPS_MOST = 1000 };
 
-static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out) {
+static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out,
+                                 trireme_error *error) {
     int threads = engine_threads(config, 1);
-    double f32 = peak_flops(DTYPE_F32, threads), bf16 = peak_flops(DTYPE_BF16, threads);
+    double f32 = peak_flops(DTYPE_F32, threads), bf16 = peak_flops(DTYPE_BF16, threads), bandwidth;
+    TRY(memory_bandwidth(threads, &bandwidth, error));
     if (a->json) {
         json_begin_object(out, NULL);
         json_add_integer(out, "threads", threads);
         json_add_number(out, "f32_flops", f32);
         json_add_number(out, "bf16_flops", bf16);
+        json_add_number(out, "memory_bandwidth", bandwidth);
         json_end_object(out);
         text_add(out, "\n");
     } else {
-        text_add(out, "peak of %d thread%s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s\n", threads, threads == 1 ? "" : "s",
-                 1e-9 * f32, 1e-9 * bf16);
+        text_add(out, "peak of %d thread%s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, memory %.1f GB/s\n", threads,
+                 threads == 1 ? "" : "s", 1e-9 * f32, 1e-9 * bf16, 1e-9 * bandwidth);
     }
     return TRIREME_OK;
 }
 
-// What one op took in a step.
+// What a step consists of, beside the time between instructions.
+enum part { PART_MATMUL, PART_ATTENTION, PART_REST, PART_COUNT };
+
+// What some instructions took in a step. `limit` is what the machine would need at least: for each instruction the
+// longer of its operations at the peak and of its bytes at the memory's bandwidth. Operands that lie in a cache may come
+// faster than that.
 struct share {
     enum op op;
-    int64_t calls, nanoseconds;
-    double flops, bytes;
+    int64_t calls;
+    double seconds, flops, bytes, limit;
+};
+
+struct step {
+    double seconds;
+    struct share op[OP_COUNT]; // of rank 0, on all streams
+    struct share part[PART_COUNT];
+    double communication; // seconds on other streams, while others compute
+    double between;       // compute neither worked nor waited in an instruction: waits for other streams are in here
+};
+
+struct measured {
+    struct step *step; // the one of median time; freed by the caller
+    int steps, ranks;
+    double tokens_per_second, mfu;
+    double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
+    size_t predicted, resident; // of all ranks, which are one process
 };
 
 static int compare_shares(const void *a, const void *b) {
     const struct share *x = a, *y = b;
-    return (x->nanoseconds < y->nanoseconds) - (x->nanoseconds > y->nanoseconds);
+    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+static int compare_steps(const void *a, const void *b) {
+    const struct step *x = a, *y = b;
+    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
 }
 
-struct measured {
-    double seconds; // median of the steps
-    double tokens_per_second, mfu, peak;
-    size_t predicted, resident;
-    struct share share[OP_COUNT];
-};
+static enum part part_of(const struct op_info *info) {
+    if (strncmp(info->name, "matmul", strlen("matmul")) == 0)
+        return PART_MATMUL;
+    return strncmp(info->name, "attention", strlen("attention")) == 0 ? PART_ATTENTION : PART_REST;
+}
 
-static void add_shares(const struct engine *e, const struct trace *trace, struct share share[OP_COUNT]) {
+static void add_share(struct share *to, const struct share *more) {
+    to->calls += more->calls;
+    to->seconds += more->seconds;
+    to->flops += more->flops;
+    to->bytes += more->bytes;
+    to->limit += more->limit;
+}
+
+// From the times of the instructions to what the step consists of. The rates are those of a rank's part of the machine.
+static void divide_step(const struct engine *e, const struct trace *trace, double peak, double bandwidth,
+                        struct step *out) {
     const struct program *p = &e->train.program;
+    double computing = 0;
     for (int op = 0; op < OP_COUNT; op++)
-        share[op] = (struct share){.op = (enum op)op};
+        out->op[op] = (struct share){.op = (enum op)op};
     for (size_t i = 0; i < trace->events.count; i++) {
         struct trace_event event = trace->events.item[i];
-        int template = p->schedule.item[event.invocation].template;
-        const struct instruction *instruction = &p->templates.item[template].instructions.item[event.instruction];
-        struct share *s = &share[instruction->op];
-        s->calls++;
-        s->nanoseconds += event.end - event.begin;
-        s->flops += instruction_flops(e->ops, instruction);
-        s->bytes += instruction_bytes(p, instruction);
+        const struct invocation *v = &p->schedule.item[event.invocation];
+        const struct instruction *instruction = &p->templates.item[v->template].instructions.item[event.instruction];
+        if (instruction->only_last && !v->last)
+            continue;
+        struct share one = {.calls = 1,
+                            .seconds = 1e-9 * (double)(event.end - event.begin),
+                            .flops = instruction_flops(e->ops, instruction),
+                            .bytes = instruction_bytes(p, e->ops, instruction, v)};
+        one.limit = MAX(one.flops / peak, one.bytes / bandwidth);
+        add_share(&out->op[instruction->op], &one);
+        if (instruction->stream == STREAM_COMPUTE) {
+            add_share(&out->part[part_of(&e->ops->op[instruction->op])], &one);
+            computing += one.seconds;
+        } else {
+            out->communication += one.seconds;
+        }
     }
-    qsort(share, OP_COUNT, sizeof *share, compare_shares);
+    out->between = MAX(0, out->seconds - computing);
+    qsort(out->op, OP_COUNT, sizeof *out->op, compare_shares);
 }
 
 static trireme_status meet(struct communicator *all, trireme_error *error) {
     return all ? comm_barrier(all, error) : TRIREME_OK;
 }
 
-// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the peak.
-static trireme_status measure(struct engine *e, struct communicator *all, struct measured *out, trireme_error *error) {
-    struct trace trace = {0};
+// All ranks stand still while rank 0 looks, and none has given anything back.
+static trireme_status measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
+                                     trireme_error *error) {
+    const struct program *p = &e->train.program;
+    double predicted = (double)(p->state_bytes + p->step_bytes);
+    if (all)
+        TRY(comm_all_reduce(all, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    m->predicted = (size_t)predicted;
+    m->resident = memory_resident();
+    return meet(all, error);
+}
+
+static trireme_status measure_steps(struct engine *e, struct communicator *all, struct trace *trace,
+                                    struct measured *m, struct step *step, trireme_error *error) {
     bool leads = e->member.rank == 0;
-    int ranks = mesh_ranks(&e->parallel.mesh);
-    int threads = ranks > 1 ? MIN(ranks * e->threads, engine_cores()) : e->threads;
+    int threads = m->ranks > 1 ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
+    struct engine_result result;
+    // Before anything of the arenas is touched: it takes memory of its own.
+    m->bandwidth = m->peak = 0;
+    if (leads)
+        TRY(memory_bandwidth(threads, &m->bandwidth, error));
+    TRY(meet(all, error));
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
-    executor_trace_reserve(e->train_executor, &trace);
-    double seconds[BENCH_STEPS];
-    struct engine_result result;
+    executor_trace_reserve(e->train_executor, trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
-    out->peak = 0;
-    for (int i = 0; i < BENCH_STEPS; i++) {
+    for (int i = 0; i < m->steps; i++) {
         if (leads) {
-            out->peak = MAX(out->peak, peak_flops(e->dtype, threads));
-            progress_line("step %d of %d", i + 1, BENCH_STEPS);
+            m->peak = MAX(m->peak, peak_flops(e->dtype, threads));
+            progress_line("step %d of %d", i + 1, m->steps);
         }
-        trace.events.count = 0;
+        trace->events.count = 0;
         TRY(meet(all, error));
         int64_t begin = clock_now();
-        TRY(engine_step(e, 1e-4, &trace, &result, error));
+        TRY(engine_step(e, 1e-4, trace, &result, error));
+        int64_t end = clock_now();
         TRY(meet(all, error));
-        seconds[i] = 1e-9 * (double)(clock_now() - begin);
+        step[i].seconds = 1e-9 * (double)((all ? clock_now() : end) - begin);
+        if (leads)
+            divide_step(e, trace, m->peak / m->ranks, m->bandwidth / m->ranks, &step[i]);
     }
     if (leads)
         progress_clear();
-    add_shares(e, &trace, out->share);
+    return measure_memory(e, all, m, error);
+}
+
+// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the machine.
+static trireme_status measure(struct engine *e, struct communicator *all, int steps, struct measured *out,
+                              trireme_error *error) {
+    struct trace trace = {0};
+    struct step *step = mem_alloc((size_t)steps * sizeof *step);
+    *out = (struct measured){.steps = steps, .ranks = mesh_ranks(&e->parallel.mesh)};
+    trireme_status status = measure_steps(e, all, &trace, out, step, error);
     VEC_RELEASE(&trace.events);
-    qsort(seconds, BENCH_STEPS, sizeof *seconds, compare_doubles);
-    const struct program *p = &e->train.program;
+    if (status != TRIREME_OK) {
+        free(step);
+        return status;
+    }
+    qsort(step, (size_t)steps, sizeof *step, compare_steps);
+    step[0] = step[steps / 2];
+    out->step = step;
     int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
     tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
-    out->seconds = seconds[BENCH_STEPS / 2];
-    out->tokens_per_second = (double)tokens / out->seconds;
-    out->mfu = model_flops(&e->model, tokens, e->seq_len) / (out->seconds * out->peak);
-    out->predicted = (size_t)(p->state_bytes + p->step_bytes);
-    out->resident = memory_resident();
+    out->tokens_per_second = (double)tokens / step->seconds;
+    out->mfu = model_flops(&e->model, tokens, e->seq_len) / (step->seconds * out->peak);
     return TRIREME_OK;
 }
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
+    const struct step *step = m->step;
     char predicted[16], resident[16];
     bytes_text((double)m->predicted, predicted);
     bytes_text((double)m->resident, resident);
-    if (mesh_ranks(&e->parallel.mesh) > 1) {
+    if (m->ranks > 1) {
         char *mesh = mesh_print(&e->parallel.mesh);
-        text_add(out, "%d ranks (%s), %d thread%s each; all but speed and MFU is that of rank 0\n",
-                 mesh_ranks(&e->parallel.mesh), mesh, e->threads, e->threads == 1 ? "" : "s");
+        text_add(out, "%d ranks (%s), %d thread%s each; speed, MFU and memory are those of all, the rest is rank 0's\n",
+                 m->ranks, mesh, e->threads, e->threads == 1 ? "" : "s");
         free(mesh);
     }
-    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n", m->seconds,
-             m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
-    text_add(out, "%-20s %7s %9s %7s %10s %8s %8s\n", "op", "calls", "ms", "share", "GFLOP/s", "of peak", "GB/s");
+    text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n",
+             step->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
+    static const char *const PARTS[] = {"matrix products", "attention", "everything else"};
+    for (int i = 0; i < PART_COUNT; i++) {
+        const struct share *s = &step->part[i];
+        text_add(out, "%s %.1f%%", PARTS[i], 100 * s->seconds / step->seconds);
+        if (s->seconds > 0)
+            text_add(out, " (at %.0f%% of the limit)", 100 * s->limit / s->seconds);
+        text_add(out, ", ");
+    }
+    text_add(out, "%s %.2f%%\n", m->ranks > 1 ? "waits for others and between instructions" : "between instructions",
+             100 * step->between / step->seconds);
+    text_add(out, "limit: the longer of operations at %.1f GFLOP/s and bytes at %.1f GB/s; more than 100%% is a cache's\n",
+             1e-9 * m->peak, 1e-9 * m->bandwidth);
+    text_add(out, "%-20s %7s %9s %7s %10s %8s %9s\n", "op", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < OP_COUNT; i++) {
-        const struct share *s = &m->share[i];
-        double seconds = 1e-9 * (double)s->nanoseconds;
-        if (s->calls)
-            text_add(out, "%-20s %7lld %9.2f %6.1f%% %10.1f %7.1f%% %8.1f\n", e->ops->op[s->op].name,
-                     (long long)s->calls, 1e3 * seconds, 100 * seconds / m->seconds, 1e-9 * s->flops / seconds,
-                     100 * s->flops / seconds / m->peak, 1e-9 * s->bytes / seconds);
+        const struct share *s = &step->op[i];
+        if (s->calls && s->seconds > 0)
+            text_add(out, "%-20s %7lld %9.2f %6.1f%% %10.1f %8.1f %8.1f%%\n", e->ops->op[s->op].name,
+                     (long long)s->calls, 1e3 * s->seconds, 100 * s->seconds / step->seconds,
+                     1e-9 * s->flops / s->seconds, 1e-9 * s->bytes / s->seconds, 100 * s->limit / s->seconds);
     }
 }
 
+static void add_rates(struct text *out, const struct share *s, double step_seconds) {
+    json_add_number(out, "seconds", s->seconds);
+    json_add_number(out, "share", s->seconds / step_seconds);
+    double seconds = MAX(s->seconds, 1e-9);
+    json_add_number(out, "flops_per_second", s->flops / seconds);
+    json_add_number(out, "bytes_per_second", s->bytes / seconds);
+    json_add_number(out, "of_limit", s->limit / seconds);
+}
+
 static void print_step_json(const struct engine *e, const struct measured *m, struct text *out) {
+    static const char *const PARTS[] = {"matmul", "attention", "rest"};
+    const struct step *step = m->step;
     json_begin_object(out, NULL);
     json_add_number(out, "tokens_per_second", m->tokens_per_second);
     json_add_number(out, "mfu", m->mfu);
     json_add_number(out, "peak_flops", m->peak);
+    json_add_number(out, "memory_bandwidth", m->bandwidth);
+    json_add_integer(out, "ranks", m->ranks);
+    json_add_integer(out, "threads", e->threads);
     json_add_integer(out, "predicted_bytes", (int64_t)m->predicted);
     json_add_integer(out, "resident_bytes", (int64_t)m->resident);
-    json_add_number(out, "step_seconds", m->seconds);
+    json_add_number(out, "step_seconds", step->seconds);
+    json_begin_object(out, "parts");
+    for (int i = 0; i < PART_COUNT; i++) {
+        json_begin_object(out, PARTS[i]);
+        add_rates(out, &step->part[i], step->seconds);
+        json_end_object(out);
+    }
+    json_end_object(out);
+    json_add_number(out, "between_seconds", step->between);
+    json_add_number(out, "between_share", step->between / step->seconds);
+    json_add_number(out, "communication_seconds", step->communication);
     json_begin_array(out, "ops");
     for (int i = 0; i < OP_COUNT; i++) {
-        const struct share *s = &m->share[i];
+        const struct share *s = &step->op[i];
         if (!s->calls)
             continue;
-        double seconds = 1e-9 * (double)s->nanoseconds;
         json_begin_object(out, NULL);
         json_add_string(out, "op", e->ops->op[s->op].name);
         json_add_integer(out, "calls", s->calls);
-        json_add_number(out, "seconds", seconds);
-        json_add_number(out, "share", seconds / m->seconds);
-        json_add_number(out, "flops_per_second", s->flops / seconds);
-        json_add_number(out, "bytes_per_second", s->bytes / seconds);
+        add_rates(out, s, step->seconds);
         json_end_object(out);
     }
     json_end_array(out);
@@ -176,6 +280,7 @@ static void choose_model(struct config *config) {
 struct bench {
     const struct config *config;
     struct model_config model;
+    int steps; // that are measured
     bool json;
     struct text *out; // rank 0 adds to it
 };
@@ -183,18 +288,19 @@ struct bench {
 static trireme_status bench_rank(void *user, const struct member *member, trireme_error *error) {
     const struct bench *b = user;
     struct engine e;
-    struct measured measured;
+    struct measured measured = {0};
     struct communicator *all = NULL;
     TRY(engine_create(&e, b->config, &b->model, ENGINE_TRAIN, member, error));
     trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
     if (status == TRIREME_OK)
-        status = measure(&e, all, &measured, error);
+        status = measure(&e, all, b->steps, &measured, error);
     if (status == TRIREME_OK && e.member.rank == 0) {
         if (b->json)
             print_step_json(&e, &measured, b->out);
         else
             print_step(&e, &measured, b->out);
     }
+    free(measured.step);
     communicator_free(all);
     engine_release(&e);
     return status;
@@ -206,7 +312,9 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     // One microbatch is a step here, unless a global batch is asked for.
     if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))
         config->training.global_batch_size = config->training.micro_batch_size;
-    struct bench b = {.config = config, .json = a->json, .out = out};
+    struct bench b = {.config = config, .steps = BENCH_STEPS, .json = a->json, .out = out};
+    if (config_is_set(config, "training.steps"))
+        b.steps = (int)MIN(config->training.steps, (int64_t)BENCH_STEPS_MOST);
     TRY(synthetic_model(&b.model, config, error));
     struct parallel parallel;
     TRY(parallel_resolve(&parallel, config, &b.model, error));
@@ -225,7 +333,7 @@ trireme_status command_bench(const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "parallelism", &config, error));
     struct text out = {0};
-    trireme_status status = peak ? bench_peak(a, &config, &out) : bench_step(a, &config, &out, error);
+    trireme_status status = peak ? bench_peak(a, &config, &out, error) : bench_step(a, &config, &out, error);
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);

@@ -293,13 +293,43 @@ double instruction_flops(const struct op_table *table, const struct instruction 
     return total;
 }
 
-double instruction_bytes(const struct program *program, const struct instruction *instruction) {
+// Whether indices choose the rows of input or output `row`: its first letter stands nowhere else, and the indices'
+// letter not in it.
+static bool is_looked_up(const struct op_info *info, const struct op_operand *row, char indices) {
+    int seen = 0;
+    for (int i = 0; i < info->inputs + info->outputs; i++) {
+        const struct op_operand *other = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+        for (int k = 0; k < other->ndim; k++) {
+            seen += other->dim[k] == row->dim[0];
+            if (other == row && other->dim[k] == indices)
+                return false;
+        }
+    }
+    return row->ndim > 1 && seen == 1;
+}
+
+double instruction_bytes(const struct program *program, const struct op_table *table,
+                         const struct instruction *instruction, const struct invocation *invocation) {
+    const struct op_info *info = &table->op[instruction->op];
+    bool accumulates = instruction_accumulates(instruction, invocation);
+    char letter = 0;
+    int64_t indices = 0;
+    for (int i = 0; i < info->inputs && !letter; i++)
+        if (info->in[i].dtype == 'I' && info->in[i].ndim == 1 && info->in[i].dim[0] != '1') {
+            letter = info->in[i].dim[0];
+            indices = instruction->in[i].dim[0];
+        }
     double total = 0;
     for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
-        const struct operand *operand =
-            i < instruction->inputs ? &instruction->in[i] : &instruction->out[i - instruction->inputs];
-        if (operand->buffer != NONE)
-            total += (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
+        bool input = i < instruction->inputs;
+        const struct operand *operand = input ? &instruction->in[i] : &instruction->out[i - instruction->inputs];
+        const struct op_operand *row = input ? &info->in[i] : &info->out[i - info->inputs];
+        if (operand->buffer == NONE)
+            continue;
+        double bytes = (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
+        if (letter && operand->dim[0] > indices && (input || accumulates) && is_looked_up(info, row, letter))
+            bytes *= (double)indices / (double)operand->dim[0];
+        total += !input && accumulates ? 2 * bytes : bytes;
     }
     return total;
 }

@@ -202,8 +202,10 @@ bool instruction_accumulates(const struct instruction *instruction, const struct
 int64_t program_length(const struct program *program);
 // Floating-point operations of one invocation of `instruction`, from its row of ops.def.
 double instruction_flops(const struct op_table *table, const struct instruction *instruction);
-// Bytes that its operands cover, read or written once each.
-double instruction_bytes(const struct program *program, const struct instruction *instruction);
+// Bytes that one invocation moves if nothing of its operands lies in a cache: each read or written once, what outputs
+// are added to is read, too, and of a table that indices choose rows from only so many rows.
+double instruction_bytes(const struct program *program, const struct op_table *table,
+                         const struct instruction *instruction, const struct invocation *invocation);
 // Extent of each dim letter of the row's signature ('A'..'z', indexed by the letter), -1 where not bound.
 // False when two operands disagree; *what then names the operand.
 bool instruction_extents(const struct op_table *table, const struct instruction *instruction, int64_t extent[128],

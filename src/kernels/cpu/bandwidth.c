@@ -1,0 +1,59 @@
+#include "kernels/cpu/bandwidth.h"
+
+#include "base/clock.h"
+#include "base/region.h"
+
+#include <math.h>
+
+enum { RUNS = 8, BLOCK = 4096 };
+
+// Eight sums, so that none waits for another.
+static uint64_t sum_of(const uint64_t *data, size_t count) {
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i + 8 <= count; i += 8)
+        for (size_t k = 0; k < 8; k++)
+            sum[k] += data[i + k];
+    for (size_t k = 1; k < 8; k++)
+        sum[0] += sum[k];
+    return sum[0];
+}
+
+// Seconds in which the threads read both halves, or copy the first to the second. Each has its own part of either.
+static double run(char *data, size_t half, int threads, bool copies) {
+    int64_t begin = 0, end = 0;
+    uint64_t total = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+    {
+#pragma omp barrier
+#pragma omp master
+        begin = clock_now();
+#pragma omp for schedule(static)
+        for (size_t at = 0; at < half / BLOCK; at++) {
+            char *first = data + at * BLOCK, *second = first + half;
+            if (copies)
+                memcpy(second, first, BLOCK);
+            else
+                total += sum_of((uint64_t *)(void *)first, BLOCK / 8) + sum_of((uint64_t *)(void *)second, BLOCK / 8);
+        }
+#pragma omp master
+        end = clock_now();
+    }
+    __asm__ volatile("" : : "r"(total) : "memory");
+    return 1e-9 * (double)MAX(end - begin, 1);
+}
+
+trireme_status memory_bandwidth(int threads, double *bytes_per_second, trireme_error *error) {
+    size_t bytes = MIN((size_t)256 << 20, memory_available() / 8) / (2 * BLOCK) * (2 * BLOCK);
+    struct region region;
+    TRY(region_create(&region, MAX(bytes, (size_t)2 * BLOCK), false, "measuring the memory", error));
+    size_t half = region.bytes / 2;
+    run(region.base, half, threads, true); // pages are taken by the threads that use them
+    double seconds = INFINITY;             // whatever else the machine does only slows a run
+    for (int i = 0; i < RUNS; i++) {
+        double copying = run(region.base, half, threads, true), reading = run(region.base, half, threads, false);
+        seconds = MIN(seconds, MIN(copying, reading));
+    }
+    *bytes_per_second = (double)region.bytes / seconds;
+    region_release(&region);
+    return TRIREME_OK;
+}
