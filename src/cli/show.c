@@ -55,6 +55,11 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
     }
 }
 
+// What the arena of a step takes over the most bytes that live at once, as a share of these.
+static double waste(const struct program *p, int64_t live) {
+    return (double)(p->step_bytes - live) / (double)MAX(live, 1);
+}
+
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &e->train.program;
     text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
@@ -68,7 +73,7 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
              e->ops->op[t->instructions.item[peak.instruction].op].name);
     if (v.microbatch != NONE)
         text_add(out, " of microbatch %d", v.microbatch);
-    text_add(out, "; the largest there:\n");
+    text_add(out, "; the plan of offsets takes %.2f%% more; the largest there:\n", 100 * waste(p, peak.live));
     for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
         const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
         text_add(out, "%9s  %s\n", amount(buffer_bytes(b)).text, b->name);
@@ -86,6 +91,7 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     json_add_integer(out, "step_bytes", p->step_bytes);
     json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
+    json_add_number(out, "waste", waste(p, profile->moments.item[profile->peak].live));
     json_begin_array(out, "at_peak");
     for (size_t i = 0; i < profile->at_peak.count; i++) {
         const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];

@@ -1,106 +1,6 @@
-// The memory plan: offline placement of buffers with known lifetimes (dynamic storage allocation). Greedy, in several
-// orders, each buffer at the lowest offset where nothing that lives at the same time stands; the tightest result is
-// kept.
-#include "program/lifetime.h"
+// The memory plan: sizes of the arenas, and an offset for every buffer.
+#include "program/place.h"
 #include "program/verify.h"
-
-struct placing {
-    struct allocation *item;
-    const int *order;
-    size_t count;
-};
-
-// Places allocations in the given order; returns the bytes that they span. `placed` has room for their numbers: those
-// that have an offset, by offset.
-static int64_t place(struct placing p, int *placed) {
-    int64_t top = 0;
-    for (size_t i = 0; i < p.count; i++) {
-        struct allocation *a = &p.item[p.order[i]];
-        int64_t at = 0;
-        for (size_t k = 0; k < i; k++) {
-            const struct allocation *b = &p.item[placed[k]];
-            if (a->first > b->last || b->first > a->last)
-                continue;
-            if (at + a->bytes <= b->offset)
-                break;
-            at = MAX(at, b->offset + b->bytes);
-        }
-        a->offset = at;
-        top = MAX(top, at + a->bytes);
-        size_t low = 0, high = i;
-        while (low < high) {
-            size_t middle = (low + high) / 2;
-            if (p.item[placed[middle]].offset <= at)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        memmove(&placed[low + 1], &placed[low], (i - low) * sizeof *placed);
-        placed[low] = p.order[i];
-    }
-    return top;
-}
-
-typedef int (*comparison)(const struct allocation *a, const struct allocation *b);
-
-static int by_bytes(const struct allocation *a, const struct allocation *b) {
-    if (a->bytes != b->bytes)
-        return a->bytes > b->bytes ? -1 : 1;
-    return (a->last - a->first < b->last - b->first) - (a->last - a->first > b->last - b->first);
-}
-
-static int by_lifetime(const struct allocation *a, const struct allocation *b) {
-    int x = a->last - a->first, y = b->last - b->first;
-    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
-}
-
-static int by_area(const struct allocation *a, const struct allocation *b) {
-    double x = (double)a->bytes * (a->last - a->first + 1), y = (double)b->bytes * (b->last - b->first + 1);
-    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
-}
-
-static int by_birth(const struct allocation *a, const struct allocation *b) {
-    return a->first != b->first ? (a->first > b->first) - (a->first < b->first) : by_bytes(a, b);
-}
-
-struct sort_context {
-    const struct allocation *item;
-    comparison compare;
-};
-
-static int compare_indices(const void *a, const void *b, void *context) {
-    const struct sort_context *c = context;
-    int i = *(const int *)a, k = *(const int *)b, order = c->compare(&c->item[i], &c->item[k]);
-    return order ? order : (i > k) - (i < k);
-}
-
-// Places the allocations of one region: those of `scope`, or of both scopes when they share.
-static int64_t place_region(struct lifetimes *l, enum buffer_scope scope, bool both) {
-    static const comparison ORDERS[] = {by_bytes, by_area, by_lifetime, by_birth};
-    size_t total = l->allocations.count, count = 0;
-    int *order = mem_alloc(total * sizeof *order);
-    int64_t *best_offset = mem_alloc(total * sizeof *best_offset), best = INT64_MAX;
-    int *placed = mem_alloc(total * sizeof *placed);
-    for (size_t i = 0; i < total; i++)
-        if (l->allocations.item[i].bytes > 0 && (both || l->allocations.item[i].scope == scope))
-            order[count++] = (int)i;
-    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS); o++) {
-        struct sort_context context = {l->allocations.item, ORDERS[o]};
-        qsort_r(order, count, sizeof *order, compare_indices, &context);
-        int64_t top = place((struct placing){l->allocations.item, order, count}, placed);
-        if (top >= best)
-            continue;
-        best = top;
-        for (size_t i = 0; i < count; i++)
-            best_offset[order[i]] = l->allocations.item[order[i]].offset;
-    }
-    for (size_t i = 0; i < count; i++)
-        l->allocations.item[order[i]].offset = best_offset[order[i]];
-    free(order);
-    free(best_offset);
-    free(placed);
-    return count ? best : 0;
-}
 
 static trireme_status add_bytes(int64_t *total, int64_t bytes, const struct buffer *buffer, trireme_error *error) {
     if (bytes < 0 || __builtin_add_overflow(*total, bytes, total))
@@ -141,20 +41,28 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     program->state_bytes = state;
     program->fixed_bytes = fixed;
     program->scratch_base = fixed;
-    program->scratch_bytes = place_region(&l, SCOPE_LOCAL, shared);
+    if (shared)
+        program->scratch_bytes = program->slot_bytes = place_together(&l);
+    else
+        place_apart(&l, program->slots, &program->scratch_bytes, &program->slot_bytes);
     program->slot_base = shared ? program->scratch_base : program->scratch_base + program->scratch_bytes;
-    program->slot_bytes = shared ? program->scratch_bytes : place_region(&l, SCOPE_SLOT, false);
     program->step_bytes = program->slot_base + program->slot_bytes * program->slots;
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
-        if (b->parent == NONE && (b->scope == SCOPE_SLOT || b->scope == SCOPE_LOCAL))
-            b->offset = l.allocation[i] == NONE ? 0 : l.allocations.item[l.allocation[i]].offset;
+        if (b->parent != NONE || (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL))
+            continue;
+        b->offset = 0;
+        if (l.allocation[i] != NONE) {
+            b->scope = l.allocations.item[l.allocation[i]].scope;
+            b->offset = l.allocations.item[l.allocation[i]].offset;
+        }
     }
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
+        const struct buffer *root = &program->buffers.item[program_root(program, (int)i)];
+        b->scope = root->scope;
         if (b->parent != NONE)
-            b->offset = program->buffers.item[program_root(program, (int)i)].offset +
-                        program_root_offset(program, (int)i) * dtype_size(b->dtype);
+            b->offset = root->offset + program_root_offset(program, (int)i) * dtype_size(b->dtype);
     }
     lifetimes_release(&l);
     return TRIREME_OK;
@@ -170,6 +78,17 @@ struct named_size {
 static int compare_sizes(const void *a, const void *b) {
     const struct named_size *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
+}
+
+// Bytes of SLOT allocations that live both before and at `time`: a slot holds them while others are at work.
+static int64_t held_across(const struct lifetimes *l, int time) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        const struct allocation *a = &l->allocations.item[i];
+        if (a->scope == SCOPE_SLOT && a->first < time && time <= a->last)
+            bytes += a->bytes;
+    }
+    return bytes;
 }
 
 // Bytes of allocations of `scope` that live at each time, [length].
@@ -195,7 +114,10 @@ void program_memory_profile(const struct program *program, const struct op_table
     int64_t *local = live_bytes(&l, SCOPE_LOCAL), *slot = live_bytes(&l, SCOPE_SLOT);
     int64_t *held =
         mem_alloc((size_t)program->slots * sizeof *held); // by slots whose microbatch waits for its next template
-    int64_t held_total = 0;
+    int64_t held_total = 0, *held_after = mem_alloc(program->templates.count * sizeof *held_after);
+    for (size_t t = 0; t < program->templates.count; t++)
+        if (l.start[t] >= 0)
+            held_after[t] = held_across(&l, l.start[t] + (int)program->templates.item[t].instructions.count);
     int peak_time = 0;
     for (size_t k = 0; k < program->schedule.count; k++) {
         struct invocation v = program->schedule.item[k];
@@ -209,8 +131,7 @@ void program_memory_profile(const struct program *program, const struct op_table
             }
             VEC_PUSH(&profile->moments, (struct memory_moment){(int)k, i, live});
         }
-        int end = start + count;
-        held[v.slot] = end < l.length && count ? MIN(slot[end], slot[end - 1]) : 0;
+        held[v.slot] = held_after[v.template];
         held_total += held[v.slot];
     }
     VEC(struct named_size) alive = {0};
@@ -233,6 +154,7 @@ void program_memory_profile(const struct program *program, const struct op_table
     free(local);
     free(slot);
     free(held);
+    free(held_after);
     lifetimes_release(&l);
 }
 

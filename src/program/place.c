@@ -1,0 +1,371 @@
+// Greedy, in several orders: each allocation goes to the lowest offset where nothing that lives at the same time stands.
+// As long as the best result is not tight, orders are varied: what stood on top is placed earlier.
+#include "program/place.h"
+
+#include "base/rng.h"
+
+enum { ROUNDS = 1000, CANDIDATES = 12 };
+static const int64_t WORK = 4000000; // pairs of allocations that may be compared while one order is varied
+static const double TIGHT = 1.002;   // of the bound
+
+struct placing {
+    struct allocation *item;
+    int *order; // numbers of those to be placed
+    size_t count;
+    int *placed; // room for as many numbers
+};
+
+// The lowest offset for `a` above nothing that lives when it does, among the first `count` of `placed`, which are by
+// offset.
+static int64_t lowest_offset(const struct allocation *item, const int *placed, size_t count,
+                             const struct allocation *a) {
+    int64_t at = 0;
+    for (size_t k = 0; k < count; k++) {
+        const struct allocation *b = &item[placed[k]];
+        if (a->first > b->last || b->first > a->last)
+            continue;
+        if (at + a->bytes <= b->offset)
+            break;
+        at = MAX(at, b->offset + b->bytes);
+    }
+    return at;
+}
+
+static void insert(const struct allocation *item, int *placed, size_t count, int number) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (item[placed[middle]].offset <= item[number].offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(&placed[low + 1], &placed[low], (count - low) * sizeof *placed);
+    placed[low] = number;
+}
+
+// Places all in the order given; returns the bytes that they span.
+static int64_t place(const struct placing *p) {
+    int64_t top = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        struct allocation *a = &p->item[p->order[i]];
+        a->offset = lowest_offset(p->item, p->placed, i, a);
+        top = MAX(top, a->offset + a->bytes);
+        insert(p->item, p->placed, i, p->order[i]);
+    }
+    return top;
+}
+
+// ---- orders
+
+typedef int (*comparison)(const struct allocation *a, const struct allocation *b);
+
+static int by_bytes(const struct allocation *a, const struct allocation *b) {
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes ? -1 : 1;
+    return (a->last - a->first < b->last - b->first) - (a->last - a->first > b->last - b->first);
+}
+
+static int by_lifetime(const struct allocation *a, const struct allocation *b) {
+    int x = a->last - a->first, y = b->last - b->first;
+    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
+}
+
+// As they come where they live as long.
+static int by_lifetime_alone(const struct allocation *a, const struct allocation *b) {
+    int x = a->last - a->first, y = b->last - b->first;
+    return (x < y) - (x > y);
+}
+
+static int by_area(const struct allocation *a, const struct allocation *b) {
+    double x = (double)a->bytes * (a->last - a->first + 1), y = (double)b->bytes * (b->last - b->first + 1);
+    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
+}
+
+static int by_birth(const struct allocation *a, const struct allocation *b) {
+    return a->first != b->first ? (a->first > b->first) - (a->first < b->first) : by_bytes(a, b);
+}
+
+struct sort_context {
+    const struct allocation *item;
+    comparison compare;
+};
+
+static int compare_indices(const void *a, const void *b, void *context) {
+    const struct sort_context *c = context;
+    int i = *(const int *)a, k = *(const int *)b, order = c->compare(&c->item[i], &c->item[k]);
+    return order ? order : (i > k) - (i < k);
+}
+
+static void sort(const struct placing *p, comparison compare) {
+    struct sort_context context = {p->item, compare};
+    qsort_r(p->order, p->count, sizeof *p->order, compare_indices, &context);
+}
+
+// ---- one region
+
+// The most bytes that live at one time.
+static int64_t bound(const struct placing *p, int length) {
+    int64_t *live = mem_alloc(((size_t)length + 1) * sizeof *live), most = 0, now = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        live[p->item[p->order[i]].first] += p->item[p->order[i]].bytes;
+        live[p->item[p->order[i]].last + 1] -= p->item[p->order[i]].bytes;
+    }
+    for (int t = 0; t < length; t++) {
+        now += live[t];
+        most = MAX(most, now);
+    }
+    free(live);
+    return most;
+}
+
+static void move_up(int *order, size_t from, size_t to) {
+    int number = order[from];
+    memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
+    order[to] = number;
+}
+
+static int highest(const struct placing *p, int64_t top) {
+    for (size_t i = 0; i < p->count; i++)
+        if (p->item[p->order[i]].offset + p->item[p->order[i]].bytes == top)
+            return p->order[i];
+    return NONE;
+}
+
+// Moves allocation `number` to an earlier place in the order, and every other time something else, too.
+static void vary(const struct placing *p, int number, int64_t round) {
+    struct rng_block random = rng_philox(0, 0, (uint64_t)round);
+    size_t at = 0, other = random.word[1] % p->count;
+    while (p->order[at] != number)
+        at++;
+    if (at)
+        move_up(p->order, at, random.word[0] % at);
+    if (random.word[2] % 2 && other)
+        move_up(p->order, other, random.word[3] % other);
+}
+
+struct best {
+    int64_t top;
+    int64_t *offset; // by allocation
+};
+
+static void note(struct best *best, const struct placing *p, int64_t top) {
+    if (top >= best->top)
+        return;
+    best->top = top;
+    for (size_t i = 0; i < p->count; i++)
+        best->offset[p->order[i]] = p->item[p->order[i]].offset;
+}
+
+static int64_t place_region(const struct placing *p, size_t total, int length) {
+    static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
+    if (p->count == 0)
+        return 0;
+    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
+    int64_t enough = (int64_t)(TIGHT * (double)bound(p, length));
+    int64_t one = (int64_t)p->count * (int64_t)p->count / 2, rounds = MIN((int64_t)ROUNDS, WORK / MAX(one, 1));
+    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
+        sort(p, ORDERS[o]);
+        note(&best, p, place(p));
+    }
+    int *kept = mem_alloc(p->count * sizeof *kept);
+    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
+        sort(p, ORDERS[o]);
+        int64_t lowest = place(p);
+        int top_most = highest(p, lowest);
+        for (int64_t round = 0; round < rounds && best.top > enough; round++) {
+            memcpy(kept, p->order, p->count * sizeof *kept);
+            vary(p, top_most, round);
+            int64_t top = place(p);
+            note(&best, p, top);
+            if (top <= lowest) {
+                lowest = top;
+                top_most = highest(p, top);
+            } else {
+                memcpy(p->order, kept, p->count * sizeof *kept);
+            }
+        }
+    }
+    for (size_t i = 0; i < p->count; i++)
+        p->item[p->order[i]].offset = best.offset[p->order[i]];
+    free(kept);
+    free(best.offset);
+    return best.top;
+}
+
+static struct placing placing_create(const struct lifetimes *l) {
+    size_t total = l->allocations.count;
+    return (struct placing){l->allocations.item, mem_alloc(total * sizeof(int)), 0, mem_alloc(total * sizeof(int))};
+}
+
+static void placing_release(struct placing *p) {
+    free(p->order);
+    free(p->placed);
+}
+
+static void choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
+    p->count = 0;
+    for (size_t i = 0; i < total; i++)
+        if (p->item[i].bytes > 0 && (any || p->item[i].scope == scope))
+            p->order[p->count++] = (int)i;
+}
+
+int64_t place_together(struct lifetimes *l) {
+    struct placing p = placing_create(l);
+    choose(&p, l->allocations.count, SCOPE_LOCAL, true);
+    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    placing_release(&p);
+    return bytes;
+}
+
+// ---- scratch and slots
+
+struct apart {
+    struct placing placing;
+    struct lifetimes *l;
+    int slots;
+    int64_t full, least;     // bytes of a slot that holds only what crosses templates; of all slots and scratch, at least
+    int64_t *live;           // bytes of LOCAL allocations in scratch at each time
+    int64_t scratch, slot;   // of the best so far
+    enum buffer_scope *scope; // by allocation, of the best so far
+    int64_t *offset;
+};
+
+static void add_live(int64_t *live, const struct allocation *a, int64_t bytes) {
+    for (int t = a->first; t <= a->last; t++)
+        live[t] += bytes;
+}
+
+static bool presses(const int64_t *live, const struct allocation *a, int64_t target) {
+    for (int t = a->first; t <= a->last; t++)
+        if (live[t] > target)
+            return true;
+    return false;
+}
+
+// Slots of at most `limit` bytes: what scratch has too much of goes where the slot has room at that time, if it has.
+static void try_order(struct apart *a, int64_t limit, comparison order) {
+    struct placing *p = &a->placing;
+    size_t total = a->l->allocations.count;
+    memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
+    size_t placed = 0;
+    for (size_t i = 0; i < total; i++)
+        if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_SLOT)
+            insert(p->item, p->placed, placed++, (int)i);
+        else if (p->item[i].bytes > 0)
+            add_live(a->live, &p->item[i], p->item[i].bytes);
+    choose(p, total, SCOPE_LOCAL, false);
+    sort(p, order);
+    int64_t target = MAX(0, a->least - a->slots * limit), slot = a->full;
+    size_t moved = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        struct allocation *item = &p->item[p->order[i]];
+        if (!presses(a->live, item, target))
+            continue;
+        int64_t at = lowest_offset(p->item, p->placed, placed, item);
+        if (at + item->bytes > limit)
+            continue;
+        item->offset = at;
+        item->scope = SCOPE_SLOT;
+        slot = MAX(slot, at + item->bytes);
+        add_live(a->live, item, -item->bytes);
+        insert(p->item, p->placed, placed++, p->order[i]);
+        p->order[moved++] = p->order[i];
+    }
+    int *back = mem_alloc((moved + 1) * sizeof *back);
+    memcpy(back, p->order, moved * sizeof *back);
+    choose(p, total, SCOPE_LOCAL, false);
+    int64_t scratch = place_region(p, total, a->l->length);
+    if (scratch + a->slots * slot < a->scratch + a->slots * a->slot) {
+        a->scratch = scratch;
+        a->slot = slot;
+        for (size_t i = 0; i < total; i++) {
+            a->scope[i] = p->item[i].scope;
+            a->offset[i] = p->item[i].offset;
+        }
+    }
+    for (size_t i = 0; i < moved; i++)
+        p->item[back[i]].scope = SCOPE_LOCAL;
+    free(back);
+}
+
+static bool tight(const struct apart *a) {
+    return a->scratch + a->slots * a->slot <= (int64_t)(TIGHT * (double)a->least);
+}
+
+static void try_limit(struct apart *a, int64_t limit) {
+    static const comparison ORDERS[] = {by_bytes, by_birth, by_area};
+    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && !tight(a); o++)
+        try_order(a, limit, ORDERS[o]);
+}
+
+// The most of what crosses templates that lives at one time, of it and scratch together, at one time.
+static int64_t least_bytes(const struct lifetimes *l, int slots, int64_t full) {
+    struct placing all = placing_create(l);
+    choose(&all, l->allocations.count, SCOPE_LOCAL, true);
+    int64_t least = bound(&all, l->length) + (slots - 1) * full;
+    placing_release(&all);
+    return least;
+}
+
+static void try_limits(struct apart *a) {
+    struct placing *p = &a->placing;
+    size_t total = a->l->allocations.count, count = 0;
+    int64_t limit[CANDIDATES];
+    // A slot in which one of the largest of scratch just fits above what is there meanwhile.
+    choose(p, total, SCOPE_LOCAL, false);
+    sort(p, by_bytes);
+    for (size_t i = 0; i < p->count && count < CANDIDATES; i++) {
+        const struct allocation *item = &p->item[p->order[i]];
+        int64_t above = 0;
+        for (size_t k = 0; k < total; k++) {
+            const struct allocation *b = &p->item[k];
+            if (b->scope == SCOPE_SLOT && b->bytes > 0 && b->first <= item->last && item->first <= b->last)
+                above = MAX(above, b->offset + b->bytes);
+        }
+        bool known = above + item->bytes <= a->full;
+        for (size_t k = 0; k < count; k++)
+            known |= limit[k] == above + item->bytes;
+        if (!known)
+            limit[count++] = above + item->bytes;
+    }
+    try_limit(a, a->full);
+    for (size_t i = 0; i < count && !tight(a); i++)
+        if (a->slots * limit[i] < a->scratch + a->slots * a->slot)
+            try_limit(a, limit[i]);
+}
+
+void place_apart(struct lifetimes *l, int slots, int64_t *scratch_bytes, int64_t *slot_bytes) {
+    struct apart a = {.placing = placing_create(l), .l = l, .slots = slots};
+    struct placing *p = &a.placing;
+    size_t total = l->allocations.count;
+    a.live = mem_alloc(((size_t)l->length + 1) * sizeof *a.live);
+    a.scope = mem_alloc(total * sizeof *a.scope);
+    a.offset = mem_alloc(total * sizeof *a.offset);
+    // What crosses templates lives at once where they meet. What lives longest goes below: the room is above it.
+    choose(p, total, SCOPE_SLOT, false);
+    sort(p, by_lifetime);
+    a.full = place(p);
+    if (a.full > (int64_t)(TIGHT * (double)bound(p, l->length)))
+        a.full = place_region(p, total, l->length);
+    a.least = least_bytes(l, slots, a.full);
+    a.slot = a.full;
+    choose(p, total, SCOPE_LOCAL, false);
+    a.scratch = place_region(p, total, l->length);
+    for (size_t i = 0; i < total; i++) {
+        a.scope[i] = p->item[i].scope;
+        a.offset[i] = p->item[i].offset;
+    }
+    if (!tight(&a))
+        try_limits(&a);
+    for (size_t i = 0; i < total; i++) {
+        p->item[i].scope = a.scope[i];
+        p->item[i].offset = a.offset[i];
+    }
+    *scratch_bytes = a.scratch;
+    *slot_bytes = a.slot;
+    free(a.live);
+    free(a.scope);
+    free(a.offset);
+    placing_release(p);
+}

@@ -1,0 +1,109 @@
+// The planner of offsets takes hardly more than the most bytes that live at any instruction, for real models, dtypes,
+// modes of recomputation and meshes.
+#include "support/models.h"
+#include "train/engine.h"
+#include "train/stages.h"
+#include "train/synthetic.h"
+
+struct shape {
+    const char *preset;
+    int micro_batch_size, seq_len;
+};
+
+static const struct shape SHAPES[] = {
+    {"gpt2-124m", 4, 1024},      {"gpt2-124m", 1, 256}, {"gpt2-355m", 2, 1024}, {"llama-5m", 8, 256},
+    {"tinyllama-1.1b", 1, 2048}, {"llama-42m", 4, 512}, {"qwen3-0.6b", 2, 1024},
+};
+
+// Degrees of tensor and pipeline parallelism and of shards, with the ZeRO stage.
+struct layout {
+    int tp, pp, fsdp, zero;
+};
+
+static const struct layout LAYOUTS[] = {
+    {1, 1, 1, 1}, {1, 1, 4, 3}, {1, 1, 2, 2}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 4, 1, 1}, {2, 1, 2, 3}, {1, 2, 2, 3},
+};
+
+// A unit that is gathered or reduced as a whole and is larger than a slot cannot use what a slot has free.
+static bool has_large_unit(const struct program *p) {
+    for (size_t i = 0; p->slots > 1 && i < p->buffers.count; i++)
+        if (p->buffers.item[i].scope == SCOPE_LOCAL && buffer_bytes(&p->buffers.item[i]) > p->slot_bytes)
+            return true;
+    return false;
+}
+
+struct waste {
+    double most, allowed; // shares of the bytes that live at once
+};
+
+// Of the stage that comes nearest to what is allowed or passes it.
+static struct waste worst_stage(const struct stages *stages) {
+    struct waste worst = {0, 0.02};
+    for (int i = 0; i < stages->count; i++) {
+        const struct program *p = stages_program(stages, i, true);
+        struct memory_profile profile;
+        program_memory_profile(p, stages->of[i]->ops, &profile);
+        int64_t live = profile.moments.item[profile.peak].live;
+        memory_profile_release(&profile);
+        assert_true(p->step_bytes >= live);
+        struct waste w = {(double)(p->step_bytes - live) / (double)live, has_large_unit(p) ? 0.1 : 0.02};
+        if (w.most - w.allowed > worst.most - worst.allowed)
+            worst = w;
+    }
+    return worst;
+}
+
+static struct waste waste_of(const struct shape *shape, const struct layout *layout, const char *dtype, const char *mode) {
+    char text[10][64];
+    const char *settings[ARRAY_LENGTH(text)];
+    snprintf(text[0], sizeof text[0], "model.preset=%s", shape->preset);
+    snprintf(text[1], sizeof text[1], "training.seq_len=%d", shape->seq_len);
+    snprintf(text[2], sizeof text[2], "training.micro_batch_size=%d", shape->micro_batch_size);
+    snprintf(text[3], sizeof text[3], "training.global_batch_size=%d", 8 * layout->fsdp * shape->micro_batch_size);
+    snprintf(text[4], sizeof text[4], "training.dtype=%s", dtype);
+    snprintf(text[5], sizeof text[5], "activation_checkpoint.mode=%s", mode);
+    snprintf(text[6], sizeof text[6], "parallelism.tensor_parallel_degree=%d", layout->tp);
+    snprintf(text[7], sizeof text[7], "parallelism.pipeline_parallel_degree=%d", layout->pp);
+    snprintf(text[8], sizeof text[8], "parallelism.data_parallel_shard_degree=%d", layout->fsdp);
+    snprintf(text[9], sizeof text[9], "parallelism.zero_stage=%d", layout->zero);
+    size_t count = layout->fsdp > 1 ? 10 : 9;
+    for (size_t i = 0; i < count; i++)
+        settings[i] = text[i];
+    trireme_error error = {0};
+    struct config config;
+    struct model_config model;
+    struct stages stages;
+    assert_ok(config_load(&config, NULL, settings, count, &error), &error);
+    assert_ok(synthetic_model(&model, &config, &error), &error);
+    assert_ok(stages_compile(&stages, &config, &model, ENGINE_TRAIN, NULL, &error), &error);
+    struct waste waste = worst_stage(&stages);
+    stages_release(&stages);
+    config_release(&config);
+    return waste;
+}
+
+static void hardly_any(void **unused) {
+    (void)unused;
+    static const char *const DTYPES[] = {"f32", "bf16"}, *const MODES[] = {"none", "selective", "full"};
+    double sum = 0;
+    int plans = 0;
+    for (size_t s = 0; s < ARRAY_LENGTH(SHAPES); s++)
+        for (size_t l = 0; l < ARRAY_LENGTH(LAYOUTS); l++)
+            for (size_t d = 0; d < ARRAY_LENGTH(DTYPES); d++)
+                for (size_t m = 0; m < ARRAY_LENGTH(MODES); m++) {
+                    const struct layout *at = &LAYOUTS[l];
+                    struct waste waste = waste_of(&SHAPES[s], at, DTYPES[d], MODES[m]);
+                    if (waste.most >= waste.allowed)
+                        fail_msg("%s %dx%d, tp %d pp %d fsdp %d zero %d, %s, recompute %s: %.2f%% waste",
+                                 SHAPES[s].preset, SHAPES[s].micro_batch_size, SHAPES[s].seq_len, at->tp, at->pp,
+                                 at->fsdp, at->zero, DTYPES[d], MODES[m], 100 * waste.most);
+                    sum += waste.most;
+                    plans++;
+                }
+    print_message("%d plans, %.3f%% on average\n", plans, 100 * sum / plans);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hardly_any)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
