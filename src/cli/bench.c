@@ -32,8 +32,8 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
 enum part { PART_MATMUL, PART_ATTENTION, PART_REST, PART_COUNT };
 
 // What some instructions took in a step. `limit` is what the machine would need at least: for each instruction the
-// longer of its operations at the peak and of its bytes at the memory's bandwidth. Operands that lie in a cache may come
-// faster than that.
+// longer of its operations at the peak and of its bytes at the memory's bandwidth. Operands that lie in a cache may
+// come faster than that.
 struct share {
     enum op op;
     int64_t calls;
@@ -126,8 +126,8 @@ static trireme_status measure_memory(const struct engine *e, struct communicator
     return meet(all, error);
 }
 
-static trireme_status measure_steps(struct engine *e, struct communicator *all, struct trace *trace,
-                                    struct measured *m, struct step *step, trireme_error *error) {
+static trireme_status measure_steps(struct engine *e, struct communicator *all, struct trace *trace, struct measured *m,
+                                    struct step *step, trireme_error *error) {
     bool leads = e->member.rank == 0;
     int threads = m->ranks > 1 ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
     struct engine_result result;
@@ -206,7 +206,8 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     }
     text_add(out, "%s %.2f%%\n", m->ranks > 1 ? "waits for others and between instructions" : "between instructions",
              100 * step->between / step->seconds);
-    text_add(out, "limit: the longer of operations at %.1f GFLOP/s and bytes at %.1f GB/s; more than 100%% is a cache's\n",
+    text_add(out,
+             "limit: the longer of operations at %.1f GFLOP/s and bytes at %.1f GB/s; more than 100%% is a cache's\n",
              1e-9 * m->peak, 1e-9 * m->bandwidth);
     text_add(out, "%-20s %7s %9s %7s %10s %8s %9s\n", "op", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < OP_COUNT; i++) {

@@ -1,12 +1,12 @@
-// Greedy, in several orders: each allocation goes to the lowest offset where nothing that lives at the same time stands.
-// As long as the best result is not tight, orders are varied: what stood on top is placed earlier.
+// Greedy, in several orders: each allocation goes to the lowest offset where nothing that lives at the same time
+// stands. As long as the best result is not tight, orders are varied: what stood on top is placed earlier.
 #include "program/place.h"
 
 #include "base/rng.h"
 
-enum { ROUNDS = 1000, CANDIDATES = 12 };
-static const int64_t WORK = 4000000; // pairs of allocations that may be compared while one order is varied
-static const double TIGHT = 1.002;   // of the bound
+enum { ROUNDS = 400, CANDIDATES = 12 };
+static const int64_t WORK = 30000000; // pairs of allocations that may be compared while one order is varied
+static const double TIGHT = 1.002;    // of the bound
 
 struct placing {
     struct allocation *item;
@@ -224,9 +224,9 @@ struct apart {
     struct placing placing;
     struct lifetimes *l;
     int slots;
-    int64_t full, least;     // bytes of a slot that holds only what crosses templates; of all slots and scratch, at least
-    int64_t *live;           // bytes of LOCAL allocations in scratch at each time
-    int64_t scratch, slot;   // of the best so far
+    int64_t full, least;   // bytes of a slot that holds only what crosses templates; of all slots and scratch, at least
+    int64_t *live;         // bytes of LOCAL allocations in scratch at each time
+    int64_t scratch, slot; // of the best so far
     enum buffer_scope *scope; // by allocation, of the best so far
     int64_t *offset;
 };

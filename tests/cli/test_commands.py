@@ -132,7 +132,7 @@ def test_show():
     sizes = [tensor["bytes"] for tensor in memory["at_peak"]]
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
     text = tool.good("show", "memory", "c.yaml")
-    assert "live at the peak" in text and " 0.0" not in text and " kB" in text, text
+    assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)

@@ -11,7 +11,7 @@ struct shape {
 };
 
 static const struct shape SHAPES[] = {
-    {"gpt2-124m", 4, 1024},      {"gpt2-124m", 1, 256}, {"gpt2-355m", 2, 1024}, {"llama-5m", 8, 256},
+    {"gpt2-124m", 4, 1024},      {"gpt2-124m", 1, 256}, {"gpt2-355m", 2, 1024},  {"llama-5m", 8, 256},
     {"tinyllama-1.1b", 1, 2048}, {"llama-42m", 4, 512}, {"qwen3-0.6b", 2, 1024},
 };
 
@@ -24,21 +24,9 @@ static const struct layout LAYOUTS[] = {
     {1, 1, 1, 1}, {1, 1, 4, 3}, {1, 1, 2, 2}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 4, 1, 1}, {2, 1, 2, 3}, {1, 2, 2, 3},
 };
 
-// A unit that is gathered or reduced as a whole and is larger than a slot cannot use what a slot has free.
-static bool has_large_unit(const struct program *p) {
-    for (size_t i = 0; p->slots > 1 && i < p->buffers.count; i++)
-        if (p->buffers.item[i].scope == SCOPE_LOCAL && buffer_bytes(&p->buffers.item[i]) > p->slot_bytes)
-            return true;
-    return false;
-}
-
-struct waste {
-    double most, allowed; // shares of the bytes that live at once
-};
-
-// Of the stage that comes nearest to what is allowed or passes it.
-static struct waste worst_stage(const struct stages *stages) {
-    struct waste worst = {0, 0.02};
+// Of the stage that has most.
+static double worst_stage(const struct stages *stages) {
+    double worst = 0;
     for (int i = 0; i < stages->count; i++) {
         const struct program *p = stages_program(stages, i, true);
         struct memory_profile profile;
@@ -46,14 +34,18 @@ static struct waste worst_stage(const struct stages *stages) {
         int64_t live = profile.moments.item[profile.peak].live;
         memory_profile_release(&profile);
         assert_true(p->step_bytes >= live);
-        struct waste w = {(double)(p->step_bytes - live) / (double)live, has_large_unit(p) ? 0.1 : 0.02};
-        if (w.most - w.allowed > worst.most - worst.allowed)
-            worst = w;
+        worst = MAX(worst, (double)(p->step_bytes - live) / (double)live);
     }
     return worst;
 }
 
-static struct waste waste_of(const struct shape *shape, const struct layout *layout, const char *dtype, const char *mode) {
+// Units that are gathered as a whole and are large beside all else leave holes that little fits into; a slot has no
+// room for them where other slots are full.
+static double allowed(const struct layout *layout) {
+    return layout->zero == 3 && layout->tp * layout->pp > 1 ? 0.07 : 0.02;
+}
+
+static double waste_of(const struct shape *shape, const struct layout *layout, const char *dtype, const char *mode) {
     char text[10][64];
     const char *settings[ARRAY_LENGTH(text)];
     snprintf(text[0], sizeof text[0], "model.preset=%s", shape->preset);
@@ -76,7 +68,7 @@ static struct waste waste_of(const struct shape *shape, const struct layout *lay
     assert_ok(config_load(&config, NULL, settings, count, &error), &error);
     assert_ok(synthetic_model(&model, &config, &error), &error);
     assert_ok(stages_compile(&stages, &config, &model, ENGINE_TRAIN, NULL, &error), &error);
-    struct waste waste = worst_stage(&stages);
+    double waste = worst_stage(&stages);
     stages_release(&stages);
     config_release(&config);
     return waste;
@@ -92,12 +84,12 @@ static void hardly_any(void **unused) {
             for (size_t d = 0; d < ARRAY_LENGTH(DTYPES); d++)
                 for (size_t m = 0; m < ARRAY_LENGTH(MODES); m++) {
                     const struct layout *at = &LAYOUTS[l];
-                    struct waste waste = waste_of(&SHAPES[s], at, DTYPES[d], MODES[m]);
-                    if (waste.most >= waste.allowed)
+                    double waste = waste_of(&SHAPES[s], at, DTYPES[d], MODES[m]);
+                    if (waste >= allowed(at))
                         fail_msg("%s %dx%d, tp %d pp %d fsdp %d zero %d, %s, recompute %s: %.2f%% waste",
                                  SHAPES[s].preset, SHAPES[s].micro_batch_size, SHAPES[s].seq_len, at->tp, at->pp,
-                                 at->fsdp, at->zero, DTYPES[d], MODES[m], 100 * waste.most);
-                    sum += waste.most;
+                                 at->fsdp, at->zero, DTYPES[d], MODES[m], 100 * waste);
+                    sum += waste;
                     plans++;
                 }
     print_message("%d plans, %.3f%% on average\n", plans, 100 * sum / plans);
