@@ -3,14 +3,15 @@
 #include "parallel/schedule.h"
 
 static void check_rank(const struct schedule *s, int rank) {
-    size_t count = s->rank[rank].count;
-    int *of_chunk = mem_alloc((size_t)s->chunks * sizeof *of_chunk), *slot = mem_alloc(count * sizeof *slot);
-    int most = schedule_in_flight(s, rank, of_chunk);
-    schedule_slots(s, rank, slot);
-    for (int c = 0; c < s->chunks; c++)
+    int *of_chunk = mem_alloc((size_t)s->chunks * sizeof *of_chunk),
+        *slot = mem_alloc((size_t)s->microbatches * sizeof *slot), most = schedule_in_flight(s, rank, of_chunk);
+    for (int c = 0; c < s->chunks; c++) {
         CHECK(of_chunk[c] >= 1 && of_chunk[c] <= s->microbatches && of_chunk[c] <= most);
-    for (size_t i = 0; i < count; i++)
-        CHECK(slot[i] >= 0 && slot[i] < of_chunk[s->rank[rank].item[i].chunk]);
+        CHECK(schedule_slots(s, rank, c, SLOTS_FOR_ACTIVATIONS, false, slot) == of_chunk[c]);
+        int slots = schedule_slots(s, rank, c, SLOTS_FOR_INPUTS, false, slot);
+        for (int m = 0; m < s->microbatches; m++)
+            CHECK(slot[m] >= 0 && slot[m] < slots);
+    }
     free(of_chunk);
     free(slot);
 }

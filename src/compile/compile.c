@@ -28,7 +28,7 @@ static void begin(struct compiled *c, const char *name, int microbatches, const 
                            .row = NONE,
                            .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
-    program_init(&c->program, name, microbatches, 1);
+    program_init(&c->program, name, microbatches);
     c->program.mesh = o->parallel.mesh;
     c->layout = state_layout_of(&o->parallel, o->model);
     model_state_declare(&c->model, &c->program, o->model, o->table, &c->layout, o->dtype, positions);
@@ -54,51 +54,111 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
 
 // ---- stages of a pipeline
 
-// The layers that this program has, of one virtual stage.
+// One virtual stage: the layers of a chunk, and where activations come from and go.
 struct stage {
-    int first_layer, end_layer;
-    bool first, last; // of all
+    int chunk, first_layer, end_layer;
+    bool first, last;   // of all
+    int previous, next; // ranks to those of the virtual stages before and behind, as in struct instruction's peer
+    int inputs;         // pool of what comes from the one before
 };
 
-static struct stage stage_of(const struct compile_options *o) {
+static int chunks_of(const struct compile_options *o) {
+    return o->parallel.schedule ? o->parallel.schedule->chunks : 1;
+}
+
+static struct stage stage_of(const struct compile_options *o, int chunk) {
     const struct parallel *r = &o->parallel;
-    if (!r->schedule)
-        return (struct stage){0, (int)o->model->num_hidden_layers, true, true};
-    int v = r->schedule->virtual_stage[r->stage * r->schedule->chunks];
-    return (struct stage){r->first_layer[v], r->first_layer[v + 1], v == 0,
-                          v == r->schedule->stages * r->schedule->chunks - 1};
+    const struct schedule *s = r->schedule;
+    if (!s)
+        return (struct stage){.end_layer = (int)o->model->num_hidden_layers, .first = true, .last = true};
+    int v = s->virtual_stage[r->stage * s->chunks + chunk], count = s->stages * s->chunks;
+    struct stage stage = {.chunk = chunk, .first_layer = r->first_layer[v], .end_layer = r->first_layer[v + 1]};
+    stage.first = v == 0;
+    stage.last = v == count - 1;
+    stage.previous = stage.first ? 0 : s->place[v - 1].rank - r->stage;
+    stage.next = stage.last ? 0 : s->place[v + 1].rank - r->stage;
+    stage.inputs = s->chunks + chunk;
+    return stage;
 }
 
-static int stream_buffer(const struct emitter *e, const char *name) {
-    return program_buffer(e->program, name, e->dtype, KIND_ACT, SCOPE_LOCAL, 2,
-                          (int64_t[]){emit_stream_rows(e), e->config->hidden_size});
-}
-
-// From the embedding or the stage before to the last layer of this stage, where it goes on to the next; or to the norm
-// behind the last layer of all, which is returned.
-static int emit_stage(struct emitter *e, struct stage stage) {
-    int x;
-    if (stage.first) {
-        x = emit_embedding(e);
-    } else {
-        x = stream_buffer(e, "received");
-        struct buffer *b = &e->program->buffers.item[x];
-        b->placement[AXIS_FSDP] = mesh_present(&e->program->mesh, AXES(AXIS_FSDP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-        b->placement[AXIS_DP] = mesh_present(&e->program->mesh, AXES(AXIS_DP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-        for (int a = 0; a < AXIS_COUNT; a++)
-            if ((AXES(a) & AXES_TENSOR) && e->split->sequence && e->program->mesh.degree[a] > 1)
-                b->placement[a] = PLACE_SHARD(0);
-        program_communicate(e->program, e->template, OP_RECEIVE, PHASE_FORWARD, STREAM_NEXT, AXES(AXIS_PP),
-                            operand_none(), operand_whole(e->program, x))
-            ->peer = -1;
+// Whether a virtual stage of this rank begins or ends the model.
+static bool has_end(const struct compile_options *o, bool last) {
+    bool has = false;
+    for (int chunk = 0; chunk < chunks_of(o); chunk++) {
+        struct stage stage = stage_of(o, chunk);
+        has |= last ? stage.last : stage.first;
     }
+    return has;
+}
+
+// Pools of the chunks' activations, then those of their inputs.
+static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
+    const struct schedule *s = o->parallel.schedule;
+    if (!s)
+        return;
+    int *slot = mem_alloc((size_t)p->microbatches * sizeof *slot);
+    for (int i = 0; i < 2 * s->chunks; i++) {
+        enum slots_for what = i < s->chunks ? SLOTS_FOR_ACTIVATIONS : SLOTS_FOR_INPUTS;
+        int slots = schedule_slots(s, o->parallel.stage, i % s->chunks, what, forward_only, slot);
+        program_pool(p, i, i % s->chunks, slots, slot);
+    }
+    free(slot);
+}
+
+// "forward", and where there are several chunks "forward.1".
+static int chunk_template(struct compiled *c, const struct compile_options *o, const char *name, enum phase phase,
+                          int chunk) {
+    char *full = chunks_of(o) > 1 ? mem_printf("%s.%d", name, chunk) : mem_strdup(name);
+    int template = program_template(&c->program, full, phase, chunk);
+    free(full);
+    return template;
+}
+
+// Whether a hop goes to the previous rank of the ring; of two ranks it goes to the next one.
+static bool is_previous(int hop, int stages) {
+    return ((hop - 1) % stages + stages) % stages != 0;
+}
+
+// Named as where it comes from.
+static int emit_receive(struct emitter *e, struct stage stage) {
+    char *name = mem_printf("layers.%d.residual", stage.first_layer - 1);
+    int x = program_buffer(e->program, name, e->dtype, KIND_ACT, SCOPE_SLOT, 2,
+                           (int64_t[]){emit_stream_rows(e), e->config->hidden_size});
+    free(name);
+    struct buffer *b = &e->program->buffers.item[x];
+    b->pool = stage.inputs;
+    b->placement[AXIS_FSDP] = mesh_present(&e->program->mesh, AXES(AXIS_FSDP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+    b->placement[AXIS_DP] = mesh_present(&e->program->mesh, AXES(AXIS_DP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((AXES(a) & AXES_TENSOR) && e->split->sequence && e->program->mesh.degree[a] > 1)
+            b->placement[a] = PLACE_SHARD(0);
+    int stages = e->program->mesh.degree[AXIS_PP];
+    program_communicate(e->program, e->template, OP_RECEIVE, PHASE_FORWARD,
+                        stream_of_channel(false, is_previous(-stage.previous, stages), true), AXES(AXIS_PP),
+                        operand_none(), operand_whole(e->program, x))
+        ->peer = stage.previous;
+    return x;
+}
+
+// From the embedding or the virtual stage before (`handed` by this rank, or NONE: received) to the last layer, and on
+// to the next one, whose input is returned where this rank has that too; or to the norm behind the last layer of all,
+// which is returned.
+static int emit_stage(struct emitter *e, struct stage stage, int handed) {
+    int x = stage.first ? emit_embedding(e) : handed != NONE ? handed : emit_receive(e, stage);
     for (int layer = stage.first_layer; layer < stage.end_layer; layer++)
         x = emit_layer(e, layer, x);
     if (stage.last)
         return emit_final_norm(e, x);
-    program_communicate(e->program, e->template, OP_SEND, PHASE_FORWARD, STREAM_NEXT, AXES(AXIS_PP),
+    if (stage.next == 0) {
+        e->program->buffers.item[x].scope = SCOPE_SLOT;
+        e->program->buffers.item[x].pool = stage.inputs + 1;
+        return x;
+    }
+    int stages = e->program->mesh.degree[AXIS_PP];
+    program_communicate(e->program, e->template, OP_SEND, PHASE_FORWARD,
+                        stream_of_channel(false, is_previous(stage.next, stages), false), AXES(AXIS_PP),
                         operand_whole(e->program, x), operand_none())
-        ->peer = 1;
+        ->peer = stage.next;
     return NONE;
 }
 
@@ -117,7 +177,7 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
 }
 
 // Inputs of a batch, and the template that counts its targets: the loss is a mean over the global batch.
-static int emit_batch(struct compiled *c, const struct compile_options *o, struct stage stage) {
+static int emit_batch(struct compiled *c, const struct compile_options *o) {
     int64_t rows = o->micro_batch_size * o->seq_len;
     c->tokens = token_input(c, "tokens", rows);
     c->targets = token_input(c, "targets", rows);
@@ -134,18 +194,18 @@ static int emit_batch(struct compiled *c, const struct compile_options *o, struc
     program_declare(&c->program, c->starts, "starts", NONE);
     program_declare(&c->program, c->count, "count", NONE);
     program_declare(&c->program, c->loss, "loss", NONE);
-    int input = program_template(&c->program, "input", PHASE_INPUT);
+    int input = program_template(&c->program, "input", PHASE_INPUT, 0);
     struct operand targets = operand_microbatches(&c->program, c->targets), count = whole(c, c->count),
                    reciprocal = whole(c, scale);
     program_emit(&c->program, input, OP_TARGETS_COUNT, PHASE_INPUT, NONE, 1, &targets, 1, &count, NULL);
     if (mesh_present(&c->program.mesh, AXES_DATA))
         program_communicate(&c->program, input, OP_ALL_REDUCE, PHASE_INPUT, STREAM_REDUCE, AXES_DATA, count, count);
-    if (!stage.last) { // the loss is made elsewhere
+    if (!has_end(o, true)) { // the loss is made elsewhere
         struct operand loss = whole(c, c->loss);
         program_emit(&c->program, input, OP_ZERO, PHASE_INPUT, NONE, 0, NULL, 1, &loss, NULL);
     }
     program_emit(&c->program, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &count, 1, &reciprocal, NULL);
-    program_invoke(&c->program, input, NONE, 0, false, false);
+    program_invoke(&c->program, input, NONE, false, false);
     return scale;
 }
 
@@ -162,112 +222,205 @@ static trireme_status finish(struct compiled *c, const struct compile_options *o
     return status;
 }
 
-// The unit of a tied embedding that another stage counts and updates too, NONE where it is whole here.
-static int tied_unit(const struct compiled *c, const struct compile_options *o) {
-    for (size_t i = 0; i < o->table->parameters.count && c->layout.tied_ends; i++)
+// The unit of the embedding, NONE where this rank has none.
+static int embedding_unit(const struct compile_options *o) {
+    for (size_t i = 0; i < o->table->parameters.count; i++)
         if (strcmp(o->table->parameters.item[i].name, "embed.weight") == 0)
             return o->table->parameters.item[i].unit;
     return NONE;
 }
 
-static void emit_update(struct compiled *c, const struct compile_options *o, struct stage stage) {
+// That of a tied embedding that another stage counts and updates too, NONE where it is whole here.
+static int tied_unit(const struct compiled *c, const struct compile_options *o) {
+    return c->layout.tied_ends ? embedding_unit(o) : NONE;
+}
+
+// From the rank of the first virtual stage to that of the last, or back.
+static int tied_peer(const struct compile_options *o, bool first) {
+    const struct schedule *s = o->parallel.schedule;
+    int distance = s->place[s->stages * s->chunks - 1].rank - s->place[0].rank;
+    return first ? distance : -distance;
+}
+
+static void emit_update(struct compiled *c, const struct compile_options *o) {
     struct program *p = &c->program;
-    int update = program_template(p, "optimizer", PHASE_OPTIMIZER), tied = tied_unit(c, o);
+    int update = program_template(p, "optimizer", PHASE_OPTIMIZER, 0), tied = tied_unit(c, o);
+    bool first = has_end(o, false);
     if (tied != NONE) {
         struct operand gradient = operand_whole(p, c->optimizer.gradient[tied]);
         if (c->optimizer.zero_stage == 1)
             gradient = operand_part(p, gradient, c->optimizer.shards);
         program_communicate(p, update, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, AXES(AXIS_PP), gradient, gradient)
-            ->peer = stage.first ? -1 : 1;
+            ->peer = tied_peer(o, first);
     }
     emit_loss_sum(c, update, PHASE_OPTIMIZER);
-    optimizer_emit(&c->optimizer, &c->model, o->table, p, update, &o->optimizer, c->lr, c->loss,
-                   stage.first ? NONE : tied, &c->outputs);
-    program_invoke(p, update, NONE, 0, false, false);
+    optimizer_emit(&c->optimizer, &c->model, o->table, p, update, &o->optimizer, c->lr, c->loss, first ? NONE : tied,
+                   &c->outputs);
+    program_invoke(p, update, NONE, false, false);
 }
 
-// The order of forwards and backwards.
-static void schedule_train(struct compiled *c, const struct compile_options *o, int forward, int backward) {
+// The templates of one chunk.
+struct passes {
+    int forward, backward, weight; // weight: NONE where backward is one pass
+};
+
+static bool has_split_passes(const struct schedule *s) {
+    for (int r = 0; s && r < s->stages; r++)
+        for (size_t i = 0; i < s->rank[r].count; i++)
+            if (s->rank[r].item[i].kind > PASS_BACKWARD)
+                return true;
+    return false;
+}
+
+// The order of passes. Where backward is in two parts, a whole one is the two.
+static void schedule_train(struct compiled *c, const struct compile_options *o, const struct passes *passes) {
     struct program *p = &c->program;
     const struct schedule *schedule = o->parallel.schedule;
     const int n = o->microbatches;
     if (!schedule) {
         for (int m = 0; m < n; m++) {
-            program_invoke(p, forward, m, 0, m == 0, m == n - 1);
-            program_invoke(p, backward, m, 0, m == 0, m == n - 1);
+            program_invoke(p, passes->forward, m, m == 0, m == n - 1);
+            program_invoke(p, passes->backward, m, m == 0, m == n - 1);
         }
         return;
     }
     const struct schedule_rank *rank = &schedule->rank[o->parallel.stage];
-    int *slot = mem_alloc(rank->count * sizeof *slot), done[2] = {0};
-    schedule_slots(schedule, o->parallel.stage, slot);
-    p->slots = schedule_in_flight(schedule, o->parallel.stage, NULL);
+    int *done = mem_alloc(p->templates.count * sizeof *done);
     for (size_t i = 0; i < rank->count; i++) {
         struct pass pass = rank->item[i];
-        bool is_forward = pass.kind == PASS_FORWARD;
-        int *count = &done[is_forward];
-        program_invoke(p, is_forward ? forward : backward, pass.microbatch, slot[i], *count == 0, *count == n - 1);
-        ++*count;
+        const struct passes *of = &passes[pass.chunk];
+        int run[2] = {NONE, NONE};
+        if (pass.kind == PASS_FORWARD)
+            run[0] = of->forward;
+        else if (pass.kind != PASS_BACKWARD_WEIGHT)
+            run[0] = of->backward;
+        if (pass.kind == PASS_BACKWARD || pass.kind == PASS_BACKWARD_WEIGHT)
+            run[1] = of->weight;
+        for (int k = 0; k < 2; k++)
+            if (run[k] != NONE) {
+                int count = done[run[k]]++;
+                program_invoke(p, run[k], pass.microbatch, count == 0, count == n - 1);
+            }
     }
-    free(slot);
+    free(done);
+}
+
+// Where one rank has both ends of a model with a tied embedding, two chunks add to its gradient: it is kept whole.
+static void keep_tied_gradient(struct compiled *c, const struct compile_options *o) {
+    if (!o->model->tie_word_embeddings || chunks_of(o) == 1 || !has_end(o, false) || !has_end(o, true))
+        return;
+    int root = c->optimizer.whole_gradient[embedding_unit(o)];
+    for (size_t i = 0; i < c->program.buffers.count; i++) {
+        struct buffer *b = &c->program.buffers.item[i];
+        if (((int)i == root || b->parent == root) && b->scope == SCOPE_LOCAL)
+            b->scope = SCOPE_STEP;
+    }
+}
+
+// Forwards from the first virtual stage of this rank on, backwards from the last.
+static void emit_passes(struct compiled *c, const struct compile_options *o, struct emitter *e, int scale,
+                        struct gradients *gradients, struct passes *passes) {
+    struct program *p = &c->program;
+    int hidden = NONE, chunks = chunks_of(o);
+    bool split = has_split_passes(o->parallel.schedule);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        struct stage stage = stage_of(o, chunk);
+        e->template = passes[chunk].forward = chunk_template(c, o, "forward", PHASE_FORWARD, chunk);
+        hidden = emit_stage(e, stage, stage.previous ? NONE : hidden);
+        gradients_want(gradients, e->template, 0, p->templates.item[e->template].instructions.count);
+    }
+    for (int chunk = chunks; chunk-- > 0;) {
+        struct stage stage = stage_of(o, chunk);
+        int forward = passes[chunk].forward, backward = chunk_template(c, o, "backward", PHASE_BACKWARD, chunk);
+        e->template = passes[chunk].backward = backward;
+        if (stage.last)
+            emit_loss(c, o, e, hidden, scale, gradients);
+        differentiate(gradients, forward, 0, p->templates.item[forward].instructions.count, backward);
+        recompute_rewrite(p, o->ops, forward, backward, o->recompute);
+        passes[chunk].weight = split ? pass_split(p, backward) : NONE;
+    }
 }
 
 trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
     begin(&c, "train", o->microbatches, o, o->seq_len);
     struct program *p = &c.program;
-    struct stage stage = stage_of(o);
-    int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0;
+    declare_pools(p, o, false);
+    int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0, chunks = chunks_of(o);
     optimizer_state_declare(&c.optimizer, &c.model, p, o->table, &c.layout, zero_stage, &o->optimizer, o->dtype);
+    keep_tied_gradient(&c, o);
     c.lr = scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
     program_declare(p, c.lr, "lr", NONE);
-    int scale = emit_batch(&c, o, stage);
+    int scale = emit_batch(&c, o);
 
     struct gradients gradients;
     gradients_init(&gradients, p, o->ops);
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
-    int forward = program_template(p, "forward", PHASE_FORWARD),
-        backward = program_template(p, "backward", PHASE_BACKWARD);
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
-    e.template = forward;
-    int hidden = emit_stage(&e, stage);
-    size_t length = p->templates.item[forward].instructions.count;
-    gradients_want(&gradients, forward, 0, length);
-    e.template = backward;
-    if (stage.last)
-        emit_loss(&c, o, &e, hidden, scale, &gradients);
-    differentiate(&gradients, forward, 0, length, backward);
+    struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
+    emit_passes(&c, o, &e, scale, &gradients, passes);
     gradients_release(&gradients);
-    recompute_rewrite(p, o->ops, forward, backward, o->recompute);
     pass_fuse(p, o->ops);
-    data_gather(p, forward, &c.model, &o->parallel, o->ops, false);
-    data_gather(p, backward, &c.model, &o->parallel, o->ops, true);
-    data_reduce(p, backward, &c.model, &c.optimizer, o->table, &o->parallel);
-    schedule_train(&c, o, forward, backward);
-    emit_update(&c, o, stage);
+    for (int chunk = 0; chunk < chunks; chunk++)
+        data_gather(p, passes[chunk].forward, &c.model, &o->parallel, o->ops, false);
+    int *backward = mem_alloc(2 * (size_t)chunks * sizeof *backward), templates = 0;
+    for (int chunk = chunks; chunk-- > 0;) {
+        data_gather(p, passes[chunk].backward, &c.model, &o->parallel, o->ops, true);
+        backward[templates++] = passes[chunk].backward;
+        if (passes[chunk].weight != NONE)
+            backward[templates++] = passes[chunk].weight;
+    }
+    data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel);
+    free(backward);
+    schedule_train(&c, o, passes);
+    free(passes);
+    emit_update(&c, o);
     TRY(finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }
 
+// Forward alone, in the order of a schedule's forwards.
+static void schedule_evaluate(struct compiled *c, const struct compile_options *o, const int *forward) {
+    const struct schedule *schedule = o->parallel.schedule;
+    for (int m = 0; m < o->microbatches && !schedule; m++)
+        program_invoke(&c->program, forward[0], m, m == 0, m == o->microbatches - 1);
+    if (!schedule)
+        return;
+    const struct schedule_rank *rank = &schedule->rank[o->parallel.stage];
+    int *done = mem_alloc((size_t)schedule->chunks * sizeof *done);
+    for (size_t i = 0; i < rank->count; i++) {
+        struct pass pass = rank->item[i];
+        if (pass.kind != PASS_FORWARD)
+            continue;
+        int count = done[pass.chunk]++;
+        program_invoke(&c->program, forward[pass.chunk], pass.microbatch, count == 0, count == o->microbatches - 1);
+    }
+    free(done);
+}
+
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
     begin(&c, "evaluate", o->microbatches, o, o->seq_len);
-    struct stage stage = stage_of(o);
-    int scale = emit_batch(&c, o, stage);
+    declare_pools(&c.program, o, true);
+    int scale = emit_batch(&c, o), chunks = chunks_of(o), hidden = NONE;
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
-    e.template = program_template(&c.program, "forward", PHASE_FORWARD);
-    int hidden = emit_stage(&e, stage);
-    if (stage.last)
-        emit_loss(&c, o, &e, hidden, scale, NULL);
-    data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops, false);
-    for (int m = 0; m < o->microbatches; m++)
-        program_invoke(&c.program, e.template, m, 0, m == 0, m == o->microbatches - 1);
+    int *forward = mem_alloc((size_t)chunks * sizeof *forward);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        struct stage stage = stage_of(o, chunk);
+        e.template = forward[chunk] = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
+        hidden = emit_stage(&e, stage, stage.previous ? NONE : hidden);
+        if (stage.last)
+            emit_loss(&c, o, &e, hidden, scale, NULL);
+        data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops, false);
+    }
+    schedule_evaluate(&c, o, forward);
+    free(forward);
     if (mesh_ranks(&c.program.mesh) > 1) {
-        int end = program_template(&c.program, "loss", PHASE_FORWARD);
+        int end = program_template(&c.program, "loss", PHASE_FORWARD, 0);
         emit_loss_sum(&c, end, PHASE_FORWARD);
-        program_invoke(&c.program, end, NONE, 0, false, false);
+        program_invoke(&c.program, end, NONE, false, false);
     }
     TRY(finish(&c, o, error));
     *out = c;
@@ -304,8 +457,8 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     struct emit_cache cache = {c.keys, c.values, c.at};
     struct emitter e = emitter_for(&c, o, 1, rows);
     e.cache = cached ? &cache : NULL;
-    e.template = program_template(p, "decode", PHASE_FORWARD);
-    int hidden = emit_stage(&e, stage_of(o));
+    e.template = program_template(p, "decode", PHASE_FORWARD, 0);
+    int hidden = emit_stage(&e, stage_of(o, 0), NONE);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
     int picked =
         program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
@@ -315,7 +468,7 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     c.logits = emit_head(&e, picked, "logits");
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;
-    program_invoke(p, e.template, 0, 0, true, true);
+    program_invoke(p, e.template, 0, true, true);
     TRY(finish(&c, o, error));
     *out = c;
     return TRIREME_OK;

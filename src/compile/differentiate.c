@@ -103,6 +103,13 @@ static bool contributes(struct gradients *g, const struct op_info *backward, con
     return false;
 }
 
+// A message's gradient goes the other way.
+static int gradient_stream(int stream) {
+    bool to_previous = stream_channel(stream) != stream_of_channel(false, false, false),
+         receives = stream != stream_channel(stream);
+    return stream_of_channel(true, !to_previous, !receives);
+}
+
 static void emit_backward(struct gradients *g, const struct op_info *backward, const struct instruction *f, int into) {
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
     bool weight = false;
@@ -131,7 +138,7 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
             continue;
         out[i] = gradient_operand(g, of);
         bool parameter = g->program->buffers.item[of->buffer].kind == KIND_PARAM;
-        bool kept = g->program->buffers.item[out[i].buffer].scope == SCOPE_STATE;
+        bool kept = g->program->buffers.item[out[i].buffer].scope != SCOPE_LOCAL; // over microbatches
         bool passes = false;
         for (int k = 0; k < backward->inputs; k++)
             passes |= backward->reads[k].pass && backward->reads[k].index == backward->contributes[i].index;
@@ -161,7 +168,7 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     b->group = f->group;
     b->peer = f->peer; // what came from there goes back there
     if (backward->role == ROLE_COMMUNICATION)
-        b->stream = f->stream == STREAM_NEXT ? STREAM_PREVIOUS : STREAM_TENSOR;
+        b->stream = f->stream < STREAM_MESSAGES ? STREAM_TENSOR : gradient_stream(f->stream);
 }
 
 void differentiate(struct gradients *g, int from, size_t first, size_t last, int into) {

@@ -2,6 +2,26 @@
 
 #include "kernels/call.h"
 
+// ---- weight gradients in a template of their own
+
+int pass_split(struct program *program, int backward) {
+    const struct template *from = &program->templates.item[backward];
+    char *name = mem_printf("weight%s", from->name + strlen("backward"));
+    int weight = program_template(program, name, PHASE_WEIGHT, from->chunk);
+    free(name);
+    struct template *t = &program->templates.item[backward];
+    size_t kept = 0;
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        struct instruction *instruction = &t->instructions.item[i];
+        if (instruction->phase == PHASE_WEIGHT && instruction->layer != NONE)
+            VEC_PUSH(&program->templates.item[weight].instructions, *instruction);
+        else
+            t->instructions.item[kept++] = *instruction;
+    }
+    t->instructions.count = kept;
+    return weight;
+}
+
 // ---- fusion
 
 static bool same_reference(struct op_reference a, struct op_reference b) {
@@ -91,22 +111,29 @@ void pass_fuse(struct program *program, const struct op_table *table) {
 
 // ---- scopes
 
+// Where a buffer was seen: FIXED has its scope already.
+enum { FIXED = -2 };
+
+// A gradient that one chunk hands to another is of the earlier one, whose slot is held longer.
 static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template, bool piped) {
     if (operand->buffer == NONE)
         return;
-    int root = program_root(program, operand->buffer);
+    int root = program_root(program, operand->buffer), chunk = program->templates.item[template].chunk;
     struct buffer *b = &program->buffers.item[root];
-    if (b->scope != SCOPE_LOCAL || b->kind != KIND_ACT)
+    if (seen_in[root] == FIXED)
         return;
     if (piped || (seen_in[root] != NONE && seen_in[root] != template))
         b->scope = SCOPE_SLOT;
+    b->pool = seen_in[root] == NONE ? chunk : MIN(b->pool, chunk);
     seen_in[root] = template;
 }
 
 void pass_scopes(struct program *program) {
     int *seen_in = mem_alloc(program->buffers.count * sizeof(int));
-    for (size_t i = 0; i < program->buffers.count; i++)
-        seen_in[i] = NONE;
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        seen_in[i] = b->scope == SCOPE_LOCAL && b->kind == KIND_ACT ? NONE : FIXED;
+    }
     for (size_t t = 0; t < program->templates.count; t++) {
         const struct template *template = &program->templates.item[t];
         for (size_t i = 0; i < template->instructions.count; i++) {
@@ -119,8 +146,12 @@ void pass_scopes(struct program *program) {
                 note_use(program, seen_in, &instruction->out[k], (int)t, piped);
         }
     }
-    for (size_t i = 0; i < program->buffers.count; i++)
-        program->buffers.item[i].scope = program->buffers.item[program_root(program, (int)i)].scope;
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        struct buffer *b = &program->buffers.item[i];
+        const struct buffer *root = &program->buffers.item[program_root(program, (int)i)];
+        b->scope = root->scope;
+        b->pool = root->scope == SCOPE_SLOT ? root->pool : 0;
+    }
     free(seen_in);
 }
 

@@ -4,10 +4,14 @@
 
 #include "kernels/kernels.h"
 
+// Moves the weight gradients of layers out of a backward template into one of their own, and returns its number. Those
+// of embedding and head stay: kept until later, what they are made of would be all logits.
+int pass_split(struct program *program, int backward);
 // Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what
 // both do (one pass over memory in place of two).
 void pass_fuse(struct program *program, const struct op_table *table);
-// Activations that live in more than one template, and messages, become SLOT buffers.
+// Activations that live in more than one template, and messages, become SLOT buffers of their chunk's pool, unless they
+// have been given one.
 void pass_scopes(struct program *program);
 // Lets instructions wait for what other streams must have done before them: for values that they read or overwrite, and
 // for memory that they reuse. Order within a template is that of its list; between invocations all that came before.

@@ -1,5 +1,5 @@
 // Waits between streams. Within a template a wait names the last instruction that matters; between invocations, of
-// which templates know nothing, all that came before.
+// which templates know nothing, all that came before, or for messages what had their slot.
 #include "compile/passes.h"
 
 // Which instructions of each stream touch a root buffer, somewhere in the program.
@@ -51,9 +51,21 @@ static void wait_for(struct waiter *w, struct instruction *in, int stream, int c
     in->wait[stream] = (uint16_t)(1 + lag);
 }
 
+// What is received has memory of its own in its slot, which is free when the microbatch that had it before is done.
+static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
+    const struct touched *t = &w->anywhere[root];
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (s != in->stream && (t->read[s] || t->written[s]))
+            in->wait[s] = WAIT_SLOT;
+}
+
 static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, bool writes) {
     const struct touched *t = &w->anywhere[root];
     bool local = w->program->buffers.item[root].scope == SCOPE_LOCAL;
+    if (in->op == OP_RECEIVE) {
+        wait_for_slot(w, in, root);
+        return;
+    }
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (s == in->stream)
             continue;

@@ -14,18 +14,18 @@ static int members_of(const struct executor *e, const struct instruction *in, bo
 
 struct communicator *channel_open(struct executor *e, const struct instruction *in, trireme_error *error) {
     bool pair = in->peer && in->op != OP_SEND && in->op != OP_RECEIVE;
-    int peer = pair ? in->peer : 0;
+    int peer = pair ? in->peer : 0, channel = stream_channel(in->stream);
     for (size_t i = 0; i < e->channels.count; i++)
         if (e->channels.item[i].group == in->group && e->channels.item[i].peer == peer &&
-            e->channels.item[i].stream == in->stream)
+            e->channels.item[i].channel == channel)
             return e->channels.item[i].communicator;
     char text[AXES_TEXT];
-    char *name = mem_printf("%s%s/%d", axes_print(in->group, text), pair ? " ends" : "", in->stream);
+    char *name = mem_printf("%s%s/%d", axes_print(in->group, text), pair ? " ends" : "", channel);
     int *members = mem_alloc((size_t)mesh_group_size(&e->program->mesh, in->group) * sizeof *members);
     int count = members_of(e, in, pair, members);
     struct communicator *communicator = NULL;
     if (communicator_open(&communicator, e->member.world, e->member.rank, count, members, name, error) == TRIREME_OK)
-        VEC_PUSH(&e->channels, (struct channel){in->group, peer, in->stream, communicator});
+        VEC_PUSH(&e->channels, (struct channel){in->group, peer, channel, communicator});
     free(members);
     free(name);
     return communicator;

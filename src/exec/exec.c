@@ -4,10 +4,18 @@
 
 static struct location location_of(const struct program *program, int buffer, int64_t offset) {
     const struct buffer *b = &program->buffers.item[buffer];
-    struct location place = {b->scope, b->offset + offset * dtype_size(b->dtype), 0};
-    if (b->scope == SCOPE_MICROBATCH)
+    const struct pool *pool = &program->pools.item[b->pool];
+    struct location place = {.state = b->scope == SCOPE_STATE, .offset = b->offset + offset * dtype_size(b->dtype)};
+    if (b->scope == SCOPE_MICROBATCH) {
         place.step =
             buffer_microbatch_stride(&program->buffers.item[program_root(program, buffer)]) * dtype_size(b->dtype);
+    } else if (b->scope == SCOPE_SLOT) {
+        place.offset += pool->slot_base;
+        place.step = pool->slot_bytes;
+        place.slot = pool->slot;
+    } else if (b->scope == SCOPE_LOCAL) {
+        place.offset += program->scratch_base;
+    }
     return place;
 }
 
@@ -89,6 +97,7 @@ trireme_status executor_create(struct executor **out, const struct program *prog
     e->step = step;
     e->counters = e->own;
     e->templates = mem_alloc(program->templates.count * sizeof *e->templates);
+    slot_waits_create(&e->slot_waits, program);
     trireme_status status = TRIREME_OK;
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
         status = resolve_template(e, (int)t, set, threads, error);
@@ -123,40 +132,32 @@ void executor_free(struct executor *e) {
         communicator_free(e->channels.item[i].communicator);
     VEC_RELEASE(&e->channels);
     free(e->templates);
+    slot_waits_release(&e->slot_waits);
     free(e);
 }
 
-static void bases(const struct executor *e, int slot, char *base[SCOPE_COUNT]) {
-    const struct program *p = e->program;
-    base[SCOPE_STATE] = e->state;
-    base[SCOPE_STEP] = base[SCOPE_MICROBATCH] = e->step;
-    base[SCOPE_LOCAL] = e->step + p->scratch_base;
-    base[SCOPE_SLOT] = e->step + p->slot_base + slot * p->slot_bytes;
-}
-
-static void *locate(const struct location *place, char *const base[SCOPE_COUNT], int microbatch) {
-    return base[place->scope] + place->offset + microbatch * place->step;
+static void *locate(const struct executor *e, const struct location *place, int microbatch) {
+    return (place->state ? e->state : e->step) + place->offset +
+           (place->slot ? place->slot[microbatch] : microbatch) * place->step;
 }
 
 trireme_status execute(struct executor *e, struct resolved *r, const struct invocation *v, trireme_error *error) {
     int microbatch = v->microbatch == NONE ? 0 : v->microbatch;
-    char *base[SCOPE_COUNT];
-    bases(e, v->slot, base);
     if (r->instruction->only_last && !v->last)
         return TRIREME_OK;
-    if (r->predicated && *(const int32_t *)locate(&r->predicate, base, microbatch) == 0)
+    if (r->predicated && *(const int32_t *)locate(e, &r->predicate, microbatch) == 0)
         return TRIREME_OK;
     for (int i = 0; i < r->call.inputs; i++)
         if (r->call.in[i].data)
-            r->call.in[i].data = locate(&r->in[i], base, microbatch);
+            r->call.in[i].data = locate(e, &r->in[i], microbatch);
     for (int i = 0; i < r->call.outputs; i++)
         if (r->call.out[i].data)
-            r->call.out[i].data = locate(&r->out[i], base, microbatch);
+            r->call.out[i].data = locate(e, &r->out[i], microbatch);
     r->call.accumulate = instruction_accumulates(r->instruction, v);
     if (r->communicator)
         return communicate(r, r->call.accumulate, error);
     if (r->call.workspace_bytes)
-        r->call.workspace = locate(&r->workspace, base, microbatch);
+        r->call.workspace = locate(e, &r->workspace, microbatch);
     r->run(&r->call);
     return TRIREME_OK;
 }
@@ -176,8 +177,6 @@ void executor_trace_reserve(const struct executor *e, struct trace *trace) {
 }
 
 void *executor_address(const struct executor *e, int buffer, int microbatch) {
-    char *base[SCOPE_COUNT];
-    bases(e, 0, base);
     struct location place = location_of(e->program, buffer, 0);
-    return locate(&place, base, microbatch);
+    return locate(e, &place, microbatch);
 }

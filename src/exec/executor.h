@@ -7,9 +7,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Where an operand lies in a given invocation: base of its scope + offset + microbatch * step.
+// Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the pool's
+// slot of the microbatch * step further on.
 struct location {
-    enum buffer_scope scope;
+    bool state;           // the state arena
+    const int *slot;      // of each microbatch; NULL: the microbatch itself
     int64_t offset, step; // bytes
 };
 
@@ -43,10 +45,11 @@ struct executor {
     struct member member;
     char *state, *step;
     struct resolved_template *templates;
+    struct slot_waits slot_waits;
     VEC(struct channel {
         axis_set group;
         int peer;
-        int stream;
+        int channel; // stream_channel
         struct communicator *communicator;
     })
     channels;

@@ -60,12 +60,16 @@ static void count(struct counter *c, const struct instruction *in, const struct 
 }
 
 // *begin is when all waits were over.
-static trireme_status run_one(struct executor *e, int stream, struct resolved *r, const struct invocation *v,
-                              const int64_t before[STREAM_COUNT], int64_t *begin, trireme_error *error) {
+static trireme_status run_one(struct executor *e, int stream, struct resolved *r, size_t invocation, int64_t *begin,
+                              trireme_error *error) {
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (r->instruction->wait[s] && s != stream)
-            wait_for(e, s, before[s] + r->target[s], counter);
+        if (r->instruction->wait[s] && s != stream) {
+            bool slot = r->instruction->wait[s] == WAIT_SLOT;
+            int64_t count = slot ? slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s)
+                                 : e->slot_waits.before[invocation][s] + r->target[s];
+            wait_for(e, s, count, counter);
+        }
     if (atomic_load(&e->failed))
         return TRIREME_ERROR_LOST;
     if (r->communicator || e->trace)
@@ -73,7 +77,7 @@ static trireme_status run_one(struct executor *e, int stream, struct resolved *r
     if (r->communicator)
         counter->since = *begin;
     counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
-    return execute(e, r, v, error);
+    return execute(e, r, &e->program->schedule.item[invocation], error);
 }
 
 // "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before what went wrong.
@@ -90,7 +94,7 @@ static void say_where(const struct executor *e, int stream, const struct invocat
 
 static void walk(struct executor *e, int stream) {
     const struct program *p = e->program;
-    int64_t before[STREAM_COUNT] = {0}, position = 0;
+    int64_t position = 0;
     trireme_error error = {0};
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct invocation *v = &p->schedule.item[k];
@@ -99,7 +103,7 @@ static void walk(struct executor *e, int stream) {
             int index = t->of[stream].item[i];
             int64_t begin = 0;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
-            if (run_one(e, stream, &t->item[index], v, before, &begin, &error) != TRIREME_OK) {
+            if (run_one(e, stream, &t->item[index], k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
                     say_where(e, stream, v, index, &error);
                 fail(e, &error);
@@ -112,8 +116,6 @@ static void walk(struct executor *e, int stream) {
                 announce(e);
             }
         }
-        for (int s = 0; s < STREAM_COUNT; s++)
-            before[s] += (int64_t)t->of[s].count;
         position += t->count;
     }
     e->counters[stream].state = COUNTER_IDLE;

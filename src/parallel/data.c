@@ -7,11 +7,17 @@ struct parallel parallel_single(const struct model_config *config) {
     return parallel;
 }
 
+// Whether the first and the last virtual stage are on different ranks.
+static bool ends_apart(const struct parallel *parallel) {
+    const struct schedule *s = parallel->schedule;
+    return s && s->place[0].rank != s->place[s->stages * s->chunks - 1].rank;
+}
+
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
     return (struct state_layout){
         .shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE,
         .sharded = parallel->zero_stage == 3,
-        .tied_ends = model->tie_word_embeddings && parallel->mesh.degree[AXIS_PP] > 1,
+        .tied_ends = model->tie_word_embeddings && ends_apart(parallel),
     };
 }
 
@@ -201,6 +207,35 @@ static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, 
     take_last(&r->rewrite);
 }
 
+static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, bool only_last) {
+    if (from == to)
+        return;
+    struct operand gap = {.buffer = root, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
+    program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL)
+        ->only_last = only_last;
+    take_last(&r->rewrite);
+}
+
+// What lies between the tensors of a unit goes the way of the rest: it must be zero.
+static void zero_gaps(struct reducer *r, int root, bool only_last) {
+    const struct program *program = r->rewrite.program;
+    int64_t at = 0;
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        if (b->parent != root)
+            continue;
+        emit_zero(r, root, at, b->parent_offset, only_last);
+        at = b->parent_offset + buffer_count(b);
+    }
+    emit_zero(r, root, at, buffer_count(&program->buffers.item[root]), only_last);
+}
+
+// Whether the unit's gradient is kept whole until the step's last microbatch.
+static bool reduced_once(const struct reducer *r, int unit) {
+    int whole = r->optimizer->whole_gradient[unit];
+    return r->rewrite.program->buffers.item[whole].scope != SCOPE_LOCAL;
+}
+
 static void reduce_unit(struct reducer *r, const struct parameter_table *table, int unit) {
     const struct program *program = r->rewrite.program;
     struct operand whole = operand_whole(program, r->optimizer->whole_gradient[unit]), part = whole;
@@ -211,35 +246,29 @@ static void reduce_unit(struct reducer *r, const struct parameter_table *table, 
         part = operand_part(program, whole, r->optimizer->shards);
     else if (stage >= 2)
         part = operand_whole(program, r->optimizer->gradient[unit]);
+    bool once = reduced_once(r, unit);
+    if (stage >= 2 && once)
+        zero_gaps(r, whole.buffer, true);
     if (stage >= 1)
-        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, stage == 1, whole, part);
+        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once, whole, part);
     if (rest)
         emit(r, OP_ALL_REDUCE, rest, true, part, part);
 }
 
-static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to) {
-    if (from == to)
-        return;
-    struct operand gap = {.buffer = root, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
-    program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL);
-    take_last(&r->rewrite);
-}
-
-// What lies between the tensors of a unit goes the way of the rest: it must be zero.
-static void zero_gaps(struct reducer *r, int root) {
+// Whether a later template adds to the unit's gradient too.
+static bool written_later(const struct reducer *r, int unit, const int *later, int count) {
     const struct program *program = r->rewrite.program;
-    int64_t at = 0;
-    for (size_t i = 0; i < program->buffers.count; i++) {
-        const struct buffer *b = &program->buffers.item[i];
-        if (b->parent != root)
-            continue;
-        emit_zero(r, root, at, b->parent_offset);
-        at = b->parent_offset + buffer_count(b);
+    for (int k = 0; k < count; k++) {
+        const struct template *t = &program->templates.item[later[k]];
+        for (size_t i = 0; i < t->instructions.count; i++)
+            if (writes_root(program, &t->instructions.item[i], r->optimizer->whole_gradient[unit]))
+                return true;
     }
-    emit_zero(r, root, at, buffer_count(&program->buffers.item[root]));
+    return false;
 }
 
-static void rewrite_backward(struct reducer *r, const struct parameter_table *table) {
+static void rewrite_backward(struct reducer *r, const struct parameter_table *table, const int *later,
+                             int count_later) {
     struct program *program = r->rewrite.program;
     int template = r->rewrite.template, units = r->model->units;
     size_t count = program->templates.item[template].instructions.count;
@@ -255,11 +284,11 @@ static void rewrite_backward(struct reducer *r, const struct parameter_table *ta
     }
     for (size_t i = 0; i < count; i++) {
         for (int u = 0; u < units; u++)
-            if (first[u] == i && r->optimizer->zero_stage >= 2)
-                zero_gaps(r, r->optimizer->whole_gradient[u]);
+            if (first[u] == i && !reduced_once(r, u))
+                zero_gaps(r, r->optimizer->whole_gradient[u], false);
         VEC_PUSH(&r->rewrite.out, program->templates.item[template].instructions.item[i]);
         for (int u = 0; u < units; u++)
-            if (last[u] == i)
+            if (last[u] == i && !written_later(r, u, later, count_later))
                 reduce_unit(r, table, u);
     }
     finish(&r->rewrite);
@@ -267,12 +296,14 @@ static void rewrite_backward(struct reducer *r, const struct parameter_table *ta
     free(last);
 }
 
-void data_reduce(struct program *program, int backward, const struct model_state *model,
+void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
                  const struct parallel *parallel) {
     if (mesh_ranks(&parallel->mesh) == 1)
         return;
-    struct reducer r = {.model = model, .optimizer = optimizer, .parallel = parallel};
-    begin(&r.rewrite, program, backward);
-    rewrite_backward(&r, table);
+    for (int k = 0; k < templates; k++) {
+        struct reducer r = {.model = model, .optimizer = optimizer, .parallel = parallel};
+        begin(&r.rewrite, program, backward[k]);
+        rewrite_backward(&r, table, backward + k + 1, templates - k - 1);
+    }
 }

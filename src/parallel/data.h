@@ -16,9 +16,9 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
 void data_gather(struct program *program, int template, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops, bool again);
 
-// Reduces each unit's gradient behind its last contribution in `backward`: what is sharded between microbatches every
-// time, all else in the step's last microbatch only.
-void data_reduce(struct program *program, int backward, const struct model_state *model,
+// Reduces each unit's gradient behind its last contribution in `backward`, templates in the order in which a microbatch
+// comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only.
+void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
                  const struct parallel *parallel);
 

@@ -67,10 +67,14 @@ static trireme_status parse_layout(const struct config *config, int stages, int 
 
 // Layers as even as can be, the first stages have one more.
 static trireme_status lay_out(struct parallel *out, const struct config *config, int layers, trireme_error *error) {
-    int stages = out->mesh.degree[AXIS_PP];
-    if (stages > layers)
+    int chunks = out->schedule ? out->schedule->chunks : 1, stages = out->mesh.degree[AXIS_PP] * chunks;
+    if (stages > layers && chunks == 1)
         return config_refuse(config, "parallelism.pipeline_parallel_degree", error, "but the model has %d layers",
                              layers);
+    if (stages > layers)
+        return config_refuse(config, "parallelism.pipeline_parallel_degree", error,
+                             "but the model has %d layers for the %d virtual stages of %d chunks to a rank", layers,
+                             stages, chunks);
     out->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *out->first_layer);
     if (*config->parallelism.pipeline_parallel_layout)
         return parse_layout(config, stages, layers, out->first_layer, error);
@@ -79,49 +83,91 @@ static trireme_status lay_out(struct parallel *out, const struct config *config,
     return TRIREME_OK;
 }
 
-// The passes of one kind that a rank makes, in its order.
-static int next_pass(const struct schedule_rank *rank, enum pass_kind kind, size_t *at) {
-    while (*at < rank->count && rank->item[*at].kind != kind)
-        (*at)++;
-    return *at < rank->count ? rank->item[(*at)++].microbatch : -1;
+// ---- messages between ranks
+
+// A message: activations that leave a virtual stage, or gradients that come to it, of one microbatch.
+struct parcel {
+    int stage, microbatch;
+};
+struct parcels {
+    struct parcel *item;
+    size_t count, capacity;
+};
+
+// What rank `from` sends rank `to` on one channel, in the order in which one of the two (`own`) does its passes.
+static void list_parcels(const struct schedule *s, int own, int from, int to, bool gradients, struct parcels *out) {
+    int last = s->stages * s->chunks - 1;
+    out->count = 0;
+    for (size_t i = 0; i < s->rank[own].count; i++) {
+        struct pass pass = s->rank[own].item[i];
+        bool forward = pass.kind == PASS_FORWARD;
+        if (pass.kind == PASS_BACKWARD_WEIGHT || forward == gradients)
+            continue;
+        int stage = s->virtual_stage[own * s->chunks + pass.chunk];
+        // The stage whose output, or the gradient of whose output, this pass sends or takes.
+        int of = stage - ((own == from) == gradients);
+        if (of < 0 || of >= last)
+            continue;
+        int source = s->place[gradients ? of + 1 : of].rank, target = s->place[gradients ? of : of + 1].rank;
+        if (source == from && target == to && source != target)
+            VEC_PUSH(out, (struct parcel){of, pass.microbatch});
+    }
 }
 
-// Backward is one pass, and neighbours, whose messages are told apart by their order alone, take microbatches in the
-// same order.
-static trireme_status check_passes(const struct config *config, const struct schedule *s, trireme_error *error) {
-    static const char *const KEY = "parallelism.pipeline_parallel_schedule";
-    for (int r = 0; r < s->stages; r++)
-        for (size_t i = 0; i < s->rank[r].count; i++)
-            if (s->rank[r].item[i].kind > PASS_BACKWARD)
-                return config_refuse(config, KEY, error, "whose rank %d has backward in two parts, I and W: use B", r);
-    for (int v = 0; v + 1 < s->stages; v++)
-        for (enum pass_kind kind = PASS_FORWARD; kind <= PASS_BACKWARD; kind++) {
-            int first = s->place[v].rank, second = s->place[v + 1].rank, a, b;
-            size_t i = 0, k = 0;
-            do {
-                a = next_pass(&s->rank[first], kind, &i);
-                b = next_pass(&s->rank[second], kind, &k);
-            } while (a == b && a >= 0);
-            char letter = kind == PASS_FORWARD ? 'F' : 'B';
-            if (a != b)
-                return config_refuse(config, KEY, error,
-                                     "where rank %d does %c%d when rank %d does %c%d: the same order is needed", first,
-                                     letter, a, second, letter, b);
-        }
+static trireme_status check_hops(const struct config *config, const struct schedule *s, trireme_error *error) {
+    for (int v = 0; v + 1 < s->stages * s->chunks; v++) {
+        int hop = ((s->place[v + 1].rank - s->place[v].rank) % s->stages + s->stages) % s->stages;
+        if (hop > 1 && hop < s->stages - 1)
+            return config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
+                                 "whose virtual stage %d is on rank %d and the one before on rank %d: neighbours, or "
+                                 "the same rank, are needed",
+                                 v + 1, s->place[v + 1].rank, s->place[v].rank);
+    }
     return TRIREME_OK;
+}
+
+// Messages are told apart by their order alone: two ranks must send and take them in the same one.
+static trireme_status check_messages(const struct config *config, const struct schedule *s, trireme_error *error) {
+    TRY(check_hops(config, s, error));
+    struct parcels sent = {0}, taken = {0};
+    trireme_status status = TRIREME_OK;
+    for (int i = 0; i < 4 * s->stages && status == TRIREME_OK; i++) {
+        int from = i / 4, to = (from + (i & 1 ? 1 : s->stages - 1)) % s->stages;
+        bool gradients = i & 2;
+        list_parcels(s, from, from, to, gradients, &sent);
+        list_parcels(s, to, from, to, gradients, &taken);
+        CHECK(sent.count == taken.count);
+        for (size_t k = 0; k < sent.count && status == TRIREME_OK; k++) {
+            struct parcel a = sent.item[k], b = taken.item[k];
+            if (a.stage == b.stage && a.microbatch == b.microbatch)
+                continue;
+            char mine[PASS_TEXT], theirs[PASS_TEXT];
+            enum pass_kind kind = gradients ? PASS_BACKWARD : PASS_FORWARD;
+            int chunk = s->place[gradients ? a.stage + 1 : a.stage].chunk,
+                other = s->place[gradients ? b.stage : b.stage + 1].chunk;
+            status = config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
+                                   "where rank %d does %s when rank %d does %s: the same order is needed", from,
+                                   pass_print(s, (struct pass){kind, chunk, a.microbatch}, mine), to,
+                                   pass_print(s, (struct pass){kind, other, b.microbatch}, theirs));
+        }
+    }
+    VEC_RELEASE(&sent);
+    VEC_RELEASE(&taken);
+    return status;
 }
 
 static trireme_status find_schedule(struct parallel *out, const struct config *config, trireme_error *error) {
     trireme_error why = {0};
     struct schedule *schedule = mem_alloc(sizeof *schedule);
-    trireme_status status = schedule_load(schedule, config->parallelism.pipeline_parallel_schedule,
-                                          out->mesh.degree[AXIS_PP], out->microbatches, 1, &why);
+    trireme_status status =
+        schedule_load(schedule, config->parallelism.pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
+                      out->microbatches, (int)config->parallelism.pipeline_parallel_chunks, &why);
     if (status != TRIREME_OK) {
         free(schedule);
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
     }
     out->schedule = schedule;
-    return check_passes(config, schedule, error);
+    return check_messages(config, schedule, error);
 }
 
 // What the user gave; else the largest that gives every stage of a pipeline something to do.
@@ -205,9 +251,11 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              "parallelism.sequence_parallel to false",
                              (long long)(out->micro_batch_size * t->seq_len), tensor);
     bool pipeline = out->mesh.degree[AXIS_PP] > 1;
+    if (pipeline)
+        TRY(find_schedule(out, config, error));
     if (pipeline || *p->pipeline_parallel_layout)
         TRY(lay_out(out, config, (int)model->num_hidden_layers, error));
-    return pipeline ? find_schedule(out, config, error) : TRIREME_OK;
+    return TRIREME_OK;
 }
 
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,

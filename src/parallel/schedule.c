@@ -85,6 +85,7 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     size_t passes;
     if (!maker)
         FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s", name, NAMES);
+    chunks = chunks ? chunks : maker->chunks;
     if (stages < 1 || microbatches < 1 || chunks < 1)
         FAIL(TRIREME_ERROR_USAGE,
              "pipeline schedule %s: stages (%d), microbatches (%d) and chunks (%d) must be at least 1", name, stages,
@@ -114,7 +115,7 @@ static trireme_status check_fits(const struct schedule *s, int stages, int micro
     static const char *const what[] = {"stages", "microbatches", "chunks to a rank"};
     const int has[] = {s->stages, s->microbatches, s->chunks}, wanted[] = {stages, microbatches, chunks};
     for (size_t i = 0; i < ARRAY_LENGTH(what); i++)
-        if (has[i] != wanted[i])
+        if (has[i] != wanted[i] && wanted[i])
             FAIL(TRIREME_ERROR_USAGE, "this pipeline schedule is for %d %s, the run has %d", has[i], what[i],
                  wanted[i]);
     return TRIREME_OK;
@@ -170,30 +171,4 @@ int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk)
     free(held);
     free(most);
     return most_of_all;
-}
-
-void schedule_slots(const struct schedule *schedule, int rank, int *slot) {
-    const struct schedule_rank *list = &schedule->rank[rank];
-    size_t chunks = (size_t)schedule->chunks, microbatches = (size_t)schedule->microbatches;
-    bool *taken = mem_alloc(chunks * microbatches * sizeof *taken);    // [chunk][slot]
-    int *slot_of = mem_alloc(chunks * microbatches * sizeof *slot_of); // [chunk][microbatch]
-    int *lowest = mem_alloc(chunks * sizeof *lowest);                  // [chunk]: the lowest free slot
-    for (size_t i = 0; i < list->count; i++) {
-        const struct pass *pass = &list->item[i];
-        size_t base = (size_t)pass->chunk * microbatches;
-        int *free_slot = &lowest[pass->chunk], *mine = &slot_of[base + (size_t)pass->microbatch];
-        if (pass->kind == PASS_FORWARD) {
-            *mine = *free_slot;
-            taken[base + (size_t)*mine] = true;
-            while ((size_t)*free_slot < microbatches && taken[base + (size_t)*free_slot])
-                ++*free_slot;
-        } else if (pass->kind != PASS_BACKWARD_INPUT) {
-            taken[base + (size_t)*mine] = false;
-            *free_slot = MIN(*free_slot, *mine);
-        }
-        slot[i] = *mine;
-    }
-    free(taken);
-    free(slot_of);
-    free(lowest);
 }

@@ -102,9 +102,18 @@ trireme_status schedule_verify(const struct schedule *schedule, trireme_error *e
 // The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not
 // ended; the same of each chunk goes to of_chunk[chunks] unless it is NULL. The schedule is verified.
 int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk);
-// The slot of its chunk that each pass of a rank works in, slot[count]: taken by the forward, given back after the
-// backward, the lowest free one first. So slots are numbered below schedule_in_flight's of_chunk. Verified.
-void schedule_slots(const struct schedule *schedule, int rank, int *slot);
+
+// What microbatches hold slots of, of one chunk.
+enum slots_for {
+    SLOTS_FOR_ACTIVATIONS, // from the forward to the end of the backward, weights included; the lowest free slot first
+    SLOTS_FOR_INPUTS, // the same, but one more, and the one that has been free the longest: so that what comes from
+                      // another rank has where to go before its forward begins. Where the rank itself does the
+                      // virtual stage before, from its forward on, and none more
+};
+// The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left
+// out, and forwards give slots back. The schedule is verified.
+int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,
+                   int *slot);
 
 // Seconds, or any other unit, of one chunk and one microbatch.
 struct schedule_times {

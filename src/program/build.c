@@ -3,9 +3,11 @@
 
 #include <ctype.h>
 
-void program_init(struct program *program, const char *name, int microbatches, int slots) {
-    *program =
-        (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches, .slots = slots};
+void program_init(struct program *program, const char *name, int microbatches) {
+    *program = (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches};
+    int *slot = mem_alloc((size_t)microbatches * sizeof *slot);
+    program_pool(program, 0, 0, 1, slot);
+    free(slot);
 }
 
 void program_release(struct program *program) {
@@ -15,6 +17,9 @@ void program_release(struct program *program) {
         free(program->templates.item[i].name);
         VEC_RELEASE(&program->templates.item[i].instructions);
     }
+    for (size_t i = 0; i < program->pools.count; i++)
+        free(program->pools.item[i].slot);
+    VEC_RELEASE(&program->pools);
     VEC_RELEASE(&program->buffers);
     VEC_RELEASE(&program->templates);
     VEC_RELEASE(&program->schedule);
@@ -173,8 +178,8 @@ int64_t operand_count(const struct operand *operand) {
 
 // ---- instructions
 
-int program_template(struct program *program, const char *name, enum phase phase) {
-    VEC_PUSH(&program->templates, (struct template){.name = mem_strdup(name), .phase = phase});
+int program_template(struct program *program, const char *name, enum phase phase, int chunk) {
+    VEC_PUSH(&program->templates, (struct template){.name = mem_strdup(name), .phase = phase, .chunk = chunk});
     return (int)program->templates.count - 1;
 }
 
@@ -221,8 +226,20 @@ struct instruction *program_communicate(struct program *program, int template, e
     return i;
 }
 
-void program_invoke(struct program *program, int template, int microbatch, int slot, bool first, bool last) {
-    VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, slot, first, last});
+void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot) {
+    CHECK(pool >= 0 && pool <= (int)program->pools.count);
+    if (pool == (int)program->pools.count)
+        VEC_PUSH(&program->pools, (struct pool){0});
+    struct pool *p = &program->pools.item[pool];
+    size_t bytes = (size_t)program->microbatches * sizeof *slot;
+    p->chunk = chunk;
+    p->slots = slots;
+    p->slot = mem_resize(p->slot, bytes);
+    memcpy(p->slot, slot, bytes);
+}
+
+void program_invoke(struct program *program, int template, int microbatch, bool first, bool last) {
+    VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, first, last});
 }
 
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {

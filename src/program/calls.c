@@ -7,7 +7,7 @@ struct history {
 
 static int find_channel(struct calls *c, const struct instruction *i) {
     bool pair = i->peer && i->op != OP_SEND && i->op != OP_RECEIVE;
-    struct channel channel = {i->group, pair ? i->peer : 0, i->stream};
+    struct channel channel = {i->group, pair ? i->peer : 0, stream_channel(i->stream)};
     for (size_t k = 0; k < c->channels.count; k++)
         if (memcmp(&c->channels.item[k], &channel, sizeof channel) == 0)
             return (int)k;
@@ -46,6 +46,8 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
 static void run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
     struct history history[STREAM_COUNT] = {0};
+    struct slot_waits waits;
+    slot_waits_create(&waits, p);
     int32_t known[STREAM_COUNT][STREAM_COUNT] = {0};
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct invocation *v = &p->schedule.item[k];
@@ -54,7 +56,8 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
             for (int s = 0; s < STREAM_COUNT; s++) {
-                int64_t which = (int64_t)history[s].done.count - i->wait[s];
+                int64_t which = i->wait[s] == WAIT_SLOT ? slot_waits_count(&waits, p, k, i, s) - 1
+                                                        : (int64_t)history[s].done.count - i->wait[s];
                 for (int of = 0; i->wait[s] && s != i->stream && which >= 0 && of < STREAM_COUNT; of++)
                     own[of] = MAX(own[of], history[s].done.item[which].of[of]);
             }
@@ -69,6 +72,7 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
     }
     for (int s = 0; s < STREAM_COUNT; s++)
         VEC_RELEASE(&history[s].done);
+    slot_waits_release(&waits);
 }
 
 // Executors open channels for all instructions, whether or not the schedule comes to them.

@@ -19,7 +19,7 @@ struct call {
 struct channel {
     axis_set group;
     int peer;
-    int stream;
+    int channel; // stream_channel
 };
 
 struct calls {

@@ -14,16 +14,20 @@ static int awaited(const struct template *t, int i) {
     return (int)t->instructions.count - 1;
 }
 
-static void touch(const struct program *program, struct lifetimes *l, int buffer, int time, int until) {
+static void touch(const struct program *program, struct lifetimes *l, int buffer, int chunk, int time, int until) {
     if (buffer == NONE)
         return;
     int root = program_root(program, buffer);
     const struct buffer *b = &program->buffers.item[root];
     if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
         return;
+    if (b->scope == SCOPE_SLOT && b->pool != chunk) {
+        time = 0;
+        until = l->length - 1;
+    }
     if (l->allocation[root] == NONE) {
         l->allocation[root] = (int)l->allocations.count;
-        VEC_PUSH(&l->allocations, (struct allocation){b->scope, align_up(buffer_bytes(b)), time, time, -1});
+        VEC_PUSH(&l->allocations, (struct allocation){b->scope, b->pool, align_up(buffer_bytes(b)), time, time, -1});
     }
     struct allocation *a = &l->allocations.item[l->allocation[root]];
     a->first = MIN(a->first, time);
@@ -31,13 +35,13 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
 }
 
 static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
-                      int time, int until) {
+                      int chunk, int time, int until) {
     for (int i = 0; i < instruction->inputs; i++)
-        touch(program, l, instruction->in[i].buffer, time, until);
+        touch(program, l, instruction->in[i].buffer, chunk, time, until);
     for (int i = 0; i < instruction->outputs; i++)
-        touch(program, l, instruction->out[i].buffer, time, until);
-    touch(program, l, instruction->workspace, time, until);
-    touch(program, l, instruction->predicate, time, until);
+        touch(program, l, instruction->out[i].buffer, chunk, time, until);
+    touch(program, l, instruction->workspace, chunk, time, until);
+    touch(program, l, instruction->predicate, chunk, time, until);
 }
 
 static bool covers_root(const struct program *program, const struct operand *operand) {
@@ -59,7 +63,7 @@ static void share_inplace(const struct program *program, struct lifetimes *l, co
         if (dying == NONE || born == NONE || dying == born)
             continue;
         struct allocation *d = &l->allocations.item[dying], *b = &l->allocations.item[born];
-        if (d->last != time || b->first != time || d->bytes != b->bytes || d->scope != b->scope)
+        if (d->last != time || b->first != time || d->bytes != b->bytes || d->scope != b->scope || d->pool != b->pool)
             continue;
         bool read_twice = false; // an op may overwrite the one input it names, not another view of the same memory
         for (int k = 0; k < instruction->inputs; k++)
@@ -100,9 +104,9 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
                 int time = l->start[order.item[k]] + (int)i;
                 bool message = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
                 if (pass == 0 && message)
-                    touch_all(program, l, instruction, 0, l->length - 1);
+                    touch_all(program, l, instruction, t->chunk, 0, l->length - 1);
                 else if (pass == 0)
-                    touch_all(program, l, instruction, time, l->start[order.item[k]] + awaited(t, (int)i));
+                    touch_all(program, l, instruction, t->chunk, time, l->start[order.item[k]] + awaited(t, (int)i));
                 else
                     share_inplace(program, l, &table->op[instruction->op], instruction, time);
             }

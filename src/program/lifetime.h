@@ -3,7 +3,7 @@
 // Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first
 // invokes them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run between.
 // What another stream than compute touches lives on until compute waits for it, or to the template's end; a message
-// between stages throughout.
+// between stages, and what one chunk hands to another on the same rank, throughout.
 #ifndef PROGRAM_LIFETIME_H
 #define PROGRAM_LIFETIME_H
 
@@ -12,6 +12,7 @@
 // Buffers that share one piece of memory: one root, or several of which each takes over where another dies (inplace).
 struct allocation {
     enum buffer_scope scope;
+    int pool; // SLOT
     int64_t bytes;
     int first, last; // inclusive
     int64_t offset;  // from the start of its region, once placed

@@ -17,9 +17,18 @@ static const char *const PHASE_WORDS[PHASE_COUNT] = {[PHASE_INPUT] = "input",
                                                      [PHASE_BACKWARD] = "backward",
                                                      [PHASE_WEIGHT] = "weight",
                                                      [PHASE_OPTIMIZER] = "optimizer"};
-static const char *const STREAM_WORDS[STREAM_COUNT] = {
-    [STREAM_COMPUTE] = "compute", [STREAM_COPY] = "copy", [STREAM_TENSOR] = "tensor",    [STREAM_GATHER] = "gather",
-    [STREAM_REDUCE] = "reduce",   [STREAM_NEXT] = "next", [STREAM_PREVIOUS] = "previous"};
+static const char *const STREAM_WORDS[STREAM_COUNT] = {"compute",
+                                                       "tensor",
+                                                       "gather",
+                                                       "reduce",
+                                                       "to_next",
+                                                       "from_previous",
+                                                       "to_previous",
+                                                       "from_next",
+                                                       "gradient_to_next",
+                                                       "gradient_from_previous",
+                                                       "gradient_to_previous",
+                                                       "gradient_from_next"};
 static const char *const ACCUMULATE_WORDS[] = {
     [ACCUMULATE_NO] = "no", [ACCUMULATE_YES] = "yes", [ACCUMULATE_AFTER_FIRST] = "after_first"};
 

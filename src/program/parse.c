@@ -4,7 +4,13 @@
 #include <ctype.h>
 #include <errno.h>
 
-enum { MAX_BUFFERS = 1 << 22, MAX_INSTRUCTIONS = 1 << 24, MAX_TEMPLATES = 1 << 16, MAX_INVOCATIONS = 1 << 24 };
+enum {
+    MAX_BUFFERS = 1 << 22,
+    MAX_INSTRUCTIONS = 1 << 24,
+    MAX_TEMPLATES = 1 << 16,
+    MAX_POOLS = 1 << 12,
+    MAX_INVOCATIONS = 1 << 24
+};
 
 struct parser {
     const char *at, *end; // within the current line
@@ -236,6 +242,8 @@ static trireme_status parse_buffer(struct parser *p) {
         TRY(buffer_number(p, &b.gradient_of));
     if (accept_word(p, "recomputes"))
         TRY(buffer_number(p, &b.recomputes));
+    if (accept_word(p, "pool"))
+        TRY(integer(p, 0, MAX_POOLS, &b.pool));
     if (accept_word(p, "as"))
         TRY(word(p, b.as, sizeof b.as, "an operand's name"));
     if (accept_word(p, "for"))
@@ -351,6 +359,8 @@ static trireme_status parse_template(struct parser *p) {
         BAD(p, "templates numbered in order");
     TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &phase));
     struct template t = {.phase = (enum phase)phase};
+    if (accept_word(p, "chunk"))
+        TRY(integer(p, 0, MAX_POOLS, &t.chunk));
     TRY(quoted(p, &t.name));
     VEC_PUSH(&p->program->templates, t);
     return end_of_line(p);
@@ -363,9 +373,6 @@ static trireme_status parse_invocation(struct parser *p) {
     TRY(integer(p, 0, MAX_TEMPLATES, &v.template));
     if (accept_word(p, "microbatch"))
         TRY(integer(p, 0, INT32_MAX, &v.microbatch));
-    if (!accept_word(p, "slot"))
-        BAD(p, "a slot");
-    TRY(integer(p, 0, INT32_MAX, &v.slot));
     v.first = accept_word(p, "first");
     v.last = accept_word(p, "last");
     VEC_PUSH(&p->program->schedule, v);
@@ -380,9 +387,6 @@ static trireme_status parse_header(struct parser *p) {
     if (!accept_word(p, "microbatches"))
         BAD(p, "microbatches");
     TRY(integer(p, 1, 1 << 20, &p->program->microbatches));
-    if (!accept_word(p, "slots"))
-        BAD(p, "slots");
-    TRY(integer(p, 1, 1 << 20, &p->program->slots));
     return end_of_line(p);
 }
 
@@ -408,7 +412,6 @@ static trireme_status parse_arena(struct parser *p) {
     } FIELDS[] = {{"state", &q->state_bytes, NULL},
                   {"fixed", &q->fixed_bytes, NULL},
                   {"scratch", &q->scratch_base, &q->scratch_bytes},
-                  {"slot", &q->slot_base, &q->slot_bytes},
                   {"step", &q->step_bytes, NULL}};
     for (size_t i = 0; i < ARRAY_LENGTH(FIELDS); i++) {
         if (!accept_word(p, FIELDS[i].word))
@@ -423,6 +426,44 @@ static trireme_status parse_arena(struct parser *p) {
     return end_of_line(p);
 }
 
+static trireme_status parse_pool(struct parser *p) {
+    struct program *q = p->program;
+    struct pool pool = {0};
+    int n = 0;
+    TRY(integer(p, 0, MAX_POOLS, &n));
+    if (n != (int)q->pools.count)
+        BAD(p, "pools numbered in order");
+    if (!accept_word(p, "chunk"))
+        BAD(p, "chunk");
+    TRY(integer(p, 0, MAX_POOLS, &pool.chunk));
+    if (!accept_word(p, "slots"))
+        BAD(p, "slots");
+    TRY(integer(p, 1, 1 << 20, &pool.slots));
+    if (!accept_word(p, "of"))
+        BAD(p, "of");
+    TRY(number(p, 0, INT64_MAX / 8, &pool.slot_base));
+    if (!accept(p, '+'))
+        BAD(p, "+bytes");
+    TRY(number(p, 0, INT64_MAX / 8, &pool.slot_bytes));
+    if (!accept(p, ':'))
+        BAD(p, "a colon");
+    VEC(int) slot = {0};
+    trireme_status status = TRIREME_OK;
+    while (status == TRIREME_OK && (int)slot.count < q->microbatches) {
+        int of = 0;
+        status = integer(p, 0, pool.slots - 1, &of);
+        VEC_PUSH(&slot, of);
+    }
+    if (status == TRIREME_OK) {
+        program_pool(q, n, pool.chunk, pool.slots, slot.item);
+        q->pools.item[n].slot_base = pool.slot_base;
+        q->pools.item[n].slot_bytes = pool.slot_bytes;
+    }
+    VEC_RELEASE(&slot);
+    TRY(status);
+    return end_of_line(p);
+}
+
 static trireme_status parse_line(struct parser *p) {
     if (p->line == 1) {
         if (!accept_word(p, "program"))
@@ -433,6 +474,8 @@ static trireme_status parse_line(struct parser *p) {
         return parse_mesh(p);
     if (accept_word(p, "arena"))
         return parse_arena(p);
+    if (accept_word(p, "pool"))
+        return parse_pool(p);
     if (accept_word(p, "buffer"))
         return parse_buffer(p);
     if (accept_word(p, "template"))
@@ -445,7 +488,9 @@ static trireme_status parse_line(struct parser *p) {
 trireme_status program_parse(struct program *out, const struct op_table *table, const char *text, size_t length,
                              trireme_error *error) {
     struct program program;
-    program_init(&program, "", 1, 1);
+    program_init(&program, "", 1);
+    free(program.pools.item[0].slot);
+    program.pools.count = 0;
     struct parser p = {.table = table, .program = &program, .error = error};
     const char *at = text, *end = text + length;
     trireme_status status = TRIREME_OK;

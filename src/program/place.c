@@ -203,16 +203,35 @@ static void placing_release(struct placing *p) {
     free(p->placed);
 }
 
+// Of pool 0 only.
 static void choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
     p->count = 0;
     for (size_t i = 0; i < total; i++)
-        if (p->item[i].bytes > 0 && (any || p->item[i].scope == scope))
+        if (p->item[i].bytes > 0 && p->item[i].pool == 0 && (any || p->item[i].scope == scope))
             p->order[p->count++] = (int)i;
 }
 
 int64_t place_together(struct lifetimes *l) {
     struct placing p = placing_create(l);
     choose(&p, l->allocations.count, SCOPE_LOCAL, true);
+    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    placing_release(&p);
+    return bytes;
+}
+
+int64_t place_scratch(struct lifetimes *l) {
+    struct placing p = placing_create(l);
+    choose(&p, l->allocations.count, SCOPE_LOCAL, false);
+    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    placing_release(&p);
+    return bytes;
+}
+
+int64_t place_pool(struct lifetimes *l, int pool) {
+    struct placing p = placing_create(l);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        if (p.item[i].bytes > 0 && p.item[i].scope == SCOPE_SLOT && p.item[i].pool == pool)
+            p.order[p.count++] = (int)i;
     int64_t bytes = place_region(&p, l->allocations.count, l->length);
     placing_release(&p);
     return bytes;
@@ -250,9 +269,9 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
     size_t placed = 0;
     for (size_t i = 0; i < total; i++)
-        if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_SLOT)
+        if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_SLOT && p->item[i].pool == 0)
             insert(p->item, p->placed, placed++, (int)i);
-        else if (p->item[i].bytes > 0)
+        else if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_LOCAL)
             add_live(a->live, &p->item[i], p->item[i].bytes);
     choose(p, total, SCOPE_LOCAL, false);
     sort(p, order);
@@ -320,7 +339,8 @@ static void try_limits(struct apart *a) {
         int64_t above = 0;
         for (size_t k = 0; k < total; k++) {
             const struct allocation *b = &p->item[k];
-            if (b->scope == SCOPE_SLOT && b->bytes > 0 && b->first <= item->last && item->first <= b->last)
+            if (b->scope == SCOPE_SLOT && b->pool == 0 && b->bytes > 0 && b->first <= item->last &&
+                item->first <= b->last)
                 above = MAX(above, b->offset + b->bytes);
         }
         bool known = above + item->bytes <= a->full;

@@ -4,10 +4,13 @@
 
 #include "program/lifetime.h"
 
-// Gives every allocation an offset, all from the start of one region. Returns its bytes.
+// Gives every LOCAL allocation and every one of pool 0 an offset, all from the start of one region. Returns its bytes.
 int64_t place_together(struct lifetimes *lifetimes);
-// The same where one region (scratch) is there once and another `slots` times, of which the microbatch at work sees
-// one. LOCAL allocations may go into either: those that go into the slot become SLOT ones.
+// LOCAL ones alone, those of one pool alone.
+int64_t place_scratch(struct lifetimes *lifetimes);
+int64_t place_pool(struct lifetimes *lifetimes, int pool);
+// LOCAL ones and those of pool 0 where scratch is there once and a slot `slots` times, of which the microbatch at work
+// sees one. LOCAL allocations may go into either: those that go into the slot become SLOT ones.
 void place_apart(struct lifetimes *lifetimes, int slots, int64_t *scratch_bytes, int64_t *slot_bytes);
 
 #endif

@@ -37,16 +37,31 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     TRY(verify_structure(program, table, error));
     struct lifetimes l;
     lifetimes_create(&l, program, table);
-    bool shared = program->slots == 1;
+    size_t pools = program->pools.count;
+    struct pool *first = &program->pools.item[0];
+    bool one_chunk = pools == 1 || program->pools.item[1].chunk == 0;
     program->state_bytes = state;
     program->fixed_bytes = fixed;
     program->scratch_base = fixed;
+    bool shared = one_chunk && first->slots == 1;
     if (shared)
-        program->scratch_bytes = program->slot_bytes = place_together(&l);
+        program->scratch_bytes = place_together(&l);
+    else if (one_chunk)
+        place_apart(&l, first->slots, &program->scratch_bytes, &first->slot_bytes);
     else
-        place_apart(&l, program->slots, &program->scratch_bytes, &program->slot_bytes);
-    program->slot_base = shared ? program->scratch_base : program->scratch_base + program->scratch_bytes;
-    program->step_bytes = program->slot_base + program->slot_bytes * program->slots;
+        program->scratch_bytes = place_scratch(&l);
+    program->step_bytes = program->scratch_base + program->scratch_bytes;
+    for (size_t i = 0; i < pools; i++) {
+        struct pool *pool = &program->pools.item[i];
+        if (i > 0 || !one_chunk)
+            pool->slot_bytes = place_pool(&l, (int)i);
+        pool->slot_base = program->step_bytes;
+        program->step_bytes += pool->slot_bytes * pool->slots;
+        if (i == 0 && shared) {
+            pool->slot_base = program->scratch_base;
+            pool->slot_bytes = program->scratch_bytes;
+        }
+    }
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
         if (b->parent != NONE || (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL))
@@ -80,23 +95,35 @@ static int compare_sizes(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-// Bytes of SLOT allocations that live both before and at `time`: a slot holds them while others are at work.
-static int64_t held_across(const struct lifetimes *l, int time) {
+static bool is_of_chunk(const struct program *program, const struct allocation *a, int chunk) {
+    return a->scope == SCOPE_SLOT && program->pools.item[a->pool].chunk == chunk;
+}
+
+// Bytes that a microbatch holds of its chunk's pools after a template, while others are at work.
+static int64_t held_after(const struct program *program, const struct lifetimes *l, int template) {
+    const struct template *t = &program->templates.item[template];
+    int time = l->start[template] + (int)t->instructions.count;
+    bool later = false;
+    for (size_t i = 0; i < program->schedule.count && !later; i++) {
+        struct invocation v = program->schedule.item[i];
+        later = v.microbatch != NONE && program->templates.item[v.template].chunk == t->chunk &&
+                l->start[v.template] >= time;
+    }
     int64_t bytes = 0;
-    for (size_t i = 0; i < l->allocations.count; i++) {
+    for (size_t i = 0; i < l->allocations.count && later; i++) {
         const struct allocation *a = &l->allocations.item[i];
-        if (a->scope == SCOPE_SLOT && a->first < time && time <= a->last)
+        if (is_of_chunk(program, a, t->chunk) && a->first < time && time <= a->last)
             bytes += a->bytes;
     }
     return bytes;
 }
 
-// Bytes of allocations of `scope` that live at each time, [length].
-static int64_t *live_bytes(const struct lifetimes *l, enum buffer_scope scope) {
+// Bytes of scratch, or of the pools of a chunk, that live at each time, [length].
+static int64_t *live_bytes(const struct program *program, const struct lifetimes *l, int chunk) {
     int64_t *live = mem_alloc(((size_t)l->length + 1) * sizeof *live);
     for (size_t i = 0; i < l->allocations.count; i++) {
         const struct allocation *a = &l->allocations.item[i];
-        if (a->scope != scope)
+        if (chunk == NONE ? a->scope != SCOPE_LOCAL : !is_of_chunk(program, a, chunk))
             continue;
         live[a->first] += a->bytes;
         live[a->last + 1] -= a->bytes;
@@ -111,28 +138,35 @@ void program_memory_profile(const struct program *program, const struct op_table
     *profile = (struct memory_profile){0};
     struct lifetimes l;
     lifetimes_create(&l, program, table);
-    int64_t *local = live_bytes(&l, SCOPE_LOCAL), *slot = live_bytes(&l, SCOPE_SLOT);
-    int64_t *held =
-        mem_alloc((size_t)program->slots * sizeof *held); // by slots whose microbatch waits for its next template
-    int64_t held_total = 0, *held_after = mem_alloc(program->templates.count * sizeof *held_after);
+    size_t chunks = program->pools.count, microbatches = (size_t)program->microbatches;
+    int64_t *local = live_bytes(program, &l, NONE), **slot = mem_alloc(chunks * sizeof *slot);
+    for (size_t c = 0; c < chunks; c++)
+        slot[c] = live_bytes(program, &l, (int)c);
+    // By each chunk and microbatch that waits for its next template.
+    int64_t *held = mem_alloc(chunks * microbatches * sizeof *held), held_total = 0;
+    int64_t *after = mem_alloc(program->templates.count * sizeof *after);
     for (size_t t = 0; t < program->templates.count; t++)
         if (l.start[t] >= 0)
-            held_after[t] = held_across(&l, l.start[t] + (int)program->templates.item[t].instructions.count);
+            after[t] = held_after(program, &l, (int)t);
     int peak_time = 0;
     for (size_t k = 0; k < program->schedule.count; k++) {
         struct invocation v = program->schedule.item[k];
         int start = l.start[v.template], count = (int)program->templates.item[v.template].instructions.count;
-        held_total -= held[v.slot];
+        int chunk = program->templates.item[v.template].chunk;
+        int64_t none = 0,
+                *mine = v.microbatch == NONE ? &none : &held[(size_t)chunk * microbatches + (size_t)v.microbatch];
+        held_total -= *mine;
         for (int i = 0; i < count; i++) {
-            int64_t live = program->fixed_bytes + local[start + i] + slot[start + i] + held_total;
+            int64_t live = program->fixed_bytes + local[start + i] + held_total;
+            live += v.microbatch == NONE ? 0 : slot[chunk][start + i];
             if (profile->moments.count == 0 || live > profile->moments.item[profile->peak].live) {
                 profile->peak = profile->moments.count;
                 peak_time = start + i;
             }
             VEC_PUSH(&profile->moments, (struct memory_moment){(int)k, i, live});
         }
-        held[v.slot] = held_after[v.template];
-        held_total += held[v.slot];
+        *mine = v.microbatch == NONE ? 0 : after[v.template];
+        held_total += *mine;
     }
     VEC(struct named_size) alive = {0};
     for (size_t i = 0; i < program->buffers.count; i++) {
@@ -151,10 +185,12 @@ void program_memory_profile(const struct program *program, const struct op_table
     for (size_t i = 0; i < alive.count; i++)
         VEC_PUSH(&profile->at_peak, alive.item[i].buffer);
     VEC_RELEASE(&alive);
-    free(local);
+    for (size_t c = 0; c < chunks; c++)
+        free(slot[c]);
     free(slot);
+    free(local);
     free(held);
-    free(held_after);
+    free(after);
     lifetimes_release(&l);
 }
 

@@ -81,7 +81,9 @@ static void print_instruction(struct text *out, const struct op_table *table, co
     if (in->predicate != NONE)
         text_add(out, " if %%%d", in->predicate);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (in->wait[s] == 1)
+        if (in->wait[s] == WAIT_SLOT)
+            text_add(out, " wait %s-slot", STREAM_WORDS[s]);
+        else if (in->wait[s] == 1)
             text_add(out, " wait %s", STREAM_WORDS[s]);
         else if (in->wait[s])
             text_add(out, " wait %s-%d", STREAM_WORDS[s], in->wait[s] - 1);
@@ -101,6 +103,8 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         text_add(out, " gradient %%%d", b->gradient_of);
     if (b->recomputes != NONE)
         text_add(out, " recomputes %%%d", b->recomputes);
+    if (b->pool)
+        text_add(out, " pool %d", b->pool);
     if (*b->as)
         text_add(out, " as %s", b->as);
     if (b->belongs_to != NONE)
@@ -114,7 +118,7 @@ static void print_buffer(struct text *out, const struct program *program, int nu
 }
 
 void program_print(const struct program *p, const struct op_table *table, struct text *out) {
-    text_add(out, "program %s microbatches %d slots %d\n", p->name, p->microbatches, p->slots);
+    text_add(out, "program %s microbatches %d\n", p->name, p->microbatches);
     if (mesh_ranks(&p->mesh) > 1) {
         text_add(out, "mesh");
         for (int a = 0; a < AXIS_COUNT; a++)
@@ -122,14 +126,25 @@ void program_print(const struct program *p, const struct op_table *table, struct
                 text_add(out, " %s %d", axis_name((enum axis)a), p->mesh.degree[a]);
         text_add(out, "\n");
     }
-    text_add(out, "arena state %lld fixed %lld scratch %lld+%lld slot %lld+%lld step %lld\n", (long long)p->state_bytes,
+    text_add(out, "arena state %lld fixed %lld scratch %lld+%lld step %lld\n", (long long)p->state_bytes,
              (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes,
-             (long long)p->slot_base, (long long)p->slot_bytes, (long long)p->step_bytes);
+             (long long)p->step_bytes);
+    for (size_t i = 0; i < p->pools.count; i++) {
+        const struct pool *pool = &p->pools.item[i];
+        text_add(out, "pool %zu chunk %d slots %d of %lld+%lld:", i, pool->chunk, pool->slots,
+                 (long long)pool->slot_base, (long long)pool->slot_bytes);
+        for (int m = 0; m < p->microbatches; m++)
+            text_add(out, " %d", pool->slot[m]);
+        text_add(out, "\n");
+    }
     for (size_t i = 0; i < p->buffers.count; i++)
         print_buffer(out, p, (int)i);
     for (size_t t = 0; t < p->templates.count; t++) {
         const struct template *template = &p->templates.item[t];
-        text_add(out, "template %zu %s \"%s\"\n", t, PHASE_WORDS[template->phase], template->name);
+        text_add(out, "template %zu %s", t, PHASE_WORDS[template->phase]);
+        if (template->chunk)
+            text_add(out, " chunk %d", template->chunk);
+        text_add(out, " \"%s\"\n", template->name);
         for (size_t i = 0; i < template->instructions.count; i++)
             print_instruction(out, table, &template->instructions.item[i]);
     }
@@ -138,6 +153,6 @@ void program_print(const struct program *p, const struct op_table *table, struct
         text_add(out, "invoke %d", v.template);
         if (v.microbatch != NONE)
             text_add(out, " microbatch %d", v.microbatch);
-        text_add(out, " slot %d%s%s\n", v.slot, v.first ? " first" : "", v.last ? " last" : "");
+        text_add(out, "%s%s\n", v.first ? " first" : "", v.last ? " last" : "");
     }
 }

@@ -2,23 +2,26 @@
 // the memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
 //
 // A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that
-// invokes them with a microbatch and a slot. The list order of a template's instructions is an order in which they may
+// invokes them with a microbatch. A *chunk* is what of the model a microbatch passes through at a time: all of it, or
+// one of the virtual stages that a rank of a pipeline has. Activations of a microbatch stay in a *slot* from its first
+// pass through the chunk to its last; a *pool* is a number of slots, and which of them each microbatch has. The list
+// order of a template's instructions is an order in which they may
 // be run one by one; instructions on different streams may overlap where no wait or stream order forbids it.
 //
 // A *buffer* is a name for memory. Its scope says how often it exists and where:
 //   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
 //   STEP        once per step, in the `step` arena, for the whole step
 //   MICROBATCH  one instance per microbatch, for the whole step (inputs that the host writes before the step)
-//   SLOT        one instance per slot; from first write to last read, across the templates of one microbatch
+//   SLOT        one instance per slot of its pool; from first write to last read, across the templates of a microbatch
 //   LOCAL       inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
 // An *operand* is a strided view of a buffer. On many ranks, all that differ only by coordinates run the same program:
 // a view may then begin where its rank's index in a group says, and a peer is told by its distance along an axis.
 //
 // Addresses (bytes), filled by program_plan:
-//   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slot 0 | slot 1 | ... ]; with one slot, scratch and
-//   the slot share one region planned together. A buffer's offset counts from the start of the state arena, of the step
-//   arena, of scratch or of its slot.
+//   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
+//   slot in all, scratch and the slot share one region planned together. A buffer's offset counts from the start of the
+//   state arena, of the step arena, of scratch or of its slot.
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
@@ -56,6 +59,7 @@ struct buffer {
     int gradient_of;       // NONE, or the buffer whose gradient this holds
     int recomputes;        // NONE, or the buffer whose value this holds once more
     char as[12];           // the operand of ops.def's rows that this stands as wherever it is touched ("m"), or empty
+    int pool;              // SLOT: whose slots
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
     // What ranks along each axis hold, of buffers that no instruction of this program writes first: inputs, parameters,
@@ -91,20 +95,33 @@ enum accumulate {
 
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
 
-// Each runs in order. Communication has streams of its own, so that it may run beside arithmetic.
+// Each runs in order. Communication has streams of its own, so that it may run beside arithmetic. Messages between the
+// ranks of a pipeline travel on four *channels*: activations and their gradients, to the next rank and to the previous
+// one. The two ends of a channel are streams, too, so that a message that nobody takes yet keeps none from coming in.
 enum stream {
     STREAM_COMPUTE,
-    STREAM_COPY,
-    STREAM_TENSOR,   // within a layer
-    STREAM_GATHER,   // parameters
-    STREAM_REDUCE,   // gradients
-    STREAM_NEXT,     // activations to and from the neighbouring stages
-    STREAM_PREVIOUS, // their gradients
-    STREAM_COUNT
+    STREAM_TENSOR, // within a layer
+    STREAM_GATHER, // parameters
+    STREAM_REDUCE, // gradients
+    STREAM_MESSAGES,
+    STREAM_COUNT = STREAM_MESSAGES + 8
 };
 
-// How many of another stream's latest instructions a wait may leave out.
-enum { WAIT_MAX_LAG = 1 << 14 };
+// The stream of one end of a channel, and which channel a stream belongs to (of no message: the stream itself).
+static inline int stream_of_channel(bool gradients, bool to_previous, bool receives) {
+    return STREAM_MESSAGES + 4 * gradients + 2 * to_previous + receives;
+}
+static inline int stream_channel(int stream) {
+    return stream < STREAM_MESSAGES ? stream : stream - (stream - STREAM_MESSAGES) % 2;
+}
+// The stream on which others meet what is on this one.
+static inline int stream_other_end(int stream) {
+    return stream < STREAM_MESSAGES ? stream : 2 * stream_channel(stream) + 1 - stream;
+}
+
+// How many of another stream's latest instructions a wait may leave out; and a wait for the end of the last microbatch
+// that had the slot.
+enum { WAIT_MAX_LAG = 1 << 14, WAIT_SLOT = UINT16_MAX };
 
 struct instruction {
     enum op op;
@@ -121,35 +138,45 @@ struct instruction {
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
-    // list, must be done but the last k.
+    // list, must be done but the last k. Or WAIT_SLOT: all up to the end of the last invocation, of the template's
+    // chunk, for another microbatch that had this one's slot of the first output's pool.
     uint16_t wait[STREAM_COUNT];
 };
 
 struct template {
     char *name;
     enum phase phase;
+    int chunk;
     VEC(struct instruction) instructions;
 };
 
 struct invocation {
     int template;
-    int microbatch; // NONE: the template sees all microbatches at once
-    int slot;
+    int microbatch;   // NONE: the template sees all microbatches at once
     bool first, last; // of the step's microbatches in this chunk and phase
+};
+
+struct pool {
+    int chunk; // whose passes take and leave its slots; pool c is chunk c's own
+    int slots;
+    int *slot;                     // of each microbatch
+    int64_t slot_base, slot_bytes; // filled by program_plan
 };
 
 struct program {
     char *name; // train, evaluate, ...
     struct mesh mesh;
-    int microbatches, slots;
+    int microbatches;
+    VEC(struct pool) pools; // at least one
     VEC(struct buffer) buffers;
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
     // Filled by program_plan, in bytes.
-    int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, slot_base, slot_bytes, step_bytes;
+    int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
 };
 
-void program_init(struct program *program, const char *name, int microbatches, int slots);
+// With one chunk and its pool of one slot.
+void program_init(struct program *program, const char *name, int microbatches);
 void program_release(struct program *program);
 
 // ---- building (build.c)
@@ -186,7 +213,9 @@ struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);
 int64_t operand_count(const struct operand *operand);
 
-int program_template(struct program *program, const char *name, enum phase phase); // adds an empty one
+// Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
+void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);
+int program_template(struct program *program, const char *name, enum phase phase, int chunk); // adds an empty one
 // Appends an instruction without workspace, predicate or waits to a template and returns it (valid until the next).
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
                                  int inputs, const struct operand *in, int outputs, const struct operand *out,
@@ -194,9 +223,21 @@ struct instruction *program_emit(struct program *program, int template, enum op 
 // Appends communication over `group` on its stream, `in` and `out` (NONE: absent) as [elements].
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
                                         enum stream stream, axis_set group, struct operand in, struct operand out);
-void program_invoke(struct program *program, int template, int microbatch, int slot, bool first, bool last);
+void program_invoke(struct program *program, int template, int microbatch, bool first, bool last);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
+
+// What WAIT_SLOT waits for.
+struct slot_waits {
+    int64_t (*before)[STREAM_COUNT]; // instructions of each stream that come before each invocation, [schedule + 1]
+    int **previous;                  // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none
+    size_t pools;
+};
+void slot_waits_create(struct slot_waits *waits, const struct program *program);
+void slot_waits_release(struct slot_waits *waits);
+// How many instructions of the stream must be done.
+int64_t slot_waits_count(const struct slot_waits *waits, const struct program *program, size_t invocation,
+                         const struct instruction *instruction, int stream);
 
 // Instructions that a step runs (over the schedule).
 int64_t program_length(const struct program *program);

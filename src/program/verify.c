@@ -100,6 +100,8 @@ static trireme_status check_operand(const struct program *program, const struct 
                dtype_name(expected));
     if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
         REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
+    if (b->scope == SCOPE_SLOT && all_microbatches)
+        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", place, row->name, b->name);
     int64_t last = operand->offset, count = buffer_count(b), instances;
     if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
         (__builtin_mul_overflow((int64_t)program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
@@ -139,8 +141,16 @@ static trireme_status check_instruction(const struct program *program, const str
                info->inputs, info->outputs);
     if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
         REFUSE("%s: no such stream", place);
+    bool sends = instruction->op == OP_SEND, receives = instruction->op == OP_RECEIVE;
+    bool end = instruction->stream >= STREAM_MESSAGES,
+         out = end && stream_channel(instruction->stream) == instruction->stream;
+    if (end != (sends || receives) || (end && out != sends))
+        REFUSE("%s: is on a stream for something else", place);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (instruction->wait[s] > 1 + WAIT_MAX_LAG)
+        if (instruction->wait[s] == WAIT_SLOT && !receives)
+            REFUSE("%s: waits for a slot, but receives nothing", place);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] != WAIT_SLOT)
             REFUSE("%s: waits for a stream but for its last %d instructions", place, instruction->wait[s] - 1);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: workspace or predicate is a buffer that is not there", place);
@@ -168,8 +178,8 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
     for (size_t i = 0; i < program->schedule.count; i++) {
         struct invocation v = program->schedule.item[i];
         if (v.template <0 || v.template >= (int)program->templates.count || v.microbatch < NONE ||
-                        v.microbatch >= program->microbatches || v.slot < 0 || v.slot >= program->slots)
-            REFUSE("invocation %zu of the schedule names a template, microbatch or slot that is not there", i);
+                        v.microbatch >= program->microbatches)
+            REFUSE("invocation %zu of the schedule names a template or microbatch that is not there", i);
         how[v.template] |= v.microbatch == NONE ? 1 : 2;
         if (how[v.template] == 3)
             REFUSE("template %s is invoked both with and without a microbatch",
@@ -178,9 +188,34 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
     return TRIREME_OK;
 }
 
+static trireme_status check_pools(const struct program *program, trireme_error *error) {
+    int pools = (int)program->pools.count;
+    if (pools == 0)
+        REFUSE("a program has at least one pool of slots");
+    for (int i = 0; i < pools; i++) {
+        const struct pool *p = &program->pools.item[i];
+        if (p->slots < 1 || p->chunk < 0 || p->chunk > i || program->pools.item[p->chunk].chunk != p->chunk)
+            REFUSE("pool %d has %d slots for chunk %d", i, p->slots, p->chunk);
+        for (int m = 0; m < program->microbatches; m++)
+            if (p->slot[m] < 0 || p->slot[m] >= p->slots)
+                REFUSE("microbatch %d has slot %d of pool %d, which has %d", m, p->slot[m], i, p->slots);
+    }
+    for (size_t t = 0; t < program->templates.count; t++) {
+        int chunk = program->templates.item[t].chunk;
+        if (chunk < 0 || chunk >= pools || program->pools.item[chunk].chunk != chunk)
+            REFUSE("template %s is of chunk %d, which is not there", program->templates.item[t].name, chunk);
+    }
+    for (size_t i = 0; i < program->buffers.count; i++)
+        if (program->buffers.item[i].pool < 0 || program->buffers.item[i].pool >= pools)
+            REFUSE("buffer %s is of pool %d, which is not there", program->buffers.item[i].name,
+                   program->buffers.item[i].pool);
+    return TRIREME_OK;
+}
+
 trireme_status verify_structure(const struct program *program, const struct op_table *table, trireme_error *error) {
-    if (program->microbatches < 1 || program->slots < 1)
-        REFUSE("a program has at least one microbatch and one slot");
+    if (program->microbatches < 1)
+        REFUSE("a program has at least one microbatch");
+    TRY(check_pools(program, error));
     for (size_t i = 0; i < program->buffers.count; i++)
         TRY(check_buffer(program, (int)i, error));
     TRY(check_names(program, error));

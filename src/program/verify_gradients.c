@@ -31,6 +31,17 @@ struct tensor_state {
     int first_slice, next_slice; // of this tensor; of the one that this is a slice of
 };
 
+// The templates that a microbatch goes through, in order.
+struct route {
+    int microbatch;
+    VEC(int) templates;
+};
+
+struct routes {
+    struct route *item;
+    size_t count, capacity;
+};
+
 struct checker {
     const struct program *program;
     const struct op_table *table;
@@ -76,25 +87,45 @@ static bool is_recomputation(const struct checker *c, const struct instruction *
     return false;
 }
 
-// Every microbatch must run the same templates in the same order.
-static trireme_status check_microbatches(const struct program *p, trireme_error *error) {
-    for (int m = 0; m < p->microbatches; m++) {
-        size_t at = 0;
-        for (size_t i = 0; i <= p->schedule.count; i++) {
-            if (i < p->schedule.count && p->schedule.item[i].microbatch != m)
-                continue;
-            while (at < p->schedule.count && p->schedule.item[at].microbatch != 0)
-                at++;
-            bool end = i == p->schedule.count, end_first = at == p->schedule.count;
-            if (end && end_first)
-                break;
-            if (end != end_first || p->schedule.item[i].template != p->schedule.item[at].template) {
-                const char *name = p->templates.item[p->schedule.item[end ? at : i].template].name;
-                REFUSE("microbatch %d does not run the templates of microbatch 0: they part at %s", m, name);
-            }
-            at++;
-        }
+static void route_of(const struct program *p, int microbatch, struct route *out) {
+    *out = (struct route){.microbatch = microbatch};
+    for (size_t i = 0; i < p->schedule.count; i++)
+        if (p->schedule.item[i].microbatch == microbatch)
+            VEC_PUSH(&out->templates, p->schedule.item[i].template);
+}
+
+static bool same_order(const struct route *a, const struct route *b) {
+    return a->templates.count == b->templates.count &&
+           (a->templates.count == 0 ||
+            memcmp(a->templates.item, b->templates.item, a->templates.count * sizeof *a->templates.item) == 0);
+}
+
+// Every microbatch must run the same templates; each order in which some do is proved by itself. Lists one microbatch
+// of each.
+static trireme_status find_routes(const struct program *p, struct routes *routes, trireme_error *error) {
+    int *balance = mem_alloc(p->templates.count * sizeof *balance);
+    const char *missing = NULL;
+    int m = 0;
+    for (; m < p->microbatches && !missing; m++) {
+        struct route route;
+        route_of(p, m, &route);
+        bool known = false;
+        for (size_t k = 0; k < routes->count && !known; k++)
+            known = same_order(&routes->item[k], &route);
+        for (size_t i = 0; i < route.templates.count && !known && m > 0; i++)
+            balance[route.templates.item[i]]++;
+        for (size_t i = 0; m > 0 && i < routes->item[0].templates.count && !known; i++)
+            balance[routes->item[0].templates.item[i]]--;
+        for (size_t t = 0; t < p->templates.count && !missing; t++)
+            missing = balance[t] ? p->templates.item[t].name : NULL;
+        if (known)
+            VEC_RELEASE(&route.templates);
+        else
+            VEC_PUSH(routes, route);
     }
+    free(balance);
+    if (missing)
+        REFUSE("microbatch %d does not run the templates of microbatch 0: see %s", m - 1, missing);
     return TRIREME_OK;
 }
 
@@ -147,12 +178,10 @@ static void classify(const struct checker *c, struct instance *instance) {
     instance->forward = forward && !instance->again;
 }
 
-static void collect(struct checker *c) {
+static void collect(struct checker *c, const struct route *route) {
     const struct program *p = c->program;
-    for (size_t k = 0; k < p->schedule.count; k++) {
-        if (p->schedule.item[k].microbatch != 0)
-            continue;
-        int t = p->schedule.item[k].template;
+    for (size_t k = 0; k < route->templates.count; k++) {
+        int t = route->templates.item[k];
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
             struct instruction *instruction = mem_alloc(sizeof *instruction);
             *instruction = p->templates.item[t].instructions.item[i];
@@ -324,7 +353,7 @@ static trireme_status answer(struct checker *c, int by, int use, int input, cons
     if (overlaps && starts && !sum)
         REFUSE("%s: overwrites earlier contributions to the gradient of %s", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
-    bool kept = out && c->program->buffers.item[out->buffer].scope == SCOPE_STATE;
+    bool kept = out && c->program->buffers.item[out->buffer].scope != SCOPE_LOCAL;
     if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
         REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
@@ -523,13 +552,12 @@ static trireme_status check_all(struct checker *c) {
     return TRIREME_OK;
 }
 
-trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
-    TRY(check_microbatches(program, error));
-    TRY(check_parts(program, error));
+static trireme_status check_route(const struct program *program, const struct op_table *table,
+                                  const struct route *route, trireme_error *error) {
     struct checker c = {.program = program, .table = table, .error = error};
     size_t n = program->buffers.count;
     c.tensor = mem_alloc(n * sizeof *c.tensor);
-    collect(&c);
+    collect(&c, route);
     find_uses(&c);
     trireme_status status = check_values(&c);
     if (status == TRIREME_OK)
@@ -540,5 +568,18 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
         free(c.instances.item[i].instruction);
     free(c.tensor);
     VEC_RELEASE(&c.instances);
+    return status;
+}
+
+trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
+    struct routes routes = {0};
+    trireme_status status = find_routes(program, &routes, error);
+    if (status == TRIREME_OK)
+        status = check_parts(program, error);
+    for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
+        status = check_route(program, table, &routes.item[i], error);
+    for (size_t i = 0; i < routes.count; i++)
+        VEC_RELEASE(&routes.item[i].templates);
+    VEC_RELEASE(&routes);
     return status;
 }

@@ -83,7 +83,7 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
 // What tells the communicators of all ranks apart.
 struct key {
     axis_set group;
-    int stream, low, high; // high: of a pair; else -1
+    int stream, low, high; // stream_channel; high: of a pair, else -1
     int rank, channel;     // whose this is
 };
 
@@ -123,7 +123,7 @@ static void find_groups(struct world *w) {
             int other = channel.peer ? peer_of(w, r, channel.group, channel.peer) : -1;
             int low = channel.peer ? MIN(r, other) : mesh_member(&w->mesh, r, channel.group, 0);
             VEC_PUSH(&keys,
-                     (struct key){channel.group, channel.stream, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
+                     (struct key){channel.group, channel.channel, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
         }
     }
     if (keys.count)
@@ -268,6 +268,11 @@ static trireme_status check_message(const struct world *w, int from, const struc
     if (forward != (receive->instruction->phase == PHASE_FORWARD))
         REFUSE("rank %d: %s meets rank %d's %s, of the other pass", from, name_of(w, from, send).text, to,
                name_of(w, to, receive).text);
+    const char *sent = verify_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
+               *received = verify_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
+    if (strcmp(sent, received) != 0)
+        REFUSE("rank %d: %s meets rank %d's %s, which is something else", from, name_of(w, from, send).text, to,
+               name_of(w, to, receive).text);
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &send->message->seen[a], *r = &receive->message->seen[a];
         if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
@@ -279,15 +284,16 @@ static trireme_status check_message(const struct world *w, int from, const struc
 
 static trireme_status post_message(struct world *w, int rank, int stream, const struct call *call) {
     int other = peer_of(w, rank, call->instruction->group, call->instruction->peer);
-    const struct call *theirs = next_call(&w->rank[other], stream);
-    if (!w->rank[other].posted[stream] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
+    int end = stream_other_end(stream);
+    const struct call *theirs = next_call(&w->rank[other], end);
+    if (!w->rank[other].posted[end] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
         theirs->instruction->group != call->instruction->group ||
         peer_of(w, other, theirs->instruction->group, theirs->instruction->peer) != rank)
         return TRIREME_OK;
     bool sends = call->instruction->op == OP_SEND;
     TRY(sends ? check_message(w, rank, call, other, theirs) : check_message(w, other, theirs, rank, call));
     advance(w, rank, stream);
-    advance(w, other, stream);
+    advance(w, other, end);
     return TRIREME_OK;
 }
 
@@ -310,7 +316,7 @@ static trireme_status run_rank(struct world *w, int rank) {
     return TRIREME_OK;
 }
 
-// The member for whose call `rank` waits on `stream`.
+// The member for whose call `rank` waits on `stream`; that will come on stream_other_end.
 static int missing_member(const struct world *w, int rank, int stream) {
     const struct call *call = next_call(&w->rank[rank], stream);
     if (is_message(call))
@@ -333,13 +339,14 @@ static trireme_status check_ended(const struct world *w) {
     for (int pass = 0; pass < 2 && rank == NONE; pass++)
         for (int r = 0; r < w->ranks && rank == NONE; r++)
             for (int s = 0; s < STREAM_COUNT && rank == NONE; s++)
-                if (w->rank[r].posted[s] && (pass || !next_call(&w->rank[missing_member(w, r, s)], s)))
+                if (w->rank[r].posted[s] &&
+                    (pass || !next_call(&w->rank[missing_member(w, r, s)], stream_other_end(s))))
                     rank = r, stream = s;
     if (rank == NONE)
         return TRIREME_OK;
     int missing = missing_member(w, rank, stream);
     REFUSE("rank %d: %s waits for ever for rank %d, %s", rank, name_of(w, rank, next_call(&w->rank[rank], stream)).text,
-           missing, stand_of(w, missing, stream).text);
+           missing, stand_of(w, missing, stream_other_end(stream)).text);
 }
 
 static trireme_status run_world(struct world *w) {

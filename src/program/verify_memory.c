@@ -34,7 +34,9 @@ struct checker {
     int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
     struct invocation now;
     int instruction; // of its template
-    bool *required;  // GRAD roots of the state: whether reads of the whole need only the slices
+    size_t invocation;
+    struct slot_waits waits;
+    bool *required; // GRAD roots of the state: whether reads of the whole need only the slices
 };
 
 static struct place_name here(const struct checker *c) {
@@ -42,7 +44,7 @@ static struct place_name here(const struct checker *c) {
 }
 
 static int instances_of(const struct program *p, const struct buffer *b) {
-    return b->scope == SCOPE_MICROBATCH ? p->microbatches : b->scope == SCOPE_SLOT ? p->slots : 1;
+    return b->scope == SCOPE_MICROBATCH ? p->microbatches : b->scope == SCOPE_SLOT ? p->pools.item[b->pool].slots : 1;
 }
 
 static int64_t instance_offset(const struct program *p, const struct buffer *b, int which) {
@@ -50,7 +52,7 @@ static int64_t instance_offset(const struct program *p, const struct buffer *b, 
     case SCOPE_MICROBATCH:
         return b->offset + which * buffer_microbatch_stride(b) * dtype_size(b->dtype);
     case SCOPE_SLOT:
-        return p->slot_base + which * p->slot_bytes + b->offset;
+        return p->pools.item[b->pool].slot_base + which * p->pools.item[b->pool].slot_bytes + b->offset;
     case SCOPE_LOCAL:
         return p->scratch_base + b->offset;
     default:
@@ -134,16 +136,21 @@ static trireme_status check_fixed(struct checker *c, bool state, trireme_error *
     if (a != NONE)
         REFUSE("buffers %s and %s overlap in memory", verify_buffer_name(c->program, c->instances[a].root),
                verify_buffer_name(c->program, c->instances[b].root));
-    if (!state && last != NONE && (top > c->program->scratch_base || top > c->program->slot_base))
+    bool overlap = !state && top > c->program->scratch_base;
+    for (size_t i = 0; i < c->program->pools.count && !state; i++)
+        overlap |= top > c->program->pools.item[i].slot_base;
+    if (overlap && last != NONE)
         REFUSE("buffer %s overlaps the region of activations", verify_buffer_name(c->program, c->instances[last].root));
     return TRIREME_OK;
 }
 
-static struct instance *instance_of(struct checker *c, int root) {
+static struct instance *instance_of(const struct checker *c, int root) {
     const struct buffer *b = &c->program->buffers.item[root];
-    int which = b->scope == SCOPE_SLOT                                      ? c->now.slot
-                : b->scope == SCOPE_MICROBATCH && c->now.microbatch != NONE ? c->now.microbatch
-                                                                            : 0;
+    int which = 0;
+    if (c->now.microbatch != NONE && b->scope == SCOPE_SLOT)
+        which = c->program->pools.item[b->pool].slot[c->now.microbatch];
+    else if (c->now.microbatch != NONE && b->scope == SCOPE_MICROBATCH)
+        which = c->now.microbatch;
     return &c->instances[c->first[root] + which];
 }
 
@@ -184,11 +191,8 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
             continue;
         if (out == NONE || info->inplace[out] != i)
             return false;
-        const struct instance *from = &c->instances[c->first[root]];
-        if (c->program->buffers.item[root].scope == SCOPE_SLOT)
-            from += c->now.slot;
-        const struct instance *to =
-            instance_of((struct checker *)c, program_root(c->program, instruction->out[out].buffer));
+        const struct instance *from = instance_of(c, root),
+                              *to = instance_of(c, program_root(c->program, instruction->out[out].buffer));
         if (from->begin != to->begin)
             return false;
     }
@@ -323,7 +327,9 @@ static void run_waits(struct checker *c, const struct instruction *instruction) 
     int64_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
         const struct history *h = &c->history[s];
-        int64_t which = (int64_t)h->done.count - instruction->wait[s];
+        int64_t which = instruction->wait[s] == WAIT_SLOT
+                            ? slot_waits_count(&c->waits, c->program, c->invocation, instruction, s) - 1
+                            : (int64_t)h->done.count - instruction->wait[s];
         for (int k = 0; instruction->wait[s] && which >= 0 && k < STREAM_COUNT; k++)
             clock[k] = MAX(clock[k], h->done.item[which].of[k]);
     }
@@ -376,6 +382,7 @@ static trireme_status run_schedule(struct checker *c, trireme_error *error) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
         c->now = p->schedule.item[k];
+        c->invocation = k;
         const struct template *t = &p->templates.item[c->now.template];
         for (size_t i = 0; i < t->instructions.count; i++) {
             c->instruction = (int)i;
@@ -412,6 +419,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     if (status == TRIREME_OK)
         status = check_fixed(&c, false, error);
     c.many_streams = has_many_streams(program);
+    slot_waits_create(&c.waits, program);
     if (status == TRIREME_OK)
         status = run_schedule(&c, error);
     for (int s = 0; s < STREAM_COUNT; s++)
@@ -421,6 +429,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     free(c.instances);
     free(c.first);
     free(c.required);
+    slot_waits_release(&c.waits);
     VEC_RELEASE(&c.live);
     return status;
 }

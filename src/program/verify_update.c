@@ -307,10 +307,10 @@ static const struct instruction *find_op(const struct program *p, enum op op, en
     return NULL;
 }
 
-// A tied embedding is on both ends of a pipeline; the first stage, which receives nothing, counts it.
+// A tied embedding is on both ends of a pipeline; the rank that embeds counts it.
 static bool counted_elsewhere(const struct program *p, int gradient) {
     return p->mesh.degree[AXIS_PP] > 1 && p->buffers.item[gradient].placement[AXIS_PP] == PLACE_REPLICATE &&
-           find_op(p, OP_RECEIVE, PHASE_FORWARD);
+           !find_op(p, OP_EMBED, PHASE_FORWARD);
 }
 
 // The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 when one stands there twice.

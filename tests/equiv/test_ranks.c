@@ -133,7 +133,28 @@ static void end(void) {
 
 // ---- strategies, alone and in pairs
 
-enum strategy { DP, ZERO1, ZERO2, ZERO3, TP, TP_SEQUENCE, GPIPE, ONE_F_ONE_B, SCHEDULE_FILE, UNEVEN, STRATEGIES };
+enum strategy {
+    DP,
+    ZERO1,
+    ZERO2,
+    ZERO3,
+    TP,
+    TP_SEQUENCE,
+    GPIPE,
+    ONE_F_ONE_B,
+    SCHEDULE_FILE,
+    UNEVEN,
+    SPLIT,
+    LOOP,
+    WAVE,
+    LOOP_SPLIT,
+    WAVE_SPLIT,
+    STRATEGIES
+};
+
+static const char *const SCHEDULES[STRATEGIES] = {
+    [GPIPE] = "gpipe", [SCHEDULE_FILE] = "pairs",   [SPLIT] = "split",          [LOOP] = "loop",
+    [WAVE] = "wave",   [LOOP_SPLIT] = "loop split", [WAVE_SPLIT] = "wave split"};
 
 // One layer for each stage, the rest for the last.
 static void uneven_layout(struct spec *spec, int layers) {
@@ -154,7 +175,7 @@ static bool add(struct spec *spec, enum strategy strategy, int degree, const str
     if (strategy == TP)
         spec->no_sequence = true;
     if (strategy >= GPIPE)
-        spec->schedule = strategy == GPIPE ? "gpipe" : strategy == SCHEDULE_FILE ? "pairs" : NULL;
+        spec->schedule = SCHEDULES[strategy];
     if (strategy == UNEVEN) {
         if (model->num_hidden_layers <= degree)
             return false;
@@ -235,8 +256,7 @@ static bool has_key_bias(const struct model_config *model) {
 }
 
 static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {
-    static const char *const SCHEDULES[] = {NULL, "gpipe", "pairs"}, *const RECOMPUTE[] = {NULL, "selective", "full"},
-                             *const OPTIMIZERS[] = {NULL, "lion", "sgd"};
+    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "lion", "sgd"};
     *spec = (struct spec){.dp = 1 + roll(dice, 4), .fsdp = 1 + roll(dice, 4)};
     spec->tp = 1 + roll(dice, 8);
     spec->pp = 1 + roll(dice, 5);
@@ -244,13 +264,15 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
         return false;
     spec->zero = spec->fsdp > 1 ? 1 + roll(dice, 3) : 0;
     spec->no_sequence = roll(dice, 2);
-    spec->schedule = SCHEDULES[roll(dice, 3)];
+    spec->schedule = SCHEDULES[roll(dice, STRATEGIES)];
+    if (!spec_possible(spec, model))
+        spec->schedule = NULL;
     spec->recompute = RECOMPUTE[roll(dice, 3)];
     spec->optimizer = OPTIMIZERS[roll(dice, 3)];
     spec->prefetch = spec->zero == 3 ? roll(dice, 5) - 1 : 0;
     spec->micro_batch_size = 1 + roll(dice, 4);
     spec->logits_rows = roll(dice, 2) ? 1 + roll(dice, 20) : 0;
-    if (spec->pp > 1 && roll(dice, 2))
+    if (spec->pp > 1 && spec_chunks(spec) == 1 && roll(dice, 2))
         random_layout(dice, spec, (int)model->num_hidden_layers);
     // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
     if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))

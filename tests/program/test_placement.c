@@ -218,10 +218,10 @@ static void pipeline(void **unused) {
     FAULT(1, FLEET_STAGE,
           (p.schedule.item[1].microbatch = 1, p.schedule.item[2].microbatch = 1, p.schedule.item[3].microbatch = 0,
            p.schedule.item[4].microbatch = 0),
-          "of another microbatch", "forward[0] receive (microbatch 1) of received over pp");
+          "of another microbatch", "forward[0] receive (microbatch 1) of layers.0.residual over pp");
     f.evaluates = true;
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
-          "rank 1: forward[0] receive (microbatch 0) of received over pp waits for ever for rank 0",
+          "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp waits for ever for rank 0",
           "which has come to its end");
     FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
           "rank 0: forward");

@@ -71,13 +71,14 @@ static void round_trip(void **unused) {
     }
 }
 
-static const char GOOD[] = "program p microbatches 1 slots 1\n"
-                           "arena state 0 fixed 192 scratch 192+0 slot 192+0 step 192\n"
+static const char GOOD[] = "program p microbatches 1\n"
+                           "arena state 0 fixed 192 scratch 192+0 step 192\n"
+                           "pool 0 chunk 0 slots 1 of 192+0: 0\n"
                            "buffer %0 f64 input step [1] @0 \"a\"\n"
                            "buffer %1 f64 output step [1] @64 \"b\"\n"
                            "template 0 forward \"t\"\n"
                            "  %1[1] = reciprocal %0[1] phase forward\n"
-                           "invoke 0 slot 0\n";
+                           "invoke 0\n";
 
 // Replaces line `line` (from 1) of GOOD and expects it to be refused by number.
 static void check_bad_line(const struct op_table *ops, int line, const char *with) {
@@ -112,29 +113,35 @@ static void parse_errors(void **unused) {
     static const struct {
         int line;
         const char *with;
-    } BAD[] = {{1, "programme p microbatches 1 slots 1"},
-               {1, "program p microbatches 0 slots 1"},
-               {1, "program p microbatches 1 slots 99999999999999999999"},
-               {2, "arena state 0 fixed 192 scratch 192 slot 192+0 step 192"},
-               {3, "buffer %1 f64 input step [1] @0 \"a\""},
-               {3, "buffer %0 f65 input step [1] @0 \"a\""},
-               {3, "buffer %0 f64 input step [0] @0 \"a\""},
-               {3, "buffer %0 f64 input step [1] @0 \"a"},
-               {3, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
-               {4, "buffer %1 f64 output step [1] of %1+0 \"b\""},
-               {4, "buffer %1 f64 output step [1] as \"b\""},
-               {4, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
-               {4, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
-               {5, "template 1 forward \"t\""},
-               {5, "template 0 sideways \"t\""},
-               {6, "  %1[1] = reciprocate %0[1] phase forward"},
-               {6, "  %2[1] = reciprocal %0[1] phase forward"},
-               {6, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
-               {6, "  %1[1] = reciprocal phase forward"},
-               {6, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
-               {6, "  %1[1] = reciprocal %0[1] phase forward wait nowhere"},
-               {6, "  %1[1] = reciprocal %0[1] phase forward more"},
-               {7, "invoke 0"}};
+    } BAD[] = {{1, "programme p microbatches 1"},
+               {1, "program p microbatches 0"},
+               {1, "program p microbatches 99999999999999999999"},
+               {2, "arena state 0 fixed 192 scratch 192 step 192"},
+               {3, "pool 1 chunk 0 slots 1 of 192+0: 0"},
+               {3, "pool 0 chunk 0 slots 0 of 192+0: 0"},
+               {3, "pool 0 chunk 0 slots 1 of 192: 0"},
+               {3, "pool 0 chunk 0 slots 1 of 192+0:"},
+               {3, "pool 0 chunk 0 slots 1 of 192+0: 1"},
+               {3, "pool 0 chunk 0 slots 1 of 192+0: 0 0"},
+               {4, "buffer %1 f64 input step [1] @0 \"a\""},
+               {4, "buffer %0 f65 input step [1] @0 \"a\""},
+               {4, "buffer %0 f64 input step [0] @0 \"a\""},
+               {4, "buffer %0 f64 input step [1] @0 \"a"},
+               {4, "buffer %0 f64 input step [4611686018427387904,4] \"a\""},
+               {5, "buffer %1 f64 output step [1] of %1+0 \"b\""},
+               {5, "buffer %1 f64 output step [1] as \"b\""},
+               {5, "buffer %1 f64 output step [1] as twelve_chars \"b\""},
+               {5, "buffer %1 f64 output step [1] as scale for 0 \"b\""},
+               {6, "template 1 forward \"t\""},
+               {6, "template 0 sideways \"t\""},
+               {7, "  %1[1] = reciprocate %0[1] phase forward"},
+               {7, "  %2[1] = reciprocal %0[1] phase forward"},
+               {7, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
+               {7, "  %1[1] = reciprocal phase forward"},
+               {7, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
+               {7, "  %1[1] = reciprocal %0[1] phase forward wait nowhere"},
+               {7, "  %1[1] = reciprocal %0[1] phase forward more"},
+               {8, "invoke 0 slot 0"}};
     for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
         check_bad_line(ops, BAD[i].line, BAD[i].with);
     assert_int_equal(program_parse(&p, ops, "", 0, &error), TRIREME_ERROR_CORRUPT);
@@ -174,7 +181,9 @@ static bool takes_over(const struct program *p, const struct op_table *ops, int 
 
 static int64_t instance_begin(const struct program *p, int root, int slot) {
     const struct buffer *b = &p->buffers.item[root];
-    return b->offset + (b->scope == SCOPE_SLOT ? p->slot_base + slot * p->slot_bytes : p->scratch_base);
+    return b->offset + (b->scope == SCOPE_SLOT
+                            ? p->pools.item[b->pool].slot_base + slot * p->pools.item[b->pool].slot_bytes
+                            : p->scratch_base);
 }
 
 // No two buffers that live in one microbatch at the same time share a byte; one may take over where another dies.
@@ -285,22 +294,24 @@ static struct operand add_rows(struct program *p, const char *name, enum buffer_
 
 // Two microbatches in flight: forward of both, then backward of both. `h` must be kept per slot, `t` is scratch.
 static void build_slots(struct program *p, int slots, int second_slot) {
-    program_init(p, "slots", 2, slots);
+    program_init(p, "slots", 2);
+    program_pool(p, 0, 0, slots, (int[]){0, second_slot});
     struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH);
     struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
     struct operand h = add_rows(p, "h", KIND_ACT, SCOPE_SLOT);
     struct operand t = add_rows(p, "t", KIND_ACT, SCOPE_LOCAL);
     struct operand u = add_rows(p, "u", KIND_ACT, SCOPE_LOCAL);
     union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
-    int forward = program_template(p, "first", PHASE_FORWARD), second = program_template(p, "second", PHASE_FORWARD);
+    int forward = program_template(p, "first", PHASE_FORWARD, 0),
+        second = program_template(p, "second", PHASE_FORWARD, 0);
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &t, tanh);
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &t, 1, &h, tanh);
     program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &h, 1, &u, tanh);
     program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &u, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
-    program_invoke(p, forward, 0, 0, true, false);
-    program_invoke(p, forward, 1, second_slot, false, true);
-    program_invoke(p, second, 0, 0, true, false);
-    program_invoke(p, second, 1, second_slot, false, true);
+    program_invoke(p, forward, 0, true, false);
+    program_invoke(p, forward, 1, false, true);
+    program_invoke(p, second, 0, true, false);
+    program_invoke(p, second, 1, false, true);
 }
 
 static void slots(void **unused) {
@@ -314,10 +325,10 @@ static void slots(void **unused) {
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
     int64_t one = 8 * 16 * 4;
-    assert_int_equal(p.slot_bytes, one);
+    assert_int_equal(p.pools.item[0].slot_bytes, one);
     assert_int_equal(p.scratch_bytes, one); // t and u follow one another
-    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * p.slot_bytes);
-    p.slot_base -= 64; // slots now reach into scratch
+    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * p.pools.item[0].slot_bytes);
+    p.pools.item[0].slot_base -= 64; // slots now reach into scratch
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     program_release(&p);
     // Both microbatches in one slot: the second takes what the first still needs.
@@ -334,25 +345,25 @@ static void slots(void **unused) {
     free(ops);
 }
 
-// compute: a -> b; copy: b -> c; compute: a -> b once more, c -> y, b -> z.
+// compute: a -> b; gather: b -> c; compute: a -> b once more, c -> y, b -> z.
 static void build_streams(struct program *p) {
-    program_init(p, "streams", 1, 1);
+    program_init(p, "streams", 1);
     struct operand a = add_rows(p, "a", KIND_INPUT, SCOPE_STEP);
     struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
     struct operand b = add_rows(p, "b", KIND_ACT, SCOPE_STEP);
     struct operand c = add_rows(p, "c", KIND_ACT, SCOPE_STEP);
     struct operand z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
     union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
-    int t = program_template(p, "main", PHASE_FORWARD);
+    int t = program_template(p, "main", PHASE_FORWARD, 0);
     program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
     struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &c, tanh);
-    copy->stream = STREAM_COPY;
+    copy->stream = STREAM_GATHER;
     copy->wait[STREAM_COMPUTE] = 1;
     struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
-    again->wait[STREAM_COPY] = 1;
+    again->wait[STREAM_GATHER] = 1;
     program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &y, tanh);
     program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &z, tanh);
-    program_invoke(p, t, 0, 0, true, true);
+    program_invoke(p, t, 0, true, true);
 }
 
 static void assert_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
@@ -382,10 +393,10 @@ static void streams(void **unused) {
     ITEM(1).wait[STREAM_COMPUTE] = 0; // reads b while compute may still write it
     assert_refused(&p, ops, "another stream may still write it", " b ");
     build_streams(&p);
-    ITEM(2).wait[STREAM_COPY] = 0; // writes b while copy may still read it
+    ITEM(2).wait[STREAM_GATHER] = 0; // writes b while copy may still read it
     assert_refused(&p, ops, "another stream may still use it", " b ");
     build_streams(&p);
-    ITEM(2).wait[STREAM_COPY] = 0;
+    ITEM(2).wait[STREAM_GATHER] = 0;
     ITEM(2).out[0] = ITEM(4).out[0]; // z, so that only the read of c is too early
     p.templates.item[0].instructions.count = 4;
     assert_refused(&p, ops, "another stream may still write it", " c ");
@@ -401,7 +412,7 @@ static void streams(void **unused) {
     // Memory of a LOCAL buffer may not go to another while another stream may use it.
     build_streams(&p);
     p.buffers.item[2].scope = p.buffers.item[3].scope = SCOPE_LOCAL;
-    ITEM(2).wait[STREAM_COPY] = 0;
+    ITEM(2).wait[STREAM_GATHER] = 0;
     ITEM(2).in[0] = ITEM(0).in[0];
     assert_refused(&p, ops, "another stream may", " b ");
 #undef ITEM

@@ -93,8 +93,14 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, ", %d rows of logits", s->logits_rows);
 }
 
+int spec_chunks(const struct spec *s) {
+    return s->pp > 1 && s->schedule && (strncmp(s->schedule, "loop", 4) == 0 || strncmp(s->schedule, "wave", 4) == 0)
+               ? 2
+               : 1;
+}
+
 bool spec_possible(const struct spec *s, const struct model_config *model) {
-    return s->tp <= model->num_attention_heads && s->pp <= model->num_hidden_layers;
+    return s->tp <= model->num_attention_heads && s->pp * spec_chunks(s) <= model->num_hidden_layers;
 }
 
 // ---- batches
@@ -346,7 +352,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 
 // ---- a job
 
-static const char *const SCHEDULE_FILES[] = {"pairs", "reversed", "crossed"};
+static const char *const SCHEDULE_FILES[] = {"pairs", "reversed", "crossed",    "split",
+                                             "loop",  "wave",     "loop split", "wave split"};
 
 static bool is_schedule_file(const struct spec *s) {
     for (size_t i = 0; i < ARRAY_LENGTH(SCHEDULE_FILES) && s->pp > 1 && s->schedule; i++)
@@ -355,24 +362,63 @@ static bool is_schedule_file(const struct spec *s) {
     return false;
 }
 
+static bool says(const struct spec *s, const char *word) {
+    return strstr(s->schedule, word) != NULL;
+}
+
+// Forwards of all microbatches chunk by chunk, then backwards; weights at the end of each three, or with backward.
+static void write_chunks(FILE *f, const struct spec *s, int microbatches) {
+    static const char *const SUFFIX[][2] = {{"", ""}, {".0", ".1"}};
+    int chunks = spec_chunks(s);
+    bool split = says(s, "split");
+    const char *const *suffix = SUFFIX[chunks > 1];
+    for (int m = 0; m < microbatches; m += 3) {
+        int end = MIN(m + 3, microbatches);
+        for (int c = 0; c < chunks; c++)
+            for (int k = m; k < end; k++)
+                fprintf(f, "F%d%s ", k, suffix[c]);
+        for (int c = chunks; c-- > 0;)
+            for (int k = m; k < end; k++)
+                fprintf(f, "%s%d%s ", split && k % 4 ? "I" : "B", k, suffix[c]);
+        for (int c = chunks; c-- > 0;)
+            for (int k = m; k < end && split; k++)
+                if (k % 4)
+                    fprintf(f, "W%d%s ", k, suffix[c]);
+    }
+}
+
 // Two microbatches forwards, then both backwards, and so on.
+static void write_pairs(FILE *f, const struct spec *s, int microbatches, int stage) {
+    bool reversed = says(s, "reversed"), crossed = says(s, "crossed");
+    for (int m = 0; m < microbatches; m += 2) {
+        int n = MIN(2, microbatches - m);
+        for (int k = 0; k < n; k++)
+            fprintf(f, "F%d ", m + (crossed && stage == 0 ? n - 1 - k : k));
+        for (int k = 0; k < n; k++)
+            fprintf(f, "B%d ", m + (reversed ? n - 1 - k : k));
+    }
+}
+
 static char *write_schedule(const struct job *job) {
-    int sequences = job->shape.sequences / (degree(job->spec->dp) * degree(job->spec->fsdp));
-    int microbatches = sequences / micro_batch_size(job->spec, job->shape);
+    const struct spec *s = job->spec;
+    int sequences = job->shape.sequences / (degree(s->dp) * degree(s->fsdp));
+    int microbatches = sequences / micro_batch_size(s, job->shape), chunks = spec_chunks(s);
     const char *directory = getenv("TMPDIR");
     char *path = mem_printf("%s/schedule-XXXXXX", text_or(directory, "/tmp"));
     int file = mkstemp(path);
     FILE *f = file >= 0 ? fdopen(file, "w") : NULL;
     CHECK(f);
-    bool reversed = strcmp(job->spec->schedule, "reversed") == 0, crossed = strcmp(job->spec->schedule, "crossed") == 0;
-    for (int stage = 0; stage < job->spec->pp; stage++) {
-        for (int m = 0; m < microbatches; m += 2) {
-            int n = MIN(2, microbatches - m);
-            for (int k = 0; k < n; k++)
-                fprintf(f, "F%d ", m + (crossed && stage == 0 ? n - 1 - k : k));
-            for (int k = 0; k < n; k++)
-                fprintf(f, "B%d ", m + (reversed ? n - 1 - k : k));
-        }
+    if (chunks > 1) {
+        fprintf(f, "placement");
+        for (int v = 0; v < chunks * s->pp; v++)
+            fprintf(f, " %d", says(s, "wave") && v / s->pp % 2 ? s->pp - 1 - v % s->pp : v % s->pp);
+        fprintf(f, "\n");
+    }
+    for (int stage = 0; stage < s->pp; stage++) {
+        if (chunks > 1 || says(s, "split"))
+            write_chunks(f, s, microbatches);
+        else
+            write_pairs(f, s, microbatches, stage);
         fprintf(f, "\n");
     }
     CHECK(fclose(f) == 0);

@@ -10,11 +10,13 @@ enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 // One way to train: 0 and NULL where nothing is said. Degrees of 0 are 1.
 struct spec {
     int dp, fsdp, tp, pp;
-    int zero;             // stage, with fsdp
-    bool no_sequence;     // tensor-parallel ranks hold all rows between layers
-    const char *schedule; // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
-                          // backwards in the other order; "crossed", the first stage's forwards in the other order
-    char layout[24];      // layers of each stage, "1,2"
+    int zero;         // stage, with fsdp
+    bool no_sequence; // tensor-parallel ranks hold all rows between layers
+    const char
+        *schedule;   // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
+                     // backwards in the other order; "crossed", the first stage's forwards in the other order; three
+                     // at a time: "split", weights apart, "loop", "wave", two chunks, "loop split", "wave split"
+    char layout[24]; // layers of each stage, "1,2"
     int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
     int prefetch;         // units; 0: what the plan chooses, -1: none
     int logits_rows;
@@ -22,6 +24,7 @@ struct spec {
 };
 
 int spec_ranks(const struct spec *spec);
+int spec_chunks(const struct spec *spec); // of each rank of the pipeline
 // "dp 2 x fsdp 2 (zero 3) x tp 2 x pp 2 (gpipe 1,2)", and what else is not usual.
 void spec_print(const struct spec *spec, char text[SPEC_TEXT]);
 // Whether the model has enough heads and layers for it; other reasons to refuse it are failures.

@@ -103,7 +103,7 @@ static void what_cannot_be_is_refused(void **state) {
         {"2f2b", 2, 2, 1, "no pipeline schedule is called \"2f2b\"; there are: gpipe, 1f1b"},
         {"1f1b", 0, 2, 1, "pipeline schedule 1f1b: stages (0), microbatches (2) and chunks (1) must be at least 1"},
         {"gpipe", 2, -1, 1, "pipeline schedule gpipe: stages (2), microbatches (-1) and chunks (1) must be at least 1"},
-        {"1f1b", 2, 2, 0, "pipeline schedule 1f1b: stages (2), microbatches (2) and chunks (0) must be at least 1"},
+        {"1f1b", 2, 2, -1, "pipeline schedule 1f1b: stages (2), microbatches (2) and chunks (-1) must be at least 1"},
         {"1f1b", 2, 2, 3, "pipeline schedule 1f1b has 1 chunk to a rank, not 3"},
         {"1f1b", INT32_MAX, INT32_MAX, 1,
          "pipeline schedule 1f1b: 2147483647 stages of 1 chunks with 2147483647 microbatches are more than the "

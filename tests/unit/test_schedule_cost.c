@@ -33,25 +33,44 @@ static double bubble_of(const struct schedule *s, struct schedule_times t) {
 
 // ---- activations
 
-static void assert_slots(const struct schedule *s, int rank, const int *of_chunk) {
+// Until a microbatch is done with, it keeps its slot and nobody else takes it. `early`: inputs of a chunk that come
+// from another rank must find a slot that nobody has when the forward before theirs begins.
+static void assert_held(const struct schedule *s, int rank, int chunk, const int *slot, int slots, bool early) {
     const struct schedule_rank *list = &s->rank[rank];
-    int *slot = mem_alloc(list->count * sizeof *slot), most = 0;
-    schedule_slots(s, rank, slot);
+    int *holder = mem_alloc((size_t)slots * sizeof *holder), held = 0;
+    for (int k = 0; k < slots; k++)
+        holder[k] = -1;
     for (size_t i = 0; i < list->count; i++) {
         struct pass p = list->item[i];
-        assert_in_range(slot[i], 0, of_chunk[p.chunk] - 1);
-        most = MAX(most, slot[i]);
-        if (p.kind != PASS_FORWARD)
+        if (p.chunk != chunk)
             continue;
-        // Until the microbatch is done with, it keeps the slot and nobody else takes it.
-        for (size_t j = i + 1; j < list->count; j++) {
-            struct pass q = list->item[j];
-            if (q.chunk != p.chunk)
-                continue;
-            assert_true((q.microbatch == p.microbatch) == (slot[j] == slot[i]));
-            if (q.microbatch == p.microbatch && (q.kind == PASS_BACKWARD || q.kind == PASS_BACKWARD_WEIGHT))
-                break;
+        int *of = &holder[slot[p.microbatch]];
+        if (p.kind == PASS_FORWARD) {
+            assert_int_equal(*of, -1);
+            *of = p.microbatch;
+            held++;
+            assert_true(!early || held < slots || slots == s->microbatches);
         }
+        assert_int_equal(*of, p.microbatch);
+        if (p.kind == PASS_BACKWARD || p.kind == PASS_BACKWARD_WEIGHT) {
+            *of = -1;
+            held--;
+        }
+    }
+    free(holder);
+}
+
+static void assert_slots(const struct schedule *s, int rank, const int *of_chunk) {
+    int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot);
+    for (int c = 0; c < s->chunks; c++) {
+        int slots = schedule_slots(s, rank, c, SLOTS_FOR_ACTIVATIONS, false, slot);
+        assert_int_equal(slots, of_chunk[c]);
+        assert_held(s, rank, c, slot, slots, false);
+        int v = s->virtual_stage[rank * s->chunks + c];
+        bool own = v > 0 && s->place[v - 1].rank == rank;
+        slots = schedule_slots(s, rank, c, SLOTS_FOR_INPUTS, false, slot);
+        assert_in_range(slots, of_chunk[c], s->microbatches);
+        assert_held(s, rank, c, slot, slots, !own);
     }
     free(slot);
 }
@@ -101,14 +120,16 @@ static void chunks_are_counted_apart_and_together(void **state) {
         }
 }
 
-static void the_lowest_free_slot_is_taken(void **state) {
+static void slots_are_taken_in_order(void **state) {
     (void)state;
     struct schedule s = parsed("F0 F1 F2 B1 F3 I0 W0 F4 F5 B2 B3 B4 B5\n");
-    static const int expected[] = {0, 1, 2, 1, 1, 0, 0, 0, 3, 2, 1, 0, 3};
-    int slot[ARRAY_LENGTH(expected)];
-    schedule_slots(&s, 0, slot);
-    for (size_t i = 0; i < ARRAY_LENGTH(expected); i++)
-        assert_int_equal(slot[i], expected[i]);
+    static const int lowest[] = {0, 1, 2, 1, 0, 3}, longest_free[] = {0, 1, 2, 3, 1, 0};
+    int slot[ARRAY_LENGTH(lowest)];
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_ACTIVATIONS, false, slot), 4);
+    assert_memory_equal(slot, lowest, sizeof lowest);
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_INPUTS, false, slot), 5);
+    assert_memory_equal(slot, longest_free, sizeof longest_free);
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_ACTIVATIONS, true, slot), 1);
     schedule_release(&s);
 }
 
@@ -222,7 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_in_flight_are_the_closed_forms),
         cmocka_unit_test(chunks_are_counted_apart_and_together),
-        cmocka_unit_test(the_lowest_free_slot_is_taken),
+        cmocka_unit_test(slots_are_taken_in_order),
         cmocka_unit_test(passes_start_when_they_can),
         cmocka_unit_test(costs_are_the_closed_forms),
         cmocka_unit_test(bubbles_are_the_published_ones),

@@ -22,7 +22,7 @@ static void compile(struct engine *engine, struct config *config, const char *co
     char *keys[6] = {
         mem_printf("training.dtype=%s", dtype),
         mem_printf("parallelism.data_parallel_%s_degree=%d", mesh.zero ? "shard" : "replicate", mesh.shards),
-        mem_printf("parallelism.zero_stage=%d", mesh.zero ? mesh.zero : 1),
+        mem_printf("parallelism.zero_stage=%d", mesh.zero),
         mem_printf("parallelism.tensor_parallel_degree=%d", mesh.tp),
         mem_printf("parallelism.pipeline_parallel_degree=%d", mesh.pp),
         mem_strdup("run.directory=unused"),

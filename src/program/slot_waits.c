@@ -1,0 +1,55 @@
+#include "program/program.h"
+
+// The microbatch that has a slot, its last invocation, and that of who had the slot before.
+struct tenant {
+    int microbatch, last, before;
+};
+
+static int *find_previous(const struct program *program, const struct pool *pool) {
+    int *previous = mem_alloc(program->schedule.count * sizeof *previous);
+    struct tenant *tenant = mem_alloc((size_t)pool->slots * sizeof *tenant);
+    for (int s = 0; s < pool->slots; s++)
+        tenant[s] = (struct tenant){NONE, NONE, NONE};
+    for (size_t k = 0; k < program->schedule.count; k++) {
+        const struct invocation *v = &program->schedule.item[k];
+        previous[k] = NONE;
+        if (v->microbatch == NONE || program->templates.item[v->template].chunk != pool->chunk)
+            continue;
+        struct tenant *t = &tenant[pool->slot[v->microbatch]];
+        if (t->microbatch != v->microbatch)
+            *t = (struct tenant){v->microbatch, NONE, t->last};
+        t->last = (int)k;
+        previous[k] = t->before;
+    }
+    free(tenant);
+    return previous;
+}
+
+void slot_waits_create(struct slot_waits *w, const struct program *program) {
+    size_t invocations = program->schedule.count;
+    w->before = mem_alloc((invocations + 1) * sizeof *w->before);
+    for (size_t k = 0; k < invocations; k++) {
+        const struct template *t = &program->templates.item[program->schedule.item[k].template];
+        memcpy(w->before[k + 1], w->before[k], sizeof w->before[k]);
+        for (size_t i = 0; i < t->instructions.count; i++)
+            w->before[k + 1][t->instructions.item[i].stream]++;
+    }
+    w->pools = program->pools.count;
+    w->previous = mem_alloc(w->pools * sizeof *w->previous);
+    for (size_t i = 0; i < w->pools; i++)
+        w->previous[i] = find_previous(program, &program->pools.item[i]);
+}
+
+void slot_waits_release(struct slot_waits *w) {
+    for (size_t i = 0; i < w->pools; i++)
+        free(w->previous[i]);
+    free(w->previous);
+    free(w->before);
+    *w = (struct slot_waits){0};
+}
+
+int64_t slot_waits_count(const struct slot_waits *w, const struct program *program, size_t invocation,
+                         const struct instruction *instruction, int stream) {
+    int pool = program->buffers.item[instruction->out[0].buffer].pool;
+    return w->before[w->previous[pool][invocation] + 1][stream];
+}
