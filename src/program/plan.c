@@ -51,16 +51,14 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     else
         program->scratch_bytes = place_scratch(&l);
     program->step_bytes = program->scratch_base + program->scratch_bytes;
-    for (size_t i = 0; i < pools; i++) {
+    if (shared)
+        *first = (struct pool){first->chunk, 1, first->slot, program->scratch_base, program->scratch_bytes};
+    for (size_t i = shared; i < pools; i++) {
         struct pool *pool = &program->pools.item[i];
         if (i > 0 || !one_chunk)
             pool->slot_bytes = place_pool(&l, (int)i);
         pool->slot_base = program->step_bytes;
         program->step_bytes += pool->slot_bytes * pool->slots;
-        if (i == 0 && shared) {
-            pool->slot_base = program->scratch_base;
-            pool->slot_bytes = program->scratch_bytes;
-        }
     }
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
@@ -95,11 +93,20 @@ static int compare_sizes(const void *a, const void *b) {
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-static bool is_of_chunk(const struct program *program, const struct allocation *a, int chunk) {
-    return a->scope == SCOPE_SLOT && program->pools.item[a->pool].chunk == chunk;
+static bool is_of_chunk(const struct allocation *a, int chunk) {
+    return a->scope == SCOPE_SLOT && a->pool == chunk;
 }
 
-// Bytes that a microbatch holds of its chunk's pools after a template, while others are at work.
+// Bytes of the pools that are not a chunk's own: messages may be under way to any of their slots.
+static int64_t inputs_bytes(const struct program *program) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < program->pools.count; i++)
+        if (program->pools.item[i].chunk != (int)i)
+            bytes += program->pools.item[i].slot_bytes * program->pools.item[i].slots;
+    return bytes;
+}
+
+// Bytes that a microbatch holds of its chunk's pool after a template, while others are at work.
 static int64_t held_after(const struct program *program, const struct lifetimes *l, int template) {
     const struct template *t = &program->templates.item[template];
     int time = l->start[template] + (int)t->instructions.count;
@@ -112,18 +119,18 @@ static int64_t held_after(const struct program *program, const struct lifetimes 
     int64_t bytes = 0;
     for (size_t i = 0; i < l->allocations.count && later; i++) {
         const struct allocation *a = &l->allocations.item[i];
-        if (is_of_chunk(program, a, t->chunk) && a->first < time && time <= a->last)
+        if (is_of_chunk(a, t->chunk) && a->first < time && time <= a->last)
             bytes += a->bytes;
     }
     return bytes;
 }
 
-// Bytes of scratch, or of the pools of a chunk, that live at each time, [length].
-static int64_t *live_bytes(const struct program *program, const struct lifetimes *l, int chunk) {
+// Bytes of scratch (NONE), or of a chunk's pool, that live at each time, [length].
+static int64_t *live_bytes(const struct lifetimes *l, int chunk) {
     int64_t *live = mem_alloc(((size_t)l->length + 1) * sizeof *live);
     for (size_t i = 0; i < l->allocations.count; i++) {
         const struct allocation *a = &l->allocations.item[i];
-        if (chunk == NONE ? a->scope != SCOPE_LOCAL : !is_of_chunk(program, a, chunk))
+        if (chunk == NONE ? a->scope != SCOPE_LOCAL : !is_of_chunk(a, chunk))
             continue;
         live[a->first] += a->bytes;
         live[a->last + 1] -= a->bytes;
@@ -139,12 +146,13 @@ void program_memory_profile(const struct program *program, const struct op_table
     struct lifetimes l;
     lifetimes_create(&l, program, table);
     size_t chunks = program->pools.count, microbatches = (size_t)program->microbatches;
-    int64_t *local = live_bytes(program, &l, NONE), **slot = mem_alloc(chunks * sizeof *slot);
+    int64_t *local = live_bytes(&l, NONE), **slot = mem_alloc(chunks * sizeof *slot);
     for (size_t c = 0; c < chunks; c++)
-        slot[c] = live_bytes(program, &l, (int)c);
+        slot[c] = live_bytes(&l, (int)c);
     // By each chunk and microbatch that waits for its next template.
     int64_t *held = mem_alloc(chunks * microbatches * sizeof *held), held_total = 0;
-    int64_t *after = mem_alloc(program->templates.count * sizeof *after);
+    int64_t *after = mem_alloc(program->templates.count * sizeof *after),
+            constant = program->fixed_bytes + inputs_bytes(program);
     for (size_t t = 0; t < program->templates.count; t++)
         if (l.start[t] >= 0)
             after[t] = held_after(program, &l, (int)t);
@@ -157,7 +165,7 @@ void program_memory_profile(const struct program *program, const struct op_table
                 *mine = v.microbatch == NONE ? &none : &held[(size_t)chunk * microbatches + (size_t)v.microbatch];
         held_total -= *mine;
         for (int i = 0; i < count; i++) {
-            int64_t live = program->fixed_bytes + local[start + i] + held_total;
+            int64_t live = constant + local[start + i] + held_total;
             live += v.microbatch == NONE ? 0 : slot[chunk][start + i];
             if (profile->moments.count == 0 || live > profile->moments.item[profile->peak].live) {
                 profile->peak = profile->moments.count;

@@ -353,7 +353,8 @@ static trireme_status answer(struct checker *c, int by, int use, int input, cons
     if (overlaps && starts && !sum)
         REFUSE("%s: overwrites earlier contributions to the gradient of %s", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
-    bool kept = out && c->program->buffers.item[out->buffer].scope != SCOPE_LOCAL;
+    enum buffer_scope scope = out ? c->program->buffers.item[out->buffer].scope : SCOPE_LOCAL;
+    bool kept = scope == SCOPE_STATE || scope == SCOPE_STEP;
     if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
         REFUSE("%s: overwrites the gradient of %s in every microbatch", place_of(c, &c->instances.item[by]).text,
                name_of(c, of));
