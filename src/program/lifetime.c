@@ -14,34 +14,37 @@ static int awaited(const struct template *t, int i) {
     return (int)t->instructions.count - 1;
 }
 
-static void touch(const struct program *program, struct lifetimes *l, int buffer, int chunk, int time, int until) {
+// `by` is the template's chunk, NONE where it is not invoked for one microbatch.
+static void touch(const struct program *program, struct lifetimes *l, int buffer, int by, int time, int until) {
     if (buffer == NONE)
         return;
     int root = program_root(program, buffer);
     const struct buffer *b = &program->buffers.item[root];
     if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
         return;
-    if (b->scope == SCOPE_SLOT && b->pool != chunk) {
+    if (b->scope == SCOPE_SLOT && b->pool != by) {
         time = 0;
         until = l->length - 1;
     }
     if (l->allocation[root] == NONE) {
         l->allocation[root] = (int)l->allocations.count;
-        VEC_PUSH(&l->allocations, (struct allocation){b->scope, b->pool, align_up(buffer_bytes(b)), time, time, -1});
+        VEC_PUSH(&l->allocations,
+                 (struct allocation){b->scope, b->pool, by, align_up(buffer_bytes(b)), time, time, -1});
     }
     struct allocation *a = &l->allocations.item[l->allocation[root]];
     a->first = MIN(a->first, time);
     a->last = MAX(a->last, until);
+    a->chunk = a->chunk == by ? by : NONE;
 }
 
-static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
-                      int chunk, int time, int until) {
+static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction, int by,
+                      int time, int until) {
     for (int i = 0; i < instruction->inputs; i++)
-        touch(program, l, instruction->in[i].buffer, chunk, time, until);
+        touch(program, l, instruction->in[i].buffer, by, time, until);
     for (int i = 0; i < instruction->outputs; i++)
-        touch(program, l, instruction->out[i].buffer, chunk, time, until);
-    touch(program, l, instruction->workspace, chunk, time, until);
-    touch(program, l, instruction->predicate, chunk, time, until);
+        touch(program, l, instruction->out[i].buffer, by, time, until);
+    touch(program, l, instruction->workspace, by, time, until);
+    touch(program, l, instruction->predicate, by, time, until);
 }
 
 static bool covers_root(const struct program *program, const struct operand *operand) {
@@ -72,6 +75,7 @@ static void share_inplace(const struct program *program, struct lifetimes *l, co
         if (read_twice)
             continue;
         d->last = b->last;
+        d->chunk = d->chunk == b->chunk ? d->chunk : NONE;
         b->bytes = 0; // its buffers moved to the other
         for (size_t k = 0; k < program->buffers.count; k++)
             if (l->allocation[k] == born)
@@ -88,8 +92,10 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
     for (size_t i = 0; i < program->buffers.count; i++)
         l->allocation[i] = NONE;
     VEC(int) order = {0};
+    bool *one = mem_alloc(program->templates.count * sizeof *one); // is invoked for one microbatch
     for (size_t i = 0; i < program->schedule.count; i++) {
         int t = program->schedule.item[i].template;
+        one[t] = program->schedule.item[i].microbatch != NONE;
         if (l->start[t] >= 0)
             continue;
         l->start[t] = l->length;
@@ -99,19 +105,21 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
     for (int pass = 0; pass < 2; pass++)
         for (size_t k = 0; k < order.count; k++) {
             const struct template *t = &program->templates.item[order.item[k]];
+            int by = one[order.item[k]] ? t->chunk : NONE;
             for (size_t i = 0; i < t->instructions.count; i++) {
                 const struct instruction *instruction = &t->instructions.item[i];
                 int time = l->start[order.item[k]] + (int)i;
                 bool message = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
                 if (pass == 0 && message)
-                    touch_all(program, l, instruction, t->chunk, 0, l->length - 1);
+                    touch_all(program, l, instruction, by, 0, l->length - 1);
                 else if (pass == 0)
-                    touch_all(program, l, instruction, t->chunk, time, l->start[order.item[k]] + awaited(t, (int)i));
+                    touch_all(program, l, instruction, by, time, l->start[order.item[k]] + awaited(t, (int)i));
                 else
                     share_inplace(program, l, &table->op[instruction->op], instruction, time);
             }
         }
     VEC_RELEASE(&order);
+    free(one);
 }
 
 void lifetimes_release(struct lifetimes *l) {

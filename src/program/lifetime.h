@@ -12,7 +12,8 @@
 // Buffers that share one piece of memory: one root, or several of which each takes over where another dies (inplace).
 struct allocation {
     enum buffer_scope scope;
-    int pool; // SLOT
+    int pool;  // SLOT
+    int chunk; // LOCAL: the one whose microbatches' templates alone touch it, else NONE
     int64_t bytes;
     int first, last; // inclusive
     int64_t offset;  // from the start of its region, once placed

@@ -13,6 +13,7 @@ struct placing {
     int *order; // numbers of those to be placed
     size_t count;
     int *placed; // room for as many numbers
+    int chunk;   // whose pool and whose scratch this is about
 };
 
 // The lowest offset for `a` above nothing that lives when it does, among the first `count` of `placed`, which are by
@@ -193,9 +194,10 @@ static int64_t place_region(const struct placing *p, size_t total, int length) {
     return best.top;
 }
 
-static struct placing placing_create(const struct lifetimes *l) {
+static struct placing placing_create(const struct lifetimes *l, int chunk) {
     size_t total = l->allocations.count;
-    return (struct placing){l->allocations.item, mem_alloc(total * sizeof(int)), 0, mem_alloc(total * sizeof(int))};
+    return (struct placing){l->allocations.item, mem_alloc(total * sizeof(int)), 0, mem_alloc(total * sizeof(int)),
+                            chunk};
 }
 
 static void placing_release(struct placing *p) {
@@ -203,16 +205,20 @@ static void placing_release(struct placing *p) {
     free(p->placed);
 }
 
-// Of pool 0 only.
+static bool is_of_chunk(const struct allocation *a, int chunk) {
+    return a->bytes > 0 && (a->scope == SCOPE_SLOT ? a->pool == chunk : a->chunk == chunk || a->chunk == NONE);
+}
+
+// Those of the chunk.
 static void choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
     p->count = 0;
     for (size_t i = 0; i < total; i++)
-        if (p->item[i].bytes > 0 && p->item[i].pool == 0 && (any || p->item[i].scope == scope))
+        if (is_of_chunk(&p->item[i], p->chunk) && (any || p->item[i].scope == scope))
             p->order[p->count++] = (int)i;
 }
 
 int64_t place_together(struct lifetimes *l) {
-    struct placing p = placing_create(l);
+    struct placing p = placing_create(l, 0);
     choose(&p, l->allocations.count, SCOPE_LOCAL, true);
     int64_t bytes = place_region(&p, l->allocations.count, l->length);
     placing_release(&p);
@@ -220,15 +226,17 @@ int64_t place_together(struct lifetimes *l) {
 }
 
 int64_t place_scratch(struct lifetimes *l) {
-    struct placing p = placing_create(l);
-    choose(&p, l->allocations.count, SCOPE_LOCAL, false);
+    struct placing p = placing_create(l, NONE);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        if (p.item[i].bytes > 0 && p.item[i].scope == SCOPE_LOCAL)
+            p.order[p.count++] = (int)i;
     int64_t bytes = place_region(&p, l->allocations.count, l->length);
     placing_release(&p);
     return bytes;
 }
 
 int64_t place_pool(struct lifetimes *l, int pool) {
-    struct placing p = placing_create(l);
+    struct placing p = placing_create(l, NONE);
     for (size_t i = 0; i < l->allocations.count; i++)
         if (p.item[i].bytes > 0 && p.item[i].scope == SCOPE_SLOT && p.item[i].pool == pool)
             p.order[p.count++] = (int)i;
@@ -269,9 +277,9 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
     size_t placed = 0;
     for (size_t i = 0; i < total; i++)
-        if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_SLOT && p->item[i].pool == 0)
+        if (is_of_chunk(&p->item[i], p->chunk) && p->item[i].scope == SCOPE_SLOT)
             insert(p->item, p->placed, placed++, (int)i);
-        else if (p->item[i].bytes > 0 && p->item[i].scope == SCOPE_LOCAL)
+        else if (is_of_chunk(&p->item[i], p->chunk))
             add_live(a->live, &p->item[i], p->item[i].bytes);
     choose(p, total, SCOPE_LOCAL, false);
     sort(p, order);
@@ -279,13 +287,14 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     size_t moved = 0;
     for (size_t i = 0; i < p->count; i++) {
         struct allocation *item = &p->item[p->order[i]];
-        if (!presses(a->live, item, target))
+        if (item->chunk == NONE || !presses(a->live, item, target))
             continue;
         int64_t at = lowest_offset(p->item, p->placed, placed, item);
         if (at + item->bytes > limit)
             continue;
         item->offset = at;
         item->scope = SCOPE_SLOT;
+        item->pool = p->chunk;
         slot = MAX(slot, at + item->bytes);
         add_live(a->live, item, -item->bytes);
         insert(p->item, p->placed, placed++, p->order[i]);
@@ -319,8 +328,8 @@ static void try_limit(struct apart *a, int64_t limit) {
 }
 
 // The most of what crosses templates that lives at one time, of it and scratch together, at one time.
-static int64_t least_bytes(const struct lifetimes *l, int slots, int64_t full) {
-    struct placing all = placing_create(l);
+static int64_t least_bytes(const struct lifetimes *l, int chunk, int slots, int64_t full) {
+    struct placing all = placing_create(l, chunk);
     choose(&all, l->allocations.count, SCOPE_LOCAL, true);
     int64_t least = bound(&all, l->length) + (slots - 1) * full;
     placing_release(&all);
@@ -339,8 +348,7 @@ static void try_limits(struct apart *a) {
         int64_t above = 0;
         for (size_t k = 0; k < total; k++) {
             const struct allocation *b = &p->item[k];
-            if (b->scope == SCOPE_SLOT && b->pool == 0 && b->bytes > 0 && b->first <= item->last &&
-                item->first <= b->last)
+            if (b->scope == SCOPE_SLOT && is_of_chunk(b, p->chunk) && b->first <= item->last && item->first <= b->last)
                 above = MAX(above, b->offset + b->bytes);
         }
         bool known = above + item->bytes <= a->full;
@@ -355,8 +363,8 @@ static void try_limits(struct apart *a) {
             try_limit(a, limit[i]);
 }
 
-void place_apart(struct lifetimes *l, int slots, int64_t *scratch_bytes, int64_t *slot_bytes) {
-    struct apart a = {.placing = placing_create(l), .l = l, .slots = slots};
+int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
+    struct apart a = {.placing = placing_create(l, chunk), .l = l, .slots = slots};
     struct placing *p = &a.placing;
     size_t total = l->allocations.count;
     a.live = mem_alloc(((size_t)l->length + 1) * sizeof *a.live);
@@ -368,7 +376,7 @@ void place_apart(struct lifetimes *l, int slots, int64_t *scratch_bytes, int64_t
     a.full = place(p);
     if (a.full > (int64_t)(TIGHT * (double)bound(p, l->length)))
         a.full = place_region(p, total, l->length);
-    a.least = least_bytes(l, slots, a.full);
+    a.least = least_bytes(l, chunk, slots, a.full);
     a.slot = a.full;
     choose(p, total, SCOPE_LOCAL, false);
     a.scratch = place_region(p, total, l->length);
@@ -379,13 +387,14 @@ void place_apart(struct lifetimes *l, int slots, int64_t *scratch_bytes, int64_t
     if (!tight(&a))
         try_limits(&a);
     for (size_t i = 0; i < total; i++) {
+        if (p->item[i].scope == SCOPE_LOCAL && a.scope[i] == SCOPE_SLOT)
+            p->item[i].pool = chunk;
         p->item[i].scope = a.scope[i];
         p->item[i].offset = a.offset[i];
     }
-    *scratch_bytes = a.scratch;
-    *slot_bytes = a.slot;
     free(a.live);
     free(a.scope);
     free(a.offset);
     placing_release(p);
+    return a.slot;
 }

@@ -9,8 +9,9 @@ int64_t place_together(struct lifetimes *lifetimes);
 // LOCAL ones alone, those of one pool alone.
 int64_t place_scratch(struct lifetimes *lifetimes);
 int64_t place_pool(struct lifetimes *lifetimes, int pool);
-// LOCAL ones and those of pool 0 where scratch is there once and a slot `slots` times, of which the microbatch at work
-// sees one. LOCAL allocations may go into either: those that go into the slot become SLOT ones.
-void place_apart(struct lifetimes *lifetimes, int slots, int64_t *scratch_bytes, int64_t *slot_bytes);
+// Those of a chunk's own pool, and its LOCAL ones for now, where scratch is there once and a slot `slots` times, of
+// which the microbatch at work sees one. LOCAL allocations may go into either: those that go into the slot become SLOT
+// ones.
+int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 
 #endif

@@ -44,21 +44,18 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     program->fixed_bytes = fixed;
     program->scratch_base = fixed;
     bool shared = one_chunk && first->slots == 1;
-    if (shared)
-        program->scratch_bytes = place_together(&l);
-    else if (one_chunk)
-        place_apart(&l, first->slots, &program->scratch_bytes, &first->slot_bytes);
-    else
-        program->scratch_bytes = place_scratch(&l);
-    program->step_bytes = program->scratch_base + program->scratch_bytes;
-    if (shared)
-        *first = (struct pool){first->chunk, 1, first->slot, program->scratch_base, program->scratch_bytes};
-    for (size_t i = shared; i < pools; i++) {
+    for (size_t i = 0; i < pools; i++) {
         struct pool *pool = &program->pools.item[i];
-        if (i > 0 || !one_chunk)
-            pool->slot_bytes = place_pool(&l, (int)i);
-        pool->slot_base = program->step_bytes;
-        program->step_bytes += pool->slot_bytes * pool->slots;
+        pool->slot_base = fixed;
+        pool->slot_bytes = shared && i == 0        ? place_together(&l)
+                           : pool->chunk == (int)i ? place_apart(&l, (int)i, pool->slots)
+                                                   : place_pool(&l, (int)i);
+    }
+    program->scratch_bytes = shared ? first->slot_bytes : place_scratch(&l);
+    program->step_bytes = fixed + program->scratch_bytes;
+    for (size_t i = shared; i < pools; i++) {
+        program->pools.item[i].slot_base = program->step_bytes;
+        program->step_bytes += program->pools.item[i].slot_bytes * program->pools.item[i].slots;
     }
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
@@ -67,6 +64,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
         b->offset = 0;
         if (l.allocation[i] != NONE) {
             b->scope = l.allocations.item[l.allocation[i]].scope;
+            b->pool = b->scope == SCOPE_SLOT ? l.allocations.item[l.allocation[i]].pool : 0;
             b->offset = l.allocations.item[l.allocation[i]].offset;
         }
     }
@@ -74,6 +72,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
         struct buffer *b = &program->buffers.item[i];
         const struct buffer *root = &program->buffers.item[program_root(program, (int)i)];
         b->scope = root->scope;
+        b->pool = root->pool;
         if (b->parent != NONE)
             b->offset = root->offset + program_root_offset(program, (int)i) * dtype_size(b->dtype);
     }
