@@ -283,13 +283,14 @@ static void lines(struct bench *b) {
     static const int64_t shape[][3] = {
         {4096, 2304, 768}, {4096, 768, 768}, {4096, 3072, 768}, {4096, 768, 3072}, {1024, 50304, 768},
         {2048, 768, 256},  {2048, 256, 256}, {2048, 1024, 256}, {2048, 256, 1024}, {2048, 256, 688},
+        {256, 2304, 768},  {256, 768, 768},  {256, 3072, 768},  {256, 768, 3072},  {256, 50304, 768},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(shape); i++)
         for (int p = 0; p < 3; p++) {
             const enum op op[] = {OP_MATMUL, OP_MATMUL_DX, OP_MATMUL_DW};
             matmul_line(b, op[p], shape[i][0], shape[i][1], shape[i][2]);
         }
-    for (int64_t m = 1; m <= 64; m *= 4)
+    for (int64_t m = 1; m <= 128; m *= 2)
         matmul_line(b, OP_MATMUL, m, 2304, 768);
     matmul_line(b, OP_MATMUL, 1, 50304, 768);
     attention_line(b, 4, 1024, 12, 12, 64);

@@ -56,10 +56,10 @@ static void check(const struct op_table *table, const char *spec, enum dtype mod
 static void large_products_are_right(void **state) {
     (void)state;
     static const char *const specs[] = {
-        "matmul m=2 k=9001 n=50",     "matmul m=16 k=1001 n=70",     "matmul m=17 k=9001 n=50",
-        "matmul m=11 k=9001 n=50",    "matmul m=1 k=9001 n=50",      "matmul m=3 k=1100 n=2400",
-        "matmul m=300 k=33 n=40",     "matmul_dx m=11 n=9001 k=50",  "matmul_dx m=3 n=1100 k=2400",
-        "matmul_dw m=9001 n=11 k=50", "matmul_dw m=1100 n=3 k=2400",
+        "matmul m=2 k=9001 n=50",      "matmul m=16 k=1001 n=70",    "matmul m=17 k=9001 n=50",
+        "matmul m=11 k=9001 n=50",     "matmul m=1 k=9001 n=50",     "matmul m=3 k=1100 n=2400",
+        "matmul m=300 k=33 n=40",      "matmul m=500 k=2100 n=20",   "matmul_dx m=11 n=9001 k=50",
+        "matmul_dx m=3 n=1100 k=2400", "matmul_dw m=9001 n=11 k=50", "matmul_dw m=1100 n=3 k=2400",
     };
     struct op_table *table = op_table_create();
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)

@@ -6,7 +6,7 @@
 
 static bool is_checked(enum op op) {
     return op == OP_MATMUL || op == OP_MATMUL_DX || op == OP_MATMUL_DW || op == OP_ATTENTION ||
-           op == OP_ATTENTION_CACHED;
+           op == OP_ATTENTION_BWD || op == OP_ATTENTION_CACHED;
 }
 
 static void assert_same(const struct op_instance *a, const struct op_instance *b, const char *spec, int threads) {
@@ -22,8 +22,8 @@ static void assert_same(const struct op_instance *a, const struct op_instance *b
     }
 }
 
-static void check_case(const struct op_table *table, const char *spec, enum op op, enum dtype model) {
-    struct kernel kernel = kernel_find(op, model, KERNELS_FAST);
+static void check_case(const struct op_table *table, const char *spec, enum op op, enum dtype model, enum isa isa) {
+    struct kernel kernel = cpu_kernel_table_for(model, isa)[op];
     struct op_instance alone = {0};
     for (int threads = 1; threads <= 7; threads += 2) {
         struct op_options options = {.model = model, .seed = 3, .threads = threads};
@@ -47,8 +47,9 @@ static void any_number_of_threads_gives_the_same_bits(void **state) {
         enum op op = op_case_op(table, &op_cases[i]);
         if (!is_checked(op) || !(op_cases[i].uses & OPS_COMPARE))
             continue;
-        check_case(table, op_cases[i].spec, op, DTYPE_F32);
-        check_case(table, op_cases[i].spec, op, DTYPE_BF16);
+        for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+            for (int m = 0; m < 2 && isa_usable(isa); m++)
+                check_case(table, op_cases[i].spec, op, m ? DTYPE_BF16 : DTYPE_F32, isa);
         checked++;
     }
     assert_true(checked > 20);

@@ -1,13 +1,14 @@
 // Backward: with p = exp(scale q k' - lse), recomputed, and dp = do v', ds = scale p (dp - sum(do o)),
 //     dv = p' do    dk = ds' q    dq = ds k
 // (attention.h has the source). Blocks of keys outside, so that dk and dv are summed in place and written once; dq is
-// summed in the workspace. Where there are fewer heads of keys than would keep the threads busy, the blocks of keys of
-// one head are dealt out as well, each part with a dq of its own; the parts are added in order at the end.
+// summed in the workspace: over the blocks of a part, then over the parts in order, and the length alone says what the
+// parts are. Where there are fewer heads of keys than would keep the threads busy, the parts of one head are dealt out,
+// each with a dq of its own; else a thread takes a head, one part after another. The bits are the same.
 #include "kernels/cpu/attention.h"
 
 #include <omp.h>
 
-enum { QUERIES = 64, PARTS_MAX = 16 }; // queries per block
+enum { QUERIES = 64, PART_BLOCKS = 3, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
 
 // What one thread works in.
 struct backward_space {
@@ -27,6 +28,7 @@ struct backward {
     const struct tensor *d_o, *dq, *dk, *dv;
     int64_t shared; // heads of queries that share one of keys
     int64_t parts;
+    bool dealt; // parts are dealt out, not heads
     char *workspace;
     int64_t thread_bytes;
     int64_t rows;      // length rounded up to tiles
@@ -73,16 +75,20 @@ static struct backward backward_of(const struct call *call) {
     const struct attention *s = &r.s;
     const int64_t items = s->batch * s->groups, blocks = (s->length + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
     r.shared = s->heads / s->groups;
-    r.parts = 1;
-    if (items % call->threads != 0 && items < 8 * call->threads)
-        r.parts = MIN(MIN((8 * call->threads + items - 1) / items, PARTS_MAX), blocks);
+    r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
+    r.dealt = r.parts > 1 && items % call->threads != 0 && items < 8 * call->threads;
     r.thread_bytes = backward_space(s, NULL).bytes;
     r.rows = (s->length + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     r.dq_floats = r.shared * r.rows * s->columns;
     return r;
 }
 
-// dq sums: one per thread, or one per part of each item.
+// Sums of dq: one per part of each item where these are dealt out, else two per thread, of the parts before and of the
+// part at hand.
+static int64_t dq_sums(const struct backward *r, int64_t threads) {
+    return r->dealt ? r->s.batch * r->s.groups * r->parts : (r->parts > 1 ? 2 : 1) * threads;
+}
+
 static float *dq_sum(const struct backward *r, int64_t threads, int64_t which) {
     return (float *)(r->workspace + threads * r->thread_bytes) + which * r->dq_floats;
 }
@@ -252,19 +258,50 @@ static void store_queries(const struct backward *r, int64_t b, int64_t head, int
     attention_store((char *)x->data + at * dtype_size(x->dtype), x->dtype, from, r->s.width);
 }
 
-static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
+// The first query that a part is for, rounded down to whole blocks; its dq has no rows before.
+static int64_t part_row(const struct backward *r, int64_t part) {
+    return MIN(part_start(r, part) / QUERIES * QUERIES, r->s.length);
+}
+
+static void delta_item(const struct backward *r, const struct backward_space *w, int64_t item, int64_t t0) {
+    const int64_t b = item / r->s.groups, group = item % r->s.groups;
+    for (int64_t h = 0; h < r->shared; h++)
+        delta_head(r, b, group * r->shared + h, t0, w->delta + h * r->s.length);
+}
+
+// One part of a head of keys; delta is there.
+static void backward_part(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
                           float *dq) {
     const struct attention *s = &r->s;
-    const int64_t b = item / s->groups, group = item % s->groups;
-    const int64_t first = part_start(r, part), end = part_start(r, part + 1);
+    const int64_t end = part_start(r, part + 1), row = part_row(r, part);
     for (int64_t h = 0; h < r->shared; h++)
-        delta_head(r, b, group * r->shared + h, first / QUERIES * QUERIES, w->delta + h * s->length);
-    memset(dq, 0, (size_t)r->dq_floats * sizeof *dq);
-    for (int64_t j0 = first; j0 < end; j0 += ATTENTION_KEYS)
-        key_block(r, w, b, group, j0, dq);
-    for (int64_t h = 0; h < r->shared && r->parts == 1; h++)
+        memset(dq + (h * r->rows + row) * s->columns, 0, (size_t)((r->rows - row) * s->columns) * sizeof *dq);
+    for (int64_t j0 = part_start(r, part); j0 < end; j0 += ATTENTION_KEYS)
+        key_block(r, w, item / s->groups, item % s->groups, j0, dq);
+}
+
+static void row_add(float *sum, const float *x, int64_t floats) {
+    for (int64_t c = 0; c < floats; c += LANES)
+        vec_store(sum + c, vec_load(sum + c) + vec_load(x + c));
+}
+
+// A head of keys, all its parts; `dq` has room for their sum and for one of them.
+static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, float *dq) {
+    const struct attention *s = &r->s;
+    delta_item(r, w, item, 0);
+    backward_part(r, w, item, 0, dq);
+    for (int64_t part = 1; part < r->parts; part++) {
+        const int64_t row = part_row(r, part), floats = (s->length - row) * s->columns;
+        backward_part(r, w, item, part, dq + r->dq_floats);
+        for (int64_t h = 0; h < r->shared; h++) {
+            int64_t at = (h * r->rows + row) * s->columns;
+            row_add(dq + at, dq + r->dq_floats + at, floats);
+        }
+    }
+    for (int64_t h = 0; h < r->shared; h++)
         for (int64_t t = 0; t < s->length; t++)
-            store_queries(r, b, group * r->shared + h, t, dq + (h * r->rows + t) * s->columns);
+            store_queries(r, item / s->groups, item % s->groups * r->shared + h, t,
+                          dq + (h * r->rows + t) * s->columns);
 }
 
 // Adds the parts of row t of one head into the first and stores it.
@@ -273,29 +310,33 @@ static void parts_add(const struct backward *r, int threads, int64_t row) {
     const int64_t t = row % s->length, b = row / s->length / s->heads, head = row / s->length % s->heads;
     const int64_t item = b * s->groups + head / r->shared, at = (head % r->shared * r->rows + t) * s->columns;
     float *sum = dq_sum(r, threads, item * r->parts) + at;
-    for (int64_t part = 1; part < r->parts; part++) {
-        const float *x = dq_sum(r, threads, item * r->parts + part) + at;
-        for (int64_t c = 0; c < s->columns; c += LANES)
-            vec_store(sum + c, vec_load(sum + c) + vec_load(x + c));
-    }
+    for (int64_t part = 1; part < r->parts && part_row(r, part) <= t; part++)
+        row_add(sum, dq_sum(r, threads, item * r->parts + part) + at, s->columns);
     store_queries(r, b, head, t, sum);
 }
 
 void ISA(cpu_attention_bwd)(const struct call *call) {
     const struct backward r = backward_of(call);
-    const int64_t items = r.s.batch * r.s.groups * r.parts;
+    const int64_t items = r.s.batch * r.s.groups;
     const int threads = call->threads;
 #pragma omp parallel num_threads(threads)
     {
         int thread = omp_get_thread_num();
         const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
+        if (r.dealt) {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < items; i++)
-            backward_item(&r, &w, i / r.parts, i % r.parts, dq_sum(&r, threads, r.parts > 1 ? i : thread));
-        if (r.parts > 1) {
+            for (int64_t i = 0; i < items * r.parts; i++) {
+                delta_item(&r, &w, i / r.parts, part_row(&r, i % r.parts));
+                backward_part(&r, &w, i / r.parts, i % r.parts, dq_sum(&r, threads, i));
+            }
 #pragma omp for schedule(static)
             for (int64_t row = 0; row < r.s.batch * r.s.heads * r.s.length; row++)
                 parts_add(&r, threads, row);
+        } else {
+            float *dq = dq_sum(&r, threads, thread * (r.parts > 1 ? 2 : 1));
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < items; i++)
+                backward_item(&r, &w, i, dq);
         }
     }
 }
@@ -304,8 +345,8 @@ trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **pr
                                               trireme_error *error) {
     (void)error;
     const struct backward r = backward_of(call);
-    const int64_t sums = r.parts > 1 ? r.s.batch * r.s.groups * r.parts : call->threads;
     *prepared = NULL;
-    *workspace_bytes = call->threads * r.thread_bytes + sums * r.dq_floats * (int64_t)sizeof(float);
+    *workspace_bytes =
+        call->threads * r.thread_bytes + dq_sums(&r, call->threads) * r.dq_floats * (int64_t)sizeof(float);
     return TRIREME_OK;
 }

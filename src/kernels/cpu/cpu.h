@@ -8,8 +8,8 @@
 // ref/.
 //
 // Threads: a kernel starts `#pragma omp parallel for num_threads(call->threads)` and splits work by index alone, so
-// that results depend at most on the thread count (those of matrix products and attention do not). The OpenMP runtime
-// makes its threads at the first use and keeps them; apart from that no kernel allocates.
+// that no bit of the results depends on how many threads there are. The OpenMP runtime makes its threads at the first
+// use and keeps them; apart from that no kernel allocates.
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 

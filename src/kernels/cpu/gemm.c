@@ -9,6 +9,10 @@
 enum { GEMM_UNITS = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
+// Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
+// of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it asks for the next.
+// A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache.
+enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 98304 };
 
 struct blocking {
     int64_t k_block, k_blocks; // elements
@@ -17,15 +21,23 @@ struct blocking {
     int64_t packed;            // panels at a time
     int64_t row_tiles, row_blocks, splits;
     int64_t block_tiles; // of the largest row block
-    int64_t a_bytes, b_bytes, sum_bytes;
+    bool by_columns;
+    int64_t a_bytes, b_bytes, sum_bytes; // a and b: of one packed block
+    int64_t a_blocks, b_blocks;
 };
 
 static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+// Whether threads get about equally many panels.
+static bool shares_panels(const struct blocking *s, int threads) {
+    int64_t most = divide_up(s->panels, threads);
+    return 8 * most * threads <= 9 * s->panels;
+}
+
 static struct blocking blocking_of(const struct gemm *g) {
-    struct blocking s;
+    struct blocking s = {0};
     int64_t units = pack_units(g->bf16, g->k);
     s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
     s.units = divide_up(units, s.k_blocks);
@@ -33,6 +45,18 @@ static struct blocking blocking_of(const struct gemm *g) {
     s.panels = divide_up(g->n, TILE_COLUMNS);
     s.packed = MIN(s.panels, MAX(GEMM_PACKED / MAX(s.units, 1) / TILE_COLUMNS, 1));
     s.row_tiles = divide_up(g->m, TILE_ROWS);
+    s.by_columns = s.k_blocks == 1 && g->m <= BY_COLUMNS_ROWS && s.row_tiles * TILE_ROWS * units <= BY_COLUMNS_UNITS &&
+                   shares_panels(&s, g->threads);
+    if (s.by_columns) {
+        s.packed = MIN(divide_up(s.panels, g->threads), MAX(BY_COLUMNS_GROUP / MAX(s.units, 1) / TILE_COLUMNS, 1));
+        s.a_blocks = 1;
+        s.a_bytes = divide_up(4 * s.row_tiles * pack_a_units(s.units), 64) * 64;
+        s.b_blocks = g->threads;
+        s.b_bytes = divide_up(4 * s.packed * TILE_COLUMNS * s.units, 64) * 64;
+        return s;
+    }
+    s.a_blocks = g->threads;
+    s.b_blocks = 1;
     int64_t rows = MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
     // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
@@ -48,7 +72,7 @@ int64_t ISA(gemm_workspace)(const struct gemm *g) {
     if (g->m == 0 || g->n == 0)
         return 0;
     struct blocking s = blocking_of(g);
-    return s.b_bytes + g->threads * s.a_bytes + s.sum_bytes;
+    return s.b_blocks * s.b_bytes + s.a_blocks * s.a_bytes + s.sum_bytes;
 }
 
 // What becomes of a finished tile.
@@ -213,10 +237,70 @@ static void run_item(const struct gemm *g, const struct blocking *s, const struc
     block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * TILE_COLUMNS * s->units);
 }
 
+// The panels [first, end) of b, packed behind `b` in groups and multiplied with all of a, packed at `a`.
+static void run_panels(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t first,
+                       int64_t end, const float *a, float *b) {
+    const int64_t units = s->units;
+    int64_t a_row, a_step;
+    pack_a_strides(&g->a, units, &a_row, &a_step);
+    for (int64_t from = first; from < end; from += s->packed) {
+        const int64_t panels = MIN(s->packed, end - from), coming = MIN(s->packed, end - from - panels);
+        for (int64_t p = 0; p < panels; p++) {
+            const struct panel panel = panel_of(g->n, from + p);
+            ISA(pack_b)(g->bf16, &g->b, 0, g->k, panel.first, panel.columns, panel.vecs, b + p * TILE_COLUMNS * units);
+        }
+        // The columns of the next group are contiguous, also where its panels differ.
+        const int64_t next = coming ? panel_of(g->n, from + panels).first : 0;
+        const struct panel last = coming ? panel_of(g->n, from + panels + coming - 1) : (struct panel){0};
+        for (int64_t t = 0; t < s->row_tiles; t++) {
+            if (coming)
+                ISA(pack_b_ask)(g->bf16, &g->b, g->k, next, last.first + last.columns - next, t, s->row_tiles);
+            for (int64_t p = 0; p < panels; p++) {
+                const struct panel panel = panel_of(g->n, from + p);
+                float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+                tile_of_panel(panel.vecs, g->bf16 && TILE_PAIRS, units, a + t * pack_a_units(units), a_row, a_step,
+                              b + p * TILE_COLUMNS * units, tile);
+                finish_tile(f, tile, t * TILE_ROWS, MIN(TILE_ROWS, g->m - t * TILE_ROWS), panel.first, panel.columns);
+            }
+        }
+    }
+}
+
+static void pack_tiles(const struct gemm *g, const struct blocking *s, int64_t first, int64_t end, float *a) {
+    const int64_t i0 = first * TILE_ROWS, count = MIN(end * TILE_ROWS, g->m) - i0;
+    float sums[BY_COLUMNS_ROWS + TILE_ROWS] = {0};
+    if (count <= 0)
+        return;
+    ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * pack_a_units(s->units), g->row_sums ? sums : NULL);
+    if (g->row_sums)
+        sums_add(g, i0, count, true, sums);
+}
+
+static void run_by_columns(const struct gemm *g, const struct blocking *s) {
+    float *a = g->workspace;
+    char *all_b = (char *)g->workspace + s->a_bytes;
+    const struct finish f = {
+        .g = g, .sum = g->c, .sum_row = g->c_row, .add = g->accumulate && !g->bf16_out, .last = true};
+#pragma omp parallel num_threads(g->threads)
+    {
+        const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
+        // Whole vectors of rows, as pack_a takes them where they lie across.
+        const int64_t parts = divide_up(s->row_tiles, LANES / TILE_ROWS), part = LANES / TILE_ROWS;
+        pack_tiles(g, s, parts * thread / team * part, MIN(parts * (thread + 1) / team * part, s->row_tiles), a);
+#pragma omp barrier
+        run_panels(g, s, &f, s->panels * thread / team, s->panels * (thread + 1) / team, a,
+                   (float *)(all_b + thread * s->b_bytes));
+    }
+}
+
 void ISA(gemm_run)(const struct gemm *g) {
     if (g->m == 0 || g->n == 0)
         return;
     const struct blocking s = blocking_of(g);
+    if (s.by_columns) {
+        run_by_columns(g, &s);
+        return;
+    }
     char *workspace = g->workspace;
     float *b = (float *)workspace;
     char *all_a = workspace + s.b_bytes;

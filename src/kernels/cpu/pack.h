@@ -66,6 +66,9 @@ VEC_INLINE uint32_t pack_unit_across(bool bf16, const char *p, const char *next)
 // b(k, j), `columns` of them from `p` on, into rows of `vecs` vectors, the missing columns zero.
 void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
                  float *out);
+// Asks for part `part` of `parts` of b(k, j), `columns` of them from j0 on, into the second-level cache.
+void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k, int64_t j0, int64_t columns, int64_t part,
+                     int64_t parts);
 // a(i, k), `rows` of them, as tiles of TILE_ROWS rows, the missing rows zero; sets how the tile is to walk each. The
 // tiles lie pack_a_units apart. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
