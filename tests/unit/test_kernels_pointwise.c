@@ -91,14 +91,15 @@ static void threads_do_not_change_a_bit(void **state) {
 
 static void large_work_agrees_with_the_reference(void **state) {
     (void)state;
-    for (size_t i = 0; i < 2 * ARRAY_LENGTH(large); i++) {
-        struct op_options options = {.model = i % 2 ? DTYPE_BF16 : DTYPE_F32, .threads = 3, .seed = 4};
-        options.strided = options.accumulate = i / 2 % 2;
-        struct kernel kernel = kernel_find(op_case_op(table, &large[i / 2]), options.model, KERNELS_FAST);
-        trireme_error error;
-        if (op_compare(table, large[i / 2].spec, &options, &kernel, false, &error) != TRIREME_OK)
-            fail_msg("%s", error.message);
-    }
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (size_t i = 0; i < 2 * ARRAY_LENGTH(large) && isa_usable(isa); i++) {
+            struct op_options options = {.model = i % 2 ? DTYPE_BF16 : DTYPE_F32, .threads = 3, .seed = 4};
+            options.strided = options.accumulate = i / 2 % 2;
+            const struct kernel *kernel = &cpu_kernel_table_for(options.model, isa)[op_case_op(table, &large[i / 2])];
+            trireme_error error;
+            if (op_compare(table, large[i / 2].spec, &options, kernel, false, &error) != TRIREME_OK)
+                fail_msg("%s: %s", isa_name(isa), error.message);
+        }
 }
 
 // ---- calls by hand: contiguous [m, c] (m 0: [c])

@@ -1,8 +1,8 @@
 // c = a b: matrix products with operands in any order, on the register tile of tile.h. After Goto and van de Geijn,
 // "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008): b is packed by all threads together, a by each
-// thread for its block of rows. The summed dimension is split only beyond GEMM_UNITS, so that most products write c
-// once. Each element of c is summed in an order that depends on k alone, of few rows in another: the same bits for any
-// number of threads.
+// thread for its block of rows; where a has few rows, a by all together and b by each thread for its columns. The
+// summed dimension is split only beyond GEMM_UNITS, so that most products write c once. Each element of c is summed in
+// an order that depends on k alone, of few rows in another: the same bits for any number of threads.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
