@@ -10,7 +10,13 @@ static void show_progress(void *user, int64_t done, int64_t total) {
     progress_line("%lld of %lld batches", (long long)done, (long long)total);
 }
 
-static trireme_status report(const struct arguments *a, const struct corpus_loss *r, trireme_error *error) {
+struct evaluation {
+    struct corpus_loss loss;
+    size_t predicted, resident; // bytes
+};
+
+static trireme_status report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
+    const struct corpus_loss *r = &e->loss;
     double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
     struct text out = {0};
     if (a->json) {
@@ -19,6 +25,8 @@ static trireme_status report(const struct arguments *a, const struct corpus_loss
         json_add_number(&out, "perplexity", exp(r->loss));
         json_add_number(&out, "bits_per_byte", bits);
         json_add_integer(&out, "tokens", r->targets);
+        json_add_integer(&out, "predicted_bytes", (int64_t)e->predicted);
+        json_add_integer(&out, "resident_bytes", (int64_t)e->resident);
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
@@ -38,7 +46,7 @@ static void choose_lengths(struct config *config, const struct model_config *mod
         config->training.seq_len = MIN(model->max_position_embeddings, config->training.seq_len);
 }
 
-static trireme_status evaluate(struct config *config, const char *path, struct corpus_loss *out, trireme_error *error) {
+static trireme_status evaluate(struct config *config, const char *path, struct evaluation *out, trireme_error *error) {
     char *directory = NULL;
     struct model_config model;
     struct corpus corpus = {0};
@@ -61,7 +69,9 @@ static trireme_status evaluate(struct config *config, const char *path, struct c
         status = checkpoint_load_model(&engine, directory, true, error);
     if (status == TRIREME_OK) {
         int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
-        status = corpus_validate(&corpus, &engine, batches, out, show_progress, NULL, stop_on_signals(), error);
+        status = corpus_validate(&corpus, &engine, batches, &out->loss, show_progress, NULL, stop_on_signals(), error);
+        out->predicted = engine_bytes(&engine);
+        out->resident = memory_resident();
     }
     engine_release(&engine);
     corpus_close(&corpus);
@@ -73,12 +83,12 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 1, 1, error));
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
-    struct corpus_loss result;
+    struct evaluation result;
     trireme_status status = evaluate(&config, a->operands.item[0], &result, error);
     progress_clear();
     if (status == TRIREME_ERROR_INTERRUPTED)
         status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on
-    if (status == TRIREME_OK && !isfinite(result.loss))
+    if (status == TRIREME_OK && !isfinite(result.loss.loss))
         status = error_set(error, TRIREME_ERROR_DIVERGED, "the loss is not finite: the weights in %s are no model's",
                            a->operands.item[0]);
     if (status == TRIREME_OK)

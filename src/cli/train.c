@@ -8,10 +8,12 @@
 struct view {
     const struct config *config;
     bool json;
+    size_t predicted, resident; // bytes, of all ranks; the second the most so far
 };
 
 static void show_start(void *user, const struct train_start *s) {
-    const struct view *view = user;
+    struct view *view = user;
+    view->predicted = s->predicted_bytes;
     if (view->json)
         return;
     char predicted[16];
@@ -40,8 +42,9 @@ static void show_live(const struct train_step *s, const char *left) {
 }
 
 static void show_step(void *user, const struct train_step *s) {
-    const struct view *view = user;
+    struct view *view = user;
     char left[32];
+    view->resident = s->peak_bytes;
     duration_text(s->seconds_left, left);
     bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps || !isnan(s->val_loss);
     char *line = mem_printf(
@@ -74,6 +77,8 @@ static trireme_status report(const struct view *view, const struct train_result 
         json_add_number(&out, "loss", r->loss);
         json_add_number(&out, "val_loss", r->val_loss);
         json_add_string(&out, "checkpoint", r->checkpoint);
+        json_add_integer(&out, "predicted_bytes", (int64_t)view->predicted);
+        json_add_integer(&out, "resident_bytes", (int64_t)view->resident);
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
@@ -90,7 +95,7 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     struct config config;
     TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
-    struct view view = {&config, a->json};
+    struct view view = {.config = &config, .json = a->json};
     struct train_callbacks callbacks = {
         .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};
     struct train_result result;

@@ -134,6 +134,10 @@ static size_t step_bytes(const struct engine *e) {
     return (size_t)MAX(main_program(e)->program.step_bytes, e->evaluate.program.step_bytes);
 }
 
+size_t engine_bytes(const struct engine *e) {
+    return state_bytes(e) + step_bytes(e);
+}
+
 // What `ranks` of this process need together; `e` is one of them that needs most.
 static trireme_status check_memory(const struct engine *e, size_t needed, int ranks, trireme_error *error) {
     size_t available = memory_available();
@@ -160,8 +164,8 @@ static trireme_status check_all_memory(const struct stages *stages, trireme_erro
     size_t needed = 0;
     for (int i = 0; i < stages->count; i++) {
         const struct engine *e = stages->of[i];
-        needed += (state_bytes(e) + step_bytes(e)) * (size_t)(stages->ranks / stages->count);
-        if (state_bytes(e) + step_bytes(e) > state_bytes(most) + step_bytes(most))
+        needed += engine_bytes(e) * (size_t)(stages->ranks / stages->count);
+        if (engine_bytes(e) > engine_bytes(most))
             most = e;
     }
     return check_memory(most, needed, stages->ranks, error);
@@ -183,7 +187,7 @@ static trireme_status verify_all(const struct engine *e, const struct config *co
 
 // No page of it is touched yet.
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
-    TRY(check_memory(e, state_bytes(e) + step_bytes(e), 1, error));
+    TRY(check_memory(e, engine_bytes(e), 1, error));
     TRY(region_create(&e->state, state_bytes(e), false, "the state of the run", error));
     return region_create(&e->step, step_bytes(e), false, "the memory of a step", error);
 }

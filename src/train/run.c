@@ -184,8 +184,7 @@ static trireme_status begin_directory(struct run *r, trireme_error *error) {
 }
 
 static trireme_status tell_start(struct run *r, trireme_error *error) {
-    const struct program *p = &r->engine.train.program;
-    double predicted = (double)(p->state_bytes + p->step_bytes);
+    double predicted = (double)engine_bytes(&r->engine);
     if (r->control)
         TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     if (!r->leads)

@@ -33,7 +33,8 @@ def test_prepare():
 
 def test_train():
     result = tool.good_json("train", "c.yaml")
-    assert set(result) == {"step", "loss", "val_loss", "checkpoint"} and result["step"] == 6, result
+    assert set(result) == {"step", "loss", "val_loss", "checkpoint", "predicted_bytes", "resident_bytes"}, result
+    assert result["step"] == 6, result
     lines = tool.metrics("run")
     keys = ["step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "mfu", "peak_bytes"]
     assert [line["step"] for line in lines] == list(range(1, 7))
@@ -102,9 +103,10 @@ def test_closed_pipe():
 def test_eval_and_generate():
     tool.good("train", "c.yaml")
     result = tool.good_json("eval", "run", "data.path=text/t")
-    assert set(result) == {"loss", "perplexity", "bits_per_byte", "tokens"}, result
+    assert set(result) == {"loss", "perplexity", "bits_per_byte", "tokens", "predicted_bytes", "resident_bytes"}, result
     assert abs(result["bits_per_byte"] - result["loss"] / 0.6931471805599453) < 1e-9, result
-    assert result == tool.good_json("eval", "run/checkpoint/step-6", "--data.path", "text/t")
+    again = tool.good_json("eval", "run/checkpoint/step-6", "--data.path", "text/t")
+    assert result == {**again, "resident_bytes": result["resident_bytes"]}, again
     # Four kinds of choosing; the seed repeats.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
         arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]

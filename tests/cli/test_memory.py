@@ -1,0 +1,55 @@
+"""What a process takes is what was predicted of it: the arenas, and little else."""
+
+import tool
+
+# The programs of these are small, so what else a process holds shows: code, tables, threads and what they print with.
+MODEL = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=320", "model.num_attention_heads=5",
+         "training.seq_len=128", "training.threads=1", "training.steps=1"]
+MODES = ["none", "selective", "full"]
+MESHES = [["--ranks=2", "--parallelism.tensor_parallel_degree=2"],
+          ["--ranks=2", "--parallelism.data_parallel_shard_degree=2"],
+          ["--ranks=4", "--parallelism.pipeline_parallel_degree=2", "--parallelism.data_parallel_shard_degree=2"]]
+
+
+def check(result, ranks, *what):
+    predicted, resident = result["predicted_bytes"], result["resident_bytes"]
+    allowed = 0.03 * predicted + (24 << 20) + ranks * (8 << 20)
+    assert abs(resident - predicted) <= allowed, (predicted, resident, resident - predicted, allowed, what)
+
+
+def bench(*settings, ranks=1):
+    result = tool.good_json("bench", "step", *MODEL, *settings)
+    check(result, ranks, *settings)
+    return result
+
+
+def test_modes():
+    for dtype in "f32", "bf16":
+        taken = [bench("training.micro_batch_size=4", f"training.dtype={dtype}", f"activation_checkpoint.mode={mode}")
+                 for mode in MODES]
+        sizes = [result["predicted_bytes"] for result in taken]
+        assert sizes == sorted(sizes, reverse=True) and sizes[0] > 1.05 * sizes[2], sizes
+
+
+def test_ranks():
+    """All ranks are one process: the prediction is of all of them."""
+    for mesh in MESHES:
+        ranks = int(mesh[0].partition("=")[2])
+        result = bench("training.micro_batch_size=1", "training.global_batch_size=4", *mesh, ranks=ranks)
+        assert result["ranks"] == ranks, result
+
+
+def test_commands():
+    tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
+    tool.good("prepare", "t.txt", "--data.path=text/t")
+    data = ["data.path=text/t", "data.split=[0.9, 0.1]"]
+    for i, mesh in enumerate([[], MESHES[1]]):
+        result = tool.good_json("train", *MODEL, *data, "training.global_batch_size=4", "training.micro_batch_size=2",
+                                "validation.freq=1", "validation.steps=1", f"run.directory=run{i}", *mesh)
+        check(result, 1 + 2 * i, "train", *mesh)
+    check(tool.good_json("eval", "run0", *data, "training.seq_len=128", "validation.steps=2"), 1, "eval")
+
+
+tool.enter_scratch()
+if not tool.SANITIZED:  # sanitizers keep books of their own, many times as large
+    tool.main(globals())
