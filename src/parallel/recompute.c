@@ -7,6 +7,7 @@ struct rewrite {
     const struct template *forward;
     int *replaced; // buffer -> the one that holds its recomputed value, or NONE
     size_t known;  // buffers before the rewrite
+    bool *chosen;  // by forward instruction: selective recomputation makes what it made again, though it costs
     VEC(struct instruction) out;
 };
 
@@ -43,13 +44,15 @@ static bool is_pointwise(const struct op_info *info) {
     return letters > 0 && s[letters] == 0 && (int)letters == info->out[0].ndim;
 }
 
-static bool is_kept(const struct rewrite *r, const struct instruction *f) {
+static bool is_kept(const struct rewrite *r, size_t instruction) {
+    const struct instruction *f = &r->forward->instructions.item[instruction];
     const struct op_info *info = &r->table->op[f->op];
+    if (r->chosen[instruction])
+        return false;
     if (continues_stream(info))
         return true;
-    if (r->mode == RECOMPUTE_NONE)
-        return !is_pointwise(info);
-    return f->op == OP_MATMUL || f->op == OP_EMBED || f->op == OP_REDUCE_SCATTER || f->op == OP_RECEIVE;
+    // What other ranks have is fetched again: across a group of ranks that is the largest part.
+    return !is_pointwise(info) && (r->mode == RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
 }
 
 // Whether backward may not read `root` and must compute it again.
@@ -62,7 +65,7 @@ static bool dropped(const struct rewrite *r, int root) {
             continue;
         if (r->mode == RECOMPUTE_FULL)
             return !leaves_layer(r, root, f->layer);
-        return !is_kept(r, f);
+        return !is_kept(r, i);
     }
     return false; // not made by the forward template
 }
@@ -125,6 +128,88 @@ static int replace(struct rewrite *r, int buffer) {
     return r->replaced[buffer];
 }
 
+// ---- what selective recomputation makes again
+
+// Share of a step's operations that it may add: with what else a step does, less than a twentieth of its time.
+static const double BUDGET = 0.035;
+
+struct candidate {
+    size_t instruction;
+    double cost, gain; // operations, and bytes that need not be kept
+};
+
+// In terms of matrix products: attention does half as many operations in the same time.
+static double cost_of(const struct rewrite *r, const struct instruction *in) {
+    bool attends = in->op == OP_ATTENTION || in->op == OP_ATTENTION_BWD;
+    return instruction_flops(r->table, in) * (attends ? 2 : 1);
+}
+
+static double cost_of_all(const struct rewrite *r, const struct template *t) {
+    double cost = 0;
+    for (size_t i = 0; i < t->instructions.count; i++)
+        cost += cost_of(r, &t->instructions.item[i]);
+    return cost;
+}
+
+// Bytes of what the instruction made that backward reads; 0 where it cannot be made again inside its layer.
+static double gain_of(const struct rewrite *r, const struct instruction *f, const bool *is_read) {
+    const struct op_info *info = &r->table->op[f->op];
+    double gain = 0;
+    for (int i = 0; i < f->inputs; i++)
+        if (info->identity[i] && f->in[i].buffer != NONE)
+            return 0;
+    for (int i = 0; i < f->outputs; i++) {
+        int root = f->out[i].buffer == NONE ? NONE : program_root(r->program, f->out[i].buffer);
+        if (root == NONE)
+            continue;
+        const struct buffer *b = &r->program->buffers.item[root];
+        if (b->kind != KIND_ACT || leaves_layer(r, root, f->layer))
+            return 0;
+        gain += is_read[root] ? (double)buffer_bytes(b) : 0;
+    }
+    return gain;
+}
+
+static int compare_candidates(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    double first = x->gain * y->cost, second = y->gain * x->cost;
+    if (first != second)
+        return first > second ? -1 : 1;
+    return (x->instruction > y->instruction) - (x->instruction < y->instruction);
+}
+
+// The most bytes for the budget: what saves most for its cost first, and of the same the earliest, which is made again
+// when little else is kept any more.
+static void choose(struct rewrite *r, const struct template *backward) {
+    VEC(struct candidate) candidates = {0};
+    bool *is_read = mem_alloc(r->known * sizeof *is_read);
+    for (size_t i = 0; i < backward->instructions.count; i++) {
+        const struct instruction *in = &backward->instructions.item[i];
+        for (int k = 0; k < in->inputs; k++)
+            if (in->in[k].buffer != NONE)
+                is_read[program_root(r->program, in->in[k].buffer)] = true;
+    }
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        const struct instruction *f = &r->forward->instructions.item[i];
+        const struct op_info *info = &r->table->op[f->op];
+        if (f->layer == NONE || info->role == ROLE_COMMUNICATION || is_pointwise(info))
+            continue;
+        struct candidate c = {i, cost_of(r, f), gain_of(r, f, is_read)};
+        if (c.cost > 0 && c.gain > 0)
+            VEC_PUSH(&candidates, c);
+    }
+    if (candidates.count)
+        qsort(candidates.item, candidates.count, sizeof *candidates.item, compare_candidates);
+    double left = BUDGET * (cost_of_all(r, r->forward) + cost_of_all(r, backward));
+    for (size_t i = 0; i < candidates.count; i++)
+        if (candidates.item[i].cost <= left) {
+            r->chosen[candidates.item[i].instruction] = true;
+            left -= candidates.item[i].cost;
+        }
+    free(is_read);
+    VEC_RELEASE(&candidates);
+}
+
 void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
                        enum recompute mode) {
     struct rewrite r = {.program = program, .table = table, .mode = mode, .forward = &program->templates.item[forward]};
@@ -132,7 +217,10 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     r.replaced = mem_alloc(r.known * sizeof(int));
     for (size_t i = 0; i < r.known; i++)
         r.replaced[i] = NONE;
+    r.chosen = mem_alloc((r.forward->instructions.count + 1) * sizeof *r.chosen);
     struct template *b = &program->templates.item[backward];
+    if (mode == RECOMPUTE_SELECTIVE)
+        choose(&r, b);
     for (size_t i = 0; i < b->instructions.count; i++) {
         struct instruction instruction = b->instructions.item[i];
         replace_inputs(&r, &instruction);
@@ -143,4 +231,5 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     b->instructions.count = r.out.count;
     b->instructions.capacity = r.out.capacity;
     free(r.replaced);
+    free(r.chosen);
 }

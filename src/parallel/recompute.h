@@ -8,7 +8,7 @@
 
 enum recompute {
     RECOMPUTE_NONE,      // keep all that backward reads but what is as cheap to make as to read: norms, activations
-    RECOMPUTE_SELECTIVE, // keep what matrix products and embeddings made, and the residual stream
+    RECOMPUTE_SELECTIVE, // also drop what was gathered, and of the rest what saves most for a few percent of the step
     RECOMPUTE_FULL,      // keep only what passes from one layer to the next
 };
 
