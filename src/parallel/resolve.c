@@ -1,7 +1,5 @@
 // From the keys of a configuration to a plan.
-#include "parallel/parallel.h"
-
-#include <ctype.h>
+#include "parallel/layout.h"
 
 // One degree is -1: what the others leave of the ranks.
 struct degree {
@@ -38,48 +36,6 @@ static trireme_status find_degrees(const struct config *config, struct degree de
         return config_refuse(config, "parallelism.ranks", error, "but the degrees multiply to %lld",
                              (long long)product);
     }
-    return TRIREME_OK;
-}
-
-static trireme_status parse_layout(const struct config *config, int stages, int layers, int *first,
-                                   trireme_error *error) {
-    const char *text = config->parallelism.pipeline_parallel_layout;
-    int count = 0;
-    first[0] = 0;
-    while (*text) {
-        char *end;
-        long n = strtol(text, &end, 10);
-        if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ','))
-            return config_refuse(
-                config, "parallelism.pipeline_parallel_layout", error,
-                "expected the layers of each of the pipeline's stages, of which there %s %d, as in 3,2,3",
-                stages == 1 ? "is" : "are", stages);
-        first[count + 1] = first[count] + (int)n;
-        count++;
-        text = *end ? end + 1 : end;
-    }
-    if (count != stages || first[count] != layers)
-        return config_refuse(config, "parallelism.pipeline_parallel_layout", error,
-                             "expected %d number%s whose sum is %d, the layers of the model", stages,
-                             stages == 1 ? "" : "s", layers);
-    return TRIREME_OK;
-}
-
-// Layers as even as can be, the first stages have one more.
-static trireme_status lay_out(struct parallel *out, const struct config *config, int layers, trireme_error *error) {
-    int chunks = out->schedule ? out->schedule->chunks : 1, stages = out->mesh.degree[AXIS_PP] * chunks;
-    if (stages > layers && chunks == 1)
-        return config_refuse(config, "parallelism.pipeline_parallel_degree", error, "but the model has %d layers",
-                             layers);
-    if (stages > layers)
-        return config_refuse(config, "parallelism.pipeline_parallel_degree", error,
-                             "but the model has %d layers for the %d virtual stages of %d chunks to a rank", layers,
-                             stages, chunks);
-    out->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *out->first_layer);
-    if (*config->parallelism.pipeline_parallel_layout)
-        return parse_layout(config, stages, layers, out->first_layer, error);
-    for (int s = 0; s <= stages; s++)
-        out->first_layer[s] = s * (layers / stages) + MIN(s, layers % stages);
     return TRIREME_OK;
 }
 
@@ -254,7 +210,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     if (pipeline)
         TRY(find_schedule(out, config, error));
     if (pipeline || *p->pipeline_parallel_layout)
-        TRY(lay_out(out, config, (int)model->num_hidden_layers, error));
+        TRY(layout_resolve(out, config, model, error));
     return TRIREME_OK;
 }
 

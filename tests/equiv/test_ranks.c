@@ -274,6 +274,8 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     spec->logits_rows = roll(dice, 2) ? 1 + roll(dice, 20) : 0;
     if (spec->pp > 1 && spec_chunks(spec) == 1 && roll(dice, 2))
         random_layout(dice, spec, (int)model->num_hidden_layers);
+    else if (spec->pp > 1 && roll(dice, 2))
+        strcpy(spec->layout, "auto");
     // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
     if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))
         spec->optimizer = NULL;

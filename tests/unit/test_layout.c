@@ -1,0 +1,110 @@
+// Layers of a pipeline's stages: none can be laid out so that its busiest rank has less to do than with "auto".
+#include "parallel/parallel.h"
+#include "support/checkpoint.h"
+
+struct setting {
+    int stages, layers, vocab_size;
+    const char *schedule, *mode;
+};
+
+static void resolve(struct parallel *out, const struct setting *s, const char *layout) {
+    char *text[] = {mem_printf("parallelism.pipeline_parallel_degree=%d", s->stages),
+                    mem_printf("parallelism.pipeline_parallel_layout=%s", layout),
+                    mem_printf("parallelism.pipeline_parallel_schedule=%s", s->schedule),
+                    mem_printf("activation_checkpoint.mode=%s", s->mode),
+                    mem_strdup("training.global_batch_size=8"),
+                    mem_strdup("training.micro_batch_size=1"),
+                    mem_strdup("training.seq_len=64")};
+    struct config config;
+    trireme_error error = {0};
+    assert_ok(config_load(&config, NULL, (const char *const *)text, ARRAY_LENGTH(text), &error), &error);
+    char *json =
+        mem_printf("{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": %d, \"n_embd\": 32, \"n_head\": 2, "
+                   "\"n_positions\": 64, \"vocab_size\": %d}",
+                   s->layers, s->vocab_size);
+    struct model_config model;
+    assert_ok(model_config_parse(&model, json, strlen(json), "a model", &error), &error);
+    assert_ok(parallel_resolve(out, &config, &model, &error), &error);
+    config_release(&config);
+    free(json);
+    for (size_t i = 0; i < ARRAY_LENGTH(text); i++)
+        free(text[i]);
+}
+
+// In layers: of width 32 one has 12 x 32 x 32 weights and, at 64 tokens, 64 x 32 multiplications with other tokens, the
+// head 32 for each word.
+static double head_of(const struct setting *s) {
+    double layer = 6.0 * 12 * 32 * 32 + 12.0 * 32 * 64;
+    return 6.0 * 32 * s->vocab_size / layer / (strcmp(s->mode, "full") == 0 ? 4.0 / 3 : 1);
+}
+
+static double busiest(const struct parallel *p, const int *first, double head) {
+    double most = 0;
+    const struct schedule *s = p->schedule;
+    for (int r = 0; r < s->stages; r++) {
+        double work = s->place[s->stages * s->chunks - 1].rank == r ? head : 0;
+        for (int c = 0; c < s->chunks; c++) {
+            int v = s->virtual_stage[r * s->chunks + c];
+            work += first[v + 1] - first[v];
+        }
+        most = work > most ? work : most;
+    }
+    return most;
+}
+
+// The least that the busiest rank can have, by trying all layouts from virtual stage `v` on.
+static double best(const struct parallel *p, int *first, int v, int layers, double head) {
+    int stages = p->schedule->stages * p->schedule->chunks;
+    if (v == stages - 1) {
+        first[stages] = layers;
+        return busiest(p, first, head);
+    }
+    double least = 1e9;
+    for (first[v + 1] = first[v] + 1; first[v + 1] <= layers - (stages - 1 - v); first[v + 1]++) {
+        double one = best(p, first, v + 1, layers, head);
+        least = one < least ? one : least;
+    }
+    return least;
+}
+
+static void check(const struct setting *s) {
+    struct parallel p;
+    resolve(&p, s, "auto");
+    int first[32] = {0}, stages = p.schedule->stages * p.schedule->chunks;
+    double got = busiest(&p, p.first_layer, head_of(s)), least = best(&p, first, 0, s->layers, head_of(s));
+    if (got > least * (1 + 1e-9))
+        fail_msg("%d stages, %d layers, vocabulary %d: %g layers on the busiest rank, possible are %g", s->stages,
+                 s->layers, s->vocab_size, got, least);
+    assert_int_equal(p.first_layer[stages], s->layers);
+    for (int v = 0; v < stages; v++)
+        assert_true(p.first_layer[v] < p.first_layer[v + 1]);
+    parallel_release(&p);
+}
+
+static void auto_is_best(void **unused) {
+    (void)unused;
+    static const char *const MODES[] = {"none", "full"};
+    for (int stages = 2; stages <= 4; stages++)
+        for (int layers = stages; layers <= 9; layers += 1 + layers / 6)
+            for (int vocab = 50; vocab < 20000; vocab = vocab * 5 + 3)
+                for (int m = 0; m < 2; m++)
+                    check(&(struct setting){stages, layers, vocab, "1f1b", MODES[m]});
+}
+
+static void said_is_done(void **unused) {
+    (void)unused;
+    static const struct setting S = {3, 8, 50, "gpipe", "none"};
+    static const int EVEN[] = {0, 3, 6, 8}, OWN[] = {0, 1, 6, 8};
+    struct parallel p;
+    resolve(&p, &S, "");
+    assert_memory_equal(p.first_layer, EVEN, sizeof EVEN);
+    parallel_release(&p);
+    resolve(&p, &S, "1,5,2");
+    assert_memory_equal(p.first_layer, OWN, sizeof OWN);
+    parallel_release(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best), cmocka_unit_test(said_is_done)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
