@@ -143,6 +143,10 @@ static void *locate(const struct executor *e, const struct location *place, int 
 
 trireme_status execute(struct executor *e, struct resolved *r, const struct invocation *v, trireme_error *error) {
     int microbatch = v->microbatch == NONE ? 0 : v->microbatch;
+    if (e->pace.seconds && !r->communicator) {
+        pace(e, r, v);
+        return TRIREME_OK;
+    }
     if (r->instruction->only_last && !v->last)
         return TRIREME_OK;
     if (r->predicated && *(const int32_t *)locate(e, &r->predicate, microbatch) == 0)

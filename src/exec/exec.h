@@ -36,6 +36,10 @@ void executor_free(struct executor *executor);
 trireme_status executor_run(struct executor *executor, struct trace *trace, trireme_error *error);
 // Keeps the streams' counters in counters[STREAM_COUNT], which must outlive the executor. Not during a run.
 void executor_count_in(struct executor *executor, struct counter *counters);
+// From now on no kernel runs: an invocation's compute takes `seconds(user, template, microbatch)` of sleep instead,
+// counted from the end of the one before where what it waits for was there by then, so that late wake-ups do not add
+// up. Streams, waits and communication are what they are. For measuring schedules.
+void executor_pace(struct executor *executor, double (*seconds)(void *user, int template, int microbatch), void *user);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);

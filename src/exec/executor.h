@@ -63,6 +63,11 @@ struct executor {
     bool stop;    // threads are to end
     _Atomic bool failed;
     trireme_error error; // of the first stream that failed
+    struct {
+        double (*seconds)(void *user, int template, int microbatch); // NULL: kernels run
+        void *user;
+        int64_t until; // the end of the last invocation
+    } pace;
     struct trace *trace;
     struct counter *counters; // [STREAM_COUNT]; `own` until somebody wants to look
     struct counter own[STREAM_COUNT];
@@ -75,6 +80,8 @@ trireme_status communicate(const struct resolved *r, bool accumulate, trireme_er
 trireme_status streams_start(struct executor *executor, trireme_error *error);
 void streams_stop(struct executor *executor);
 trireme_status streams_run(struct executor *executor, struct trace *trace, trireme_error *error);
+// pace.c: in place of a kernel.
+void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
 // exec.c: runs instruction `index` of a template, with addresses of this invocation.
 trireme_status execute(struct executor *executor, struct resolved *r, const struct invocation *invocation,
                        trireme_error *error);
