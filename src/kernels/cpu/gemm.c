@@ -133,8 +133,8 @@ static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
         ((uint16_t *)g->c)[at] = bf16_from_float(x + load_one(true, g->c, at));
 }
 
-static void finish_tile(const struct finish *f, const float *tile, int64_t i0, int64_t rows, int64_t j0,
-                        int64_t columns) {
+VEC_INLINE void finish_tile(const struct finish *f, const float *tile, int64_t i0, int64_t rows, int64_t j0,
+                            int64_t columns) {
     int64_t whole = columns / LANES * LANES;
     for (int64_t i = 0; i < rows; i++, tile += TILE_COLUMNS) {
         for (int64_t j = 0; j < whole; j += LANES) {
@@ -160,8 +160,8 @@ void ISA(gemm_finish)(const struct gemm *g, const float *tile, int64_t rows, int
         tile_multiply(v, p, units, a, a_row, a_step, b, (v)*LANES, out, TILE_COLUMNS, false); \
         break
 
-static void tile_of_panel(int vecs, bool pairs, int64_t units, const float *a, int64_t a_row, int64_t a_step,
-                          const float *b, float *out) {
+VEC_INLINE void tile_of_panel(int vecs, bool pairs, int64_t units, const float *a, int64_t a_row, int64_t a_step,
+                              const float *b, float *out) {
     switch (2 * vecs + pairs) {
         TILE_CASE(1, false);
         TILE_CASE(2, false);
