@@ -23,4 +23,10 @@ const void *reduce_chunk(const struct reduction_loops *loops, bool max, bool wir
 void stream_copy(void *restrict to, const void *restrict from, size_t bytes);
 void stream_end(void);
 
+// Where the part of member `index` of `count` elements begins: parts are whole cache lines but for the last.
+int64_t part_begin(int64_t count, int64_t size, int ranks, int index);
+// Whether `bytes` that a call writes are better kept out of the caches.
+bool is_streamed(int64_t bytes);
+void copy_bytes(void *to, const void *from, int64_t bytes, bool streamed);
+
 #endif

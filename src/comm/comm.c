@@ -9,6 +9,10 @@ void world_break(struct world *world, const char *reason) {
     world->transport->world_break(world, reason);
 }
 
+const struct world_place *world_place(const struct world *world) {
+    return world->place.ranks ? &world->place : NULL;
+}
+
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error) {
     return world->transport->open(out, world, rank, size, members, name, error);

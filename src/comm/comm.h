@@ -22,7 +22,25 @@ enum reduction { REDUCE_SUM, REDUCE_MAX };
 
 // Groups of one process: every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
-// After all of its communicators.
+// Ranks that are processes which an MPI launcher has started, this one among them. Once in the life of a process.
+// Refused where Trireme was built without MPI.
+trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error);
+// Where the caller is in a world of processes.
+struct world_place {
+    int rank, ranks;
+    int node, nodes;  // this rank's, and of how many; nodes are numbered by their first ranks
+    int node_ranks;   // ranks of this node
+    int core_ranks;   // of these, those that may use the same cores as this one, itself included
+    int cores;        // that this rank may use
+    int all_cores;    // of all nodes, that some rank may use
+    const char *host; // this node's name
+};
+// What MPI calls itself, in a line; NULL where there is none.
+const char *world_mpi_version(void);
+// NULL for a world of threads. The world's until it is freed.
+const struct world_place *world_place(const struct world *world);
+// After all of its communicators. Of processes all ranks come here; in a broken world MPI is left as it is, and the
+// process should end.
 void world_free(struct world *world);
 // Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
 void world_break(struct world *world, const char *reason);

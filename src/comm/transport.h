@@ -42,6 +42,7 @@ const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TE
 // A transport's own structs begin with these two.
 struct world {
     const struct transport *transport;
+    struct world_place place; // of ranks that are processes; else zero
 };
 
 struct communicator {

@@ -41,7 +41,7 @@ static void *start(void *argument) {
     return NULL;
 }
 
-void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context) {
+static void run_threads(int ranks, double deadline, void (*body)(struct teammate *mate), void *context) {
     struct world *world;
     trireme_error error;
     assert_int_equal(world_create_threads(&world, ranks, deadline, &error), TRIREME_OK);
@@ -63,4 +63,45 @@ void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), v
     free(starts);
     if (wrong[0])
         fail_msg("%s", wrong);
+}
+
+// ---- processes
+
+// Set where the test has been started by an MPI launcher: this many ranks, this process is one of them. Teams of other
+// sizes are left out; TEAM_ONLY=k runs the k-th that is left in, alone.
+static int processes(void) {
+    const char *size = getenv("TEAM_PROCESSES");
+    return size ? atoi(size) : 0;
+}
+
+static struct world *shared;
+static int teams;
+
+void team_end(void) {
+    world_free(shared);
+    shared = NULL;
+}
+
+static void run_process(double deadline, void (*body)(struct teammate *mate), void *context) {
+    const char *only = getenv("TEAM_ONLY");
+    if (only && atoi(only) != ++teams)
+        return;
+    trireme_error error;
+    if (!shared && world_create_mpi(&shared, deadline, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    const struct world_place *place = world_place(shared);
+    assert_int_equal(place->ranks, processes());
+    struct teammate mate = {.world = shared, .rank = place->rank, .ranks = place->ranks, .context = context};
+    body(&mate);
+    if (!mate.wrong[0])
+        return;
+    world_break(shared, mate.wrong);
+    fail_msg("rank %d of %d: %s", mate.rank, mate.ranks, mate.wrong);
+}
+
+void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context) {
+    if (!processes())
+        run_threads(ranks, deadline, body, context);
+    else if (processes() == ranks)
+        run_process(deadline, body, context);
 }

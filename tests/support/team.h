@@ -1,5 +1,5 @@
-// Ranks as threads of a test. A thread may not fail a cmocka test itself: it notes what is wrong, and team_run fails
-// once all threads have ended.
+// Ranks as threads of a test; with TEAM_PROCESSES=n under an MPI launcher, as the n processes of one world. A thread
+// may not fail a cmocka test itself: it notes what is wrong, and team_run fails once all threads have ended.
 #ifndef SUPPORT_TEAM_H
 #define SUPPORT_TEAM_H
 
@@ -21,5 +21,7 @@ struct communicator *teammate_open(struct teammate *mate);
 
 // Runs `body` on `ranks` threads with a world of as many ranks; fails the test if one of them found something wrong.
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);
+// Ends the world of processes, where there is one. Before the program returns.
+void team_end(void);
 
 #endif

@@ -358,5 +358,8 @@ int main(void) {
         cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(the_greatest_of_numbers_and_a_nan_is_a_nan),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    cmocka_set_test_filter(getenv("TEAM_TEST"));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    team_end();
+    return failed;
 }

@@ -545,5 +545,8 @@ int main(void) {
         cmocka_unit_test(repeated_sums_have_the_same_bits_on_all_ranks),
         cmocka_unit_test(a_world_has_a_rank),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    cmocka_set_test_filter(getenv("TEAM_TEST"));
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    team_end();
+    return failed;
 }

@@ -17,7 +17,7 @@
 #include <pthread.h>
 
 #include "comm/arithmetic.h"
-#include "comm/threads/gate.h"
+#include "comm/gate.h"
 #include "comm/transport.h"
 
 enum { SLOT_BYTES = 8192, BREAK_TEXT = 600, LINE = 128 }; // LINE: two cache lines, which are fetched in pairs
@@ -109,11 +109,5 @@ algorithm all_to_all_slots, all_to_all_direct;
 algorithm all_to_all_v, barrier_meeting, send_mail, receive_mail;
 // The fastest for the call; a function of what all members agree on.
 algorithm *algorithm_choose(const struct comm_call *call, int ranks, bool crowded);
-
-// Where the part of member `index` of `count` elements begins: parts are whole cache lines but for the last.
-int64_t part_begin(int64_t count, int64_t size, int ranks, int index);
-// Whether `bytes` that a call writes are better kept out of the caches.
-bool is_streamed(int64_t bytes);
-void copy_bytes(void *to, const void *from, int64_t bytes, bool streamed);
 
 #endif

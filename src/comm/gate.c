@@ -1,4 +1,4 @@
-#include "comm/threads/gate.h"
+#include "comm/gate.h"
 
 #include <errno.h>
 #include <limits.h>

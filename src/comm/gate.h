@@ -1,6 +1,6 @@
 // A word that one thread changes and others wait for: a short spin, then sleep in the kernel.
-#ifndef COMM_THREADS_GATE_H
-#define COMM_THREADS_GATE_H
+#ifndef COMM_GATE_H
+#define COMM_GATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

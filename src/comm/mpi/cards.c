@@ -1,0 +1,172 @@
+// The cards that begin every call.
+#include "comm/mpi/processes.h"
+
+const char *group_print(const char *name, int size, int shown, const int *members, char text[BREAK_TEXT / 4]) {
+    size_t limit = BREAK_TEXT / 4, n = (size_t)snprintf(text, limit, "%.40s (ranks", name);
+    for (int i = 0; i < size && i <= shown && n + 24 < limit; i++)
+        n += i < shown ? (size_t)snprintf(text + n, limit - n, "%s %d", i ? "," : "", members[i])
+                       : (size_t)snprintf(text + n, limit - n, ", ...");
+    snprintf(text + n, limit - n, ")");
+    return text;
+}
+
+static struct comm_call call_of(const struct card *card) {
+    return (struct comm_call){.operation = (enum operation)card->operation,
+                              .dtype = (enum dtype)card->dtype,
+                              .wire = (enum dtype)card->wire,
+                              .reduction = (enum reduction)card->reduction,
+                              .peer = card->peer,
+                              .count = card->count};
+}
+
+static const char *card_print(const struct card *card, char text[COMM_CALL_TEXT]) {
+    struct comm_call call = call_of(card);
+    return comm_call_print(&call, text);
+}
+
+// Bytes of data for each member, where all of them have as many.
+static int64_t data_bytes(const struct comm_call *call) {
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_REDUCE_SCATTER:
+    case OPERATION_ALL_GATHER:
+        return call->count * dtype_size(call->dtype);
+    default:
+        return call->count;
+    }
+}
+
+bool cards_carry(const struct comm_call *call) {
+    return call->operation != OPERATION_ALL_TO_ALL_V && data_bytes(call) <= CARD_DATA;
+}
+
+// What goes to `member` with the card.
+static int64_t enclose(const struct process_communicator *c, struct card *card, int member) {
+    const struct comm_call *call = c->call;
+    int64_t bytes = data_bytes(call);
+    if (!cards_carry(call) || bytes == 0 || (call->operation == OPERATION_BROADCAST && call->peer != c->base.index))
+        return 0;
+    bool apart = call->operation == OPERATION_REDUCE_SCATTER || call->operation == OPERATION_ALL_TO_ALL;
+    memcpy(card->data, (const char *)call->in + (apart ? member * bytes : 0), (size_t)bytes);
+    return bytes;
+}
+
+static struct card card_of(const struct comm_call *call) {
+    return (struct card){.operation = (int32_t)call->operation,
+                         .dtype = (int32_t)call->dtype,
+                         .wire = (int32_t)call->wire,
+                         .reduction = (int32_t)call->reduction,
+                         .peer = call->peer,
+                         .count = call->count};
+}
+
+static void write_card(struct card *to, const struct comm_call *call) {
+    struct card head = card_of(call);
+    memcpy(to, &head, offsetof(struct card, data));
+}
+
+// The first member with another call than that of the first; 0: none.
+static int odd_one(const struct process_communicator *c) {
+    struct comm_call first = c->base.index == 0 ? *c->call : call_of(&c->in[0]);
+    for (int i = 1; i < c->base.size; i++) {
+        struct comm_call other = i == c->base.index ? *c->call : call_of(&c->in[i]);
+        if (!comm_calls_agree(&first, &other))
+            return i;
+    }
+    return 0;
+}
+
+static void compare_cards(struct process_communicator *c) {
+    int odd = odd_one(c);
+    if (odd) {
+        char text[2][COMM_CALL_TEXT];
+        const int of[2] = {0, odd};
+        for (int k = 0; k < 2; k++) {
+            if (of[k] == c->base.index)
+                comm_call_print(c->call, text[k]);
+            else
+                card_print(&c->in[of[k]], text[k]);
+        }
+        round_refuse(c, "rank %d calls %s, but rank %d calls %s", c->rank[0], text[0], c->rank[odd], text[1]);
+        return;
+    }
+    for (int i = 0; i < c->base.size; i++)
+        c->contribution[i] = i == c->base.index ? c->call->in : c->in[i].data;
+    c->round = 0;
+    algorithm_of(c->call)(c);
+}
+
+static void exchange(struct process_communicator *c) {
+    round_begin(c, compare_cards);
+    int size = c->base.size, index = c->base.index;
+    for (int k = 1; k < size; k++)
+        round_receive(c, (index + size - k) % size, MESSAGE_CARD, &c->in[(index + size - k) % size], CARD_BYTES);
+    for (int k = 1; k < size; k++) {
+        int to = (index + k) % size;
+        write_card(&c->out[to], c->call);
+        if (c->call->operation == OPERATION_ALL_TO_ALL_V)
+            c->out[to].bytes = c->call->in_bytes[to];
+        int64_t bytes = c->call->operation == OPERATION_OPEN ? c->call->count : enclose(c, &c->out[to], to);
+        if (c->call->operation == OPERATION_OPEN)
+            memcpy(c->out[to].data, c->call->in, (size_t)bytes);
+        round_send(c, to, MESSAGE_CARD, &c->out[to], (int64_t)offsetof(struct card, data) + bytes);
+    }
+}
+
+// ---- between two
+
+static void message_is_taken(struct process_communicator *c) {
+    round_begin(c, NULL);
+}
+
+static void message_is_here(struct process_communicator *c) {
+    round_begin(c, message_is_taken);
+    round_send(c, c->call->peer, MESSAGE_TAKEN, &c->taken, 1);
+}
+
+static void message_comes(struct process_communicator *c) {
+    const struct comm_call *call = c->call;
+    const struct card *card = &c->in[call->peer];
+    struct comm_call theirs = call_of(card);
+    char text[2][COMM_CALL_TEXT];
+    int from = c->rank[call->peer], own = c->rank[c->base.index];
+    if (theirs.operation != OPERATION_SEND) {
+        round_refuse(c, "rank %d calls %s, but rank %d calls %s", own, comm_call_print(call, text[0]), from,
+                     card_print(card, text[1]));
+        return;
+    }
+    if (theirs.count != call->count) {
+        round_refuse(c, "rank %d sends %lld bytes to rank %d, which expects %lld", from, (long long)theirs.count, own,
+                     (long long)call->count);
+        return;
+    }
+    round_begin(c, message_is_here);
+    if (cards_carry(call))
+        copy_bytes(call->out, card->data, call->count, false);
+    else
+        round_receive(c, call->peer, MESSAGE_DATA, call->out, call->count);
+}
+
+static void send_or_receive(struct process_communicator *c) {
+    const struct comm_call *call = c->call;
+    bool sends = call->operation == OPERATION_SEND;
+    round_begin(c, sends ? message_is_taken : message_comes);
+    if (!sends) {
+        round_receive(c, call->peer, MESSAGE_CARD, &c->in[call->peer], CARD_BYTES);
+        return;
+    }
+    struct card *card = &c->out[call->peer];
+    write_card(card, call);
+    int64_t head = (int64_t)offsetof(struct card, data), bytes = enclose(c, card, call->peer);
+    round_receive(c, call->peer, MESSAGE_TAKEN, &c->taken, 1);
+    round_send(c, call->peer, MESSAGE_CARD, card, head + bytes);
+    if (!cards_carry(call))
+        round_send(c, call->peer, MESSAGE_DATA, call->in, call->count);
+}
+
+void call_begin(struct process_communicator *c) {
+    if (c->call->operation == OPERATION_SEND || c->call->operation == OPERATION_RECEIVE)
+        send_or_receive(c);
+    else
+        exchange(c);
+}

@@ -1,0 +1,25 @@
+// Which algorithm follows the cards.
+#include "comm/mpi/processes.h"
+
+round_function *algorithm_of(const struct comm_call *call) {
+    bool carried = cards_carry(call);
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+        return carried ? all_reduce_cards : all_reduce_parts;
+    case OPERATION_REDUCE_SCATTER:
+        return carried ? reduce_scatter_cards : reduce_scatter_parts;
+    case OPERATION_ALL_GATHER:
+        return carried ? all_gather_cards : all_gather_window;
+    case OPERATION_BROADCAST:
+        return carried ? broadcast_cards : broadcast_parts;
+    case OPERATION_ALL_TO_ALL:
+        return carried ? all_to_all_cards : all_to_all_window;
+    case OPERATION_ALL_TO_ALL_V:
+        return all_to_all_v_window;
+    case OPERATION_OPEN:
+        return open_agreed;
+    default:
+        CHECK(call->operation == OPERATION_BARRIER);
+        return barrier_cards;
+    }
+}

@@ -1,0 +1,109 @@
+// Who else is on this node, which cores they may use, and whether they live.
+#include "comm/mpi/processes.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// What each rank tells of itself.
+struct presence {
+    char host[72];
+    char system[80]; // the running kernel, and the names of processes in it
+    int64_t process;
+    cpu_set_t cores;
+};
+
+static void read_line(const char *path, char *to, size_t limit) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = file < 0 ? -1 : read(file, to, limit - 1);
+    if (file >= 0)
+        close(file);
+    to[MAX(n, 0)] = 0;
+    to[strcspn(to, "\n")] = 0;
+}
+
+static struct presence presence_now(void) {
+    struct presence p = {.process = getpid()};
+    gethostname(p.host, sizeof p.host - 1);
+    read_line("/proc/sys/kernel/random/boot_id", p.system, 40);
+    size_t n = strlen(p.system);
+    ssize_t length = readlink("/proc/self/ns/pid", p.system + n, sizeof p.system - n - 1);
+    p.system[n + (size_t)MAX(length, 0)] = 0;
+    sched_getaffinity(0, sizeof p.cores, &p.cores);
+    return p;
+}
+
+static bool same_node(const struct presence *a, const struct presence *b) {
+    return strcmp(a->host, b->host) == 0 && strcmp(a->system, b->system) == 0;
+}
+
+static void count(struct world_place *place, const struct presence *all) {
+    const struct presence *own = &all[place->rank];
+    for (int r = 0; r < place->ranks; r++) {
+        int first = 0;
+        while (!same_node(&all[first], &all[r]))
+            first++;
+        place->nodes += first == r;
+        if (!same_node(&all[r], own))
+            continue;
+        if (place->node_ranks++ == 0)
+            place->node = place->nodes - 1;
+        place->core_ranks += CPU_EQUAL(&all[r].cores, &own->cores);
+    }
+    place->cores = CPU_COUNT(&own->cores);
+    for (int r = 0; r < place->ranks; r++) {
+        // Once per node: the cores of all ranks there.
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        bool first = true;
+        for (int k = 0; k < place->ranks; k++)
+            if (same_node(&all[k], &all[r])) {
+                first &= k >= r;
+                CPU_OR(&cores, &cores, &all[k].cores);
+            }
+        if (first)
+            place->all_cores += CPU_COUNT(&cores);
+    }
+}
+
+trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
+    struct world_place *place = &w->base.place;
+    struct presence own = presence_now();
+    struct presence *all = mem_alloc((size_t)place->ranks * sizeof *all);
+    if (MPI_Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, w->comm) != MPI_SUCCESS) {
+        free(all);
+        FAIL(TRIREME_ERROR_LOST, "the ranks cannot reach one another through MPI");
+    }
+    count(place, all);
+    place->host = mem_strdup(own.host);
+    w->process = mem_alloc((size_t)place->ranks * sizeof *w->process);
+    w->watched = mem_alloc((size_t)place->ranks * sizeof *w->watched);
+    for (int r = 0; r < place->ranks; r++) {
+        bool watch = r != place->rank && same_node(&all[r], &own) && all[r].process > 0;
+        w->process[r] = watch ? (int)syscall(SYS_pidfd_open, (pid_t)all[r].process, 0) : -1;
+    }
+    free(all);
+    return TRIREME_OK;
+}
+
+int neighbours_dead(struct process_world *w) {
+    int ranks = w->base.place.ranks;
+    for (int r = 0; r < ranks; r++)
+        w->watched[r] = (struct pollfd){.fd = w->process[r], .events = POLLIN};
+    if (poll(w->watched, (nfds_t)ranks, 0) <= 0)
+        return -1;
+    for (int r = 0; r < ranks; r++)
+        if (w->watched[r].revents & POLLIN)
+            return r;
+    return -1;
+}
+
+void neighbours_release(struct process_world *w) {
+    for (int r = 0; w->process && r < w->base.place.ranks; r++)
+        if (w->process[r] >= 0)
+            close(w->process[r]);
+    free(w->process);
+    free(w->watched);
+    free((char *)w->base.place.host);
+}

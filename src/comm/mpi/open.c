@@ -1,0 +1,129 @@
+// Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
+#include "comm/mpi/processes.h"
+
+enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, STAGING = 1 << 22 };
+
+static uint64_t hash_members(int size, const int *members) {
+    uint64_t h = 0xcbf29ce484222325;
+    for (int i = 0; i < size; i++)
+        h = (h ^ (uint64_t)(uint32_t)members[i]) * 0x100000001b3;
+    return h;
+}
+
+static const struct group_card *theirs_of(const struct process_communicator *c, int member) {
+    return (const struct group_card *)(const void *)c->in[member].data;
+}
+
+// On the thread, once all have said what they open. Numbers only grow on each rank, so that no two communicators that
+// a pair of ranks is in have the same.
+void open_agreed(struct process_communicator *c) {
+    struct process_world *w = c->world;
+    const struct group_card *own = c->call->in;
+    int number = own->number, rank = w->base.place.rank;
+    for (int i = 0; i < c->base.size; i++) {
+        if (i == c->base.index)
+            continue;
+        const struct group_card *theirs = theirs_of(c, i);
+        if (theirs->size != own->size || theirs->members != own->members ||
+            strncmp(theirs->name, own->name, GROUP_TEXT) != 0) {
+            char text[2][BREAK_TEXT / 4];
+            group_print(own->name, own->size, own->shown, own->member, text[0]);
+            group_print(theirs->name, theirs->size, MIN(MAX(theirs->shown, 0), 8), theirs->member, text[1]);
+            round_refuse(c, "rank %d opens group %s while rank %d opens group %s", rank, text[0], c->rank[i], text[1]);
+            return;
+        }
+        number = MAX(number, theirs->number);
+    }
+    if (number > w->last_number) {
+        round_refuse(c, "this MPI has tags for %d groups only", w->last_number);
+        return;
+    }
+    c->number = number;
+    w->numbers = number + 1;
+    round_begin(c, NULL);
+}
+
+static trireme_status check_members(const struct process_world *w, int size, const int *members, const char *name,
+                                    int *index, char reason[BREAK_TEXT]) {
+    char text[BREAK_TEXT / 4];
+    int rank = w->base.place.rank, ranks = w->base.place.ranks;
+    group_print(name, size, MIN(size, 8), members, text);
+    *index = -1;
+    for (int i = 0; i < size; i++) {
+        bool twice = false;
+        for (int k = 0; k < i; k++)
+            twice |= members[k] == members[i];
+        if (members[i] == rank)
+            *index = i;
+        if (members[i] >= 0 && members[i] < ranks && !twice)
+            continue;
+        snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, text, members[i],
+                 twice ? "there twice" : "no rank");
+        return TRIREME_ERROR_LOST;
+    }
+    if (*index >= 0)
+        return TRIREME_OK;
+    snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, text);
+    return TRIREME_ERROR_LOST;
+}
+
+static struct process_communicator *create(struct process_world *w, int size, const int *members, const char *name,
+                                           int index) {
+    struct process_communicator *c = mem_alloc(sizeof *c);
+    size_t n = (size_t)size;
+    c->base = (struct communicator){.transport = w->base.transport, .size = size, .index = index};
+    c->world = w;
+    c->number = 1; // of openings
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->rank = mem_alloc(n * sizeof *c->rank);
+    memcpy(c->rank, members, n * sizeof *members);
+    c->in = mem_alloc(n * sizeof *c->in);
+    c->out = mem_alloc(n * sizeof *c->out);
+    c->contribution = mem_alloc(n * sizeof *c->contribution);
+    c->segment = MIN(MAX(STAGING / size / 64 * 64, (int)SEGMENT_LEAST), (int)SEGMENT_MOST);
+    for (size_t i = 0; i < ARRAY_LENGTH(c->staging) && size > 1; i++)
+        c->staging[i] = mem_alloc(n * (size_t)c->segment);
+    c->chunk = aligned_alloc(64, sizeof *c->chunk);
+    CHECK(c->chunk);
+    return c;
+}
+
+void process_close(struct communicator *base) {
+    struct process_communicator *c = (struct process_communicator *)base;
+    for (size_t i = 0; i < ARRAY_LENGTH(c->staging); i++)
+        free(c->staging[i]);
+    VEC_RELEASE(&c->pending);
+    VEC_RELEASE(&c->way);
+    free(c->completed);
+    free(c->chunk);
+    free(c->contribution);
+    free(c->out);
+    free(c->in);
+    free(c->rank);
+    free(c);
+}
+
+trireme_status process_open(struct communicator **out, struct world *base, int rank, int size, const int *members,
+                            const char *name, trireme_error *error) {
+    struct process_world *w = (struct process_world *)base;
+    CHECK(rank == w->base.place.rank);
+    char reason[BREAK_TEXT];
+    int index;
+    if (check_members(w, size, members, name, &index, reason) != TRIREME_OK) {
+        world_break(base, reason);
+        FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
+    }
+    struct process_communicator *c = create(w, size, members, name, index);
+    // Only openings change it, and one thread at a time opens.
+    struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
+    memcpy(card.name, c->name, sizeof card.name);
+    card.shown = MIN(size, (int)ARRAY_LENGTH(card.member));
+    memcpy(card.member, members, (size_t)card.shown * sizeof *members);
+    struct comm_call call = {.operation = OPERATION_OPEN, .count = sizeof card, .in = &card};
+    trireme_status status = process_call(&c->base, &call, error);
+    if (status != TRIREME_OK)
+        process_close(&c->base);
+    else
+        *out = &c->base;
+    return status;
+}

@@ -1,0 +1,176 @@
+// The transport between processes. One thread of each process makes all calls of MPI; whoever calls a collective hands
+// it over and sleeps until it is done. The thread drives the calls of all communicators side by side with nonblocking
+// sends and receives, so that nothing depends on MPI_THREAD_MULTIPLE or on progress inside MPI.
+//
+// Every collective call of a group goes so:
+//   1. each member sends each other a *card*: its call and, if they are short, its data;
+//   2. a member that has all cards compares them with its own call;
+//   3. what came with the cards is used, and that is all; or the algorithm goes on in *rounds*: a set of sends and
+//      receives, and what is done when all of them are complete.
+// A send is a card and its data, and ends when the receiver answers that it has them.
+//
+// Messages of a communicator have its own tags. A pair of ranks exchanges as many messages in each call on both sides,
+// in the same order, so that a rank that is ahead is no harm: its messages wait.
+//
+// When a world breaks, its reason goes to all ranks. Receives are cancelled; what is under way then has a moment to
+// end; after that no MPI function is called any more, so that nothing reaches buffers of calls that have returned.
+#ifndef COMM_MPI_PROCESSES_H
+#define COMM_MPI_PROCESSES_H
+
+#include <mpi.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include "comm/arithmetic.h"
+#include "comm/gate.h"
+#include "comm/transport.h"
+
+enum { BREAK_TEXT = 600, CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
+// Of one message; MPI counts with int.
+#define MESSAGE_BYTES ((int64_t)1 << 30)
+// Messages that one rank has under way at a time, to as many peers, in long all-to-alls and gathers.
+enum { WINDOW = 8 };
+
+struct card {
+    int32_t operation, dtype, wire, reduction, peer, padding;
+    int64_t count;
+    int64_t bytes; // all_to_all_v: that the sender has for the receiver
+    int64_t reserved[3];
+    _Alignas(64) char data[CARD_DATA];
+};
+_Static_assert(sizeof(struct card) == CARD_BYTES, "what travels");
+
+// An opening of a group travels as the data of a card.
+struct group_card {
+    char name[GROUP_TEXT];
+    uint64_t members; // a hash
+    int32_t size, number, shown;
+    int32_t member[8]; // the first of them
+};
+
+enum message { MESSAGE_CARD, MESSAGE_DATA, MESSAGE_TAKEN, MESSAGES };
+
+struct process_world;
+struct process_communicator;
+
+// What follows a complete round: posts the next, or posts nothing, which ends the call.
+typedef void round_function(struct process_communicator *c);
+
+struct process_communicator {
+    struct communicator base;
+    struct process_world *world;
+    struct process_communicator *next; // in the queue of new calls, or of those under way
+    char name[GROUP_TEXT];
+    int *rank;  // world rank of each member
+    int number; // its tags are number * MESSAGES + message
+
+    // The call; written by the caller, then by the thread, then read by the caller.
+    const struct comm_call *call;
+    struct gate finished; // counts calls
+    trireme_status status;
+    trireme_error *error;
+
+    // Of the thread.
+    round_function *after; // the current round
+    int64_t began;
+    int round;                // of the algorithm
+    VEC(MPI_Request) pending; // of the current round; done ones are MPI_REQUEST_NULL
+    VEC(struct way {
+        int member;
+        bool receives;
+    })
+    way;            // of each that is pending
+    int left;       // not complete
+    char taken;     // what a receiver answers
+    bool lost;      // *error is filled, and the call ends when nothing is pending
+    int *completed; // room for MPI_Testsome
+    int completed_capacity;
+    struct card *out, *in;     // [size]
+    const void **contribution; // [size]
+    char *staging[3];          // [size * segment bytes]: received, sent, gathered
+    int64_t segment;           // bytes of a staging buffer of one member
+    struct chunk *chunk;
+};
+
+struct process_world {
+    struct world base;
+    int64_t deadline, spin; // nanoseconds
+    pthread_t thread;
+    struct gate inbox; // changes with every new call, break or end
+    _Atomic(struct process_communicator *) posted;
+    atomic_bool ending;
+    atomic_bool broken;
+    pthread_mutex_t lock; // guards the reason
+    char reason[BREAK_TEXT];
+
+    // Start and end of the thread.
+    struct gate started;
+    trireme_status start_status;
+    trireme_error start_error;
+
+    // Of the thread.
+    MPI_Comm comm;
+    int numbers; // of communicators opened, at least
+    int last_number;
+    struct process_communicator *active;
+    MPI_Request break_receive;
+    char break_text[BREAK_TEXT];
+    bool told; // the break has been sent on
+    char told_text[BREAK_TEXT];
+    MPI_Request *tell; // [ranks]: its sends
+    int64_t silence;   // when a broken world stops calling MPI
+    bool silent;
+    int *process;           // [ranks]: pidfd of other ranks of this node, else -1
+    struct pollfd *watched; // room for them
+};
+
+// ---- rounds (rounds.c)
+
+// Begins a round; what is posted until the function returns belongs to it.
+void round_begin(struct process_communicator *c, round_function *after);
+// `member`: its index. Zero bytes are no message.
+void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes);
+void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes);
+// Tests what is pending; true if something was complete, or a round has followed another.
+bool round_advance(struct process_communicator *c);
+// Breaks the world for the sake of this call.
+void round_refuse(struct process_communicator *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// " rank 1" or " ranks 1, 3" whose messages of the current round have not come; how many.
+enum { MISSING_TEXT = 160 };
+int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]);
+
+// ---- calls (cards.c)
+
+void call_begin(struct process_communicator *c);
+// Whether all data come with the cards.
+bool cards_carry(const struct comm_call *call);
+// "tp (ranks 0, 1)"; members[shown] of `size` are known.
+const char *group_print(const char *name, int size, int shown, const int *members, char text[BREAK_TEXT / 4]);
+
+// ---- algorithms: what follows the cards
+
+round_function open_agreed;                                                                // open.c
+round_function all_reduce_cards, reduce_scatter_cards, all_gather_cards, all_to_all_cards; // short.c
+round_function broadcast_cards, barrier_cards;
+round_function all_reduce_parts, reduce_scatter_parts;                    // parts.c
+round_function all_gather_window, all_to_all_window, all_to_all_v_window; // window.c
+round_function broadcast_parts;                                           // broadcast.c
+round_function *algorithm_of(const struct comm_call *call);               // choose.c
+
+// ---- the world
+
+void *progress_run(void *world); // progress.c: the thread
+// From any thread: notes the first reason, and wakes the thread, which tells all ranks.
+void process_world_break(struct world *world, const char *reason); // world.c
+trireme_status process_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
+                            const char *name, trireme_error *error); // open.c
+void process_close(struct communicator *communicator);
+trireme_status process_call(struct communicator *communicator, const struct comm_call *call, trireme_error *error);
+// neighbours.c, on the thread: fills in the place and what to watch.
+trireme_status neighbours_find(struct process_world *world, trireme_error *error);
+// A rank of this node that has died, or -1.
+int neighbours_dead(struct process_world *world);
+void neighbours_release(struct process_world *world);
+
+#endif

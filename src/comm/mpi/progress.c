@@ -1,0 +1,246 @@
+// The thread that calls MPI.
+#include "comm/mpi/processes.h"
+
+#include <sys/prctl.h>
+
+#include "base/clock.h"
+
+// Nanoseconds.
+enum {
+    SPIN = 20000,
+    SLEEP_LEAST = 5000,
+    SLEEP_MOST = 500000,
+    SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
+    WATCH = 20000000,       // between looks at whether neighbours live
+    LAST_WORDS = 500000000, // from the end of a world to the last call of MPI
+};
+enum { TAG_BREAK = 0 };
+
+// ---- the end of a world
+
+static void call_lost(struct process_communicator *c) {
+    char text[COMM_CALL_TEXT], missing[MISSING_TEXT], waiting[MISSING_TEXT + 32] = "";
+    if (c->lost)
+        return;
+    struct process_world *w = c->world;
+    if (missing_print(c, missing))
+        snprintf(waiting, sizeof waiting, ", waiting for%s", missing);
+    pthread_mutex_lock(&w->lock);
+    c->status = error_set(c->error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s: %s", c->name,
+                          w->base.place.rank, comm_call_print(c->call, text), waiting, w->reason);
+    pthread_mutex_unlock(&w->lock);
+    c->lost = true;
+}
+
+// Tells all other ranks, and lets go of what is under way.
+static void spread(struct process_world *w) {
+    w->told = true;
+    w->silence = clock_now() + LAST_WORDS;
+    pthread_mutex_lock(&w->lock);
+    memcpy(w->told_text, w->reason, sizeof w->told_text);
+    pthread_mutex_unlock(&w->lock);
+    for (int r = 0; r < w->base.place.ranks; r++)
+        if (r != w->base.place.rank &&
+            MPI_Isend(w->told_text, BREAK_TEXT, MPI_BYTE, r, TAG_BREAK, w->comm, &w->tell[r]) != MPI_SUCCESS)
+            w->tell[r] = MPI_REQUEST_NULL;
+    for (struct process_communicator *c = w->active; c; c = c->next) {
+        call_lost(c);
+        for (size_t i = 0; i < c->pending.count; i++)
+            if (c->way.item[i].receives && c->pending.item[i] != MPI_REQUEST_NULL)
+                MPI_Cancel(&c->pending.item[i]);
+    }
+}
+
+static bool listen(struct process_world *w) {
+    int done = 0;
+    if (MPI_Test(&w->break_receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
+        return false;
+    w->break_text[BREAK_TEXT - 1] = 0;
+    process_world_break(&w->base, w->break_text);
+    MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
+    return true;
+}
+
+static void speak(struct process_world *w) {
+    int flag;
+    MPI_Testall(w->base.place.ranks, w->tell, &flag, MPI_STATUSES_IGNORE);
+    if (clock_now() > w->silence)
+        w->silent = true;
+}
+
+// ---- calls
+
+static void finish(struct process_communicator *c) {
+    atomic_fetch_add(&c->finished.word, 1);
+    gate_wake(&c->finished);
+}
+
+static bool take_posted(struct process_world *w) {
+    struct process_communicator *c = atomic_exchange(&w->posted, NULL);
+    bool any = c != NULL;
+    while (c) {
+        struct process_communicator *next = c->next;
+        c->began = clock_now();
+        c->left = 0;
+        c->after = NULL;
+        c->pending.count = c->way.count = 0;
+        if (atomic_load(&w->broken)) {
+            call_lost(c);
+            finish(c);
+        } else {
+            c->next = w->active;
+            w->active = c;
+            call_begin(c);
+        }
+        c = next;
+    }
+    return any;
+}
+
+static bool advance(struct process_world *w) {
+    bool moved = false;
+    for (struct process_communicator **at = &w->active; *at;) {
+        struct process_communicator *c = *at;
+        if (!w->silent)
+            moved |= round_advance(c);
+        if ((c->left > 0 || (c->after && !c->lost)) && !w->silent) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        finish(c);
+        moved = true;
+    }
+    return moved;
+}
+
+static void check_deadlines(struct process_world *w, int64_t now) {
+    for (struct process_communicator *c = w->active; c && w->deadline; c = c->next) {
+        if (now - c->began < w->deadline || c->lost)
+            continue;
+        char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
+        missing_print(c, missing);
+        round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)w->deadline * 1e-9,
+                     comm_call_print(c->call, text), missing);
+    }
+}
+
+static void check_neighbours(struct process_world *w) {
+    int dead = neighbours_dead(w);
+    if (dead < 0)
+        return;
+    char reason[BREAK_TEXT];
+    snprintf(reason, sizeof reason, "the process of rank %d on %s has died", dead, w->base.place.host);
+    process_world_break(&w->base, reason);
+}
+
+static int64_t pause_of(const struct process_world *w, int64_t quiet) {
+    if (w->silent)
+        return SLEEP_IDLE;
+    if (w->told)
+        return SLEEP_MOST;
+    if (!w->active)
+        return quiet < 100 * SLEEP_MOST ? 2 * SLEEP_MOST : SLEEP_IDLE;
+    return MIN(MAX(quiet / 8, (int64_t)SLEEP_LEAST), (int64_t)SLEEP_MOST);
+}
+
+static void drive(struct process_world *w) {
+    int64_t quiet_since = clock_now(), watched = quiet_since;
+    while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->broken) && !w->silent)) {
+        uint32_t seen = atomic_load(&w->inbox.word);
+        bool moved = take_posted(w);
+        if (!w->silent)
+            moved |= listen(w);
+        if (atomic_load(&w->broken) && !w->told)
+            spread(w);
+        moved |= advance(w);
+        if (w->told && !w->silent)
+            speak(w);
+        int64_t now = clock_now();
+        if (moved) {
+            quiet_since = now;
+            continue;
+        }
+        if (now - quiet_since < w->spin && w->active)
+            continue;
+        check_deadlines(w, now);
+        if (now - watched > WATCH && !w->told) {
+            check_neighbours(w);
+            watched = now;
+        }
+        gate_wait(&w->inbox, seen, 0, now + pause_of(w, now - quiet_since));
+    }
+}
+
+// ---- start and end
+
+static trireme_status begin(struct process_world *w, trireme_error *error) {
+    int done = 0, provided = 0;
+    MPI_Initialized(&done);
+    if (done)
+        FAIL(TRIREME_ERROR_USAGE, "MPI has been started in this process before: it can be only once");
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
+        FAIL(TRIREME_ERROR_IO, "MPI cannot be started with a thread of its own");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm) != MPI_SUCCESS)
+        FAIL(TRIREME_ERROR_IO, "MPI cannot duplicate its communicator");
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    int *largest_tag, known;
+    MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &largest_tag, &known);
+    w->last_number = (known ? *largest_tag : 32767) / MESSAGES - 1;
+    w->numbers = 2;
+    MPI_Comm_rank(w->comm, &w->base.place.rank);
+    MPI_Comm_size(w->comm, &w->base.place.ranks);
+    TRY(neighbours_find(w, error));
+    w->spin =
+        w->base.place.node_ranks > w->base.place.cores * w->base.place.node_ranks / w->base.place.core_ranks ? 0 : SPIN;
+    w->tell = mem_alloc((size_t)w->base.place.ranks * sizeof *w->tell);
+    for (int r = 0; r < w->base.place.ranks; r++)
+        w->tell[r] = MPI_REQUEST_NULL;
+    MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
+    return TRIREME_OK;
+}
+
+// MPI_Finalize waits for all ranks, for ever: so they meet first.
+static bool meet_last(struct process_world *w) {
+    MPI_Request request;
+    int64_t begin = clock_now();
+    if (MPI_Ibarrier(w->comm, &request) != MPI_SUCCESS)
+        return false;
+    for (int done = 0;;) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        if (done)
+            return true;
+        listen(w);
+        int64_t now = clock_now();
+        if (atomic_load(&w->broken) || (w->deadline && now - begin > w->deadline))
+            return false;
+        check_neighbours(w);
+        gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, now + SLEEP_MOST);
+    }
+}
+
+static void end(struct process_world *w) {
+    if (!atomic_load(&w->broken) && meet_last(w)) {
+        MPI_Cancel(&w->break_receive);
+        MPI_Wait(&w->break_receive, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&w->comm);
+        MPI_Finalize();
+    }
+    neighbours_release(w);
+    free(w->tell);
+}
+
+void *progress_run(void *world) {
+    struct process_world *w = world;
+    prctl(PR_SET_TIMERSLACK, 1000);
+    w->start_status = begin(w, &w->start_error);
+    atomic_store(&w->started.word, 1);
+    gate_wake(&w->started);
+    if (w->start_status != TRIREME_OK)
+        return NULL;
+    drive(w);
+    end(w);
+    return NULL;
+}

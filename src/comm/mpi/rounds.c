@@ -1,0 +1,109 @@
+// Sets of messages that end together.
+#include "comm/mpi/processes.h"
+
+void round_begin(struct process_communicator *c, round_function *after) {
+    c->after = after;
+    c->left = 0;
+    c->pending.count = 0;
+    c->way.count = 0;
+}
+
+static int tag_of(const struct process_communicator *c, enum message kind) {
+    return c->number * MESSAGES + (int)kind;
+}
+
+static void add(struct process_communicator *c, int member, bool receives, int code, MPI_Request request) {
+    if (code != MPI_SUCCESS) {
+        round_refuse(c, "MPI cannot %s rank %d", receives ? "receive from" : "send to", c->rank[member]);
+        return;
+    }
+    VEC_PUSH(&c->pending, request);
+    VEC_PUSH(&c->way, (struct way){member, receives});
+    c->left++;
+}
+
+void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        int n = (int)MIN(bytes - at, MESSAGE_BYTES);
+        int code =
+            MPI_Isend((const char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
+        add(c, member, false, code, request);
+    }
+}
+
+void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        int n = (int)MIN(bytes - at, MESSAGE_BYTES);
+        int code =
+            MPI_Irecv((char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
+        add(c, member, true, code, request);
+    }
+}
+
+bool round_advance(struct process_communicator *c) {
+    for (bool moved = false;; moved = true) {
+        if (c->left > 0) {
+            if ((size_t)c->completed_capacity < c->pending.count) {
+                c->completed_capacity = (int)c->pending.capacity;
+                c->completed = mem_resize(c->completed, c->pending.capacity * sizeof *c->completed);
+            }
+            int done = 0;
+            int code = MPI_Testsome((int)c->pending.count, c->pending.item, &done, c->completed, MPI_STATUSES_IGNORE);
+            if (code != MPI_SUCCESS && !c->lost) {
+                char text[MPI_MAX_ERROR_STRING];
+                int length = 0;
+                MPI_Error_string(code, text, &length);
+                round_refuse(c, "MPI says: %.200s", text);
+                return true;
+            }
+            if (done == MPI_UNDEFINED)
+                done = c->left;
+            c->left -= done;
+            if (c->left > 0)
+                return moved || done > 0;
+        }
+        round_function *after = c->after;
+        c->after = NULL;
+        if (!after || c->lost)
+            return true;
+        after(c);
+    }
+}
+
+int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]) {
+    char list[MISSING_TEXT - 8] = "";
+    size_t n = 0;
+    int missing = 0;
+    bool receives = false;
+    for (size_t i = 0; i < c->way.count; i++)
+        receives |= c->way.item[i].receives && c->pending.item[i] != MPI_REQUEST_NULL;
+    for (int m = 0; m < c->base.size; m++) {
+        bool waits = false;
+        for (size_t i = 0; i < c->way.count; i++)
+            waits |= c->way.item[i].member == m && c->way.item[i].receives == receives &&
+                     c->pending.item[i] != MPI_REQUEST_NULL;
+        if (!waits)
+            continue;
+        missing++;
+        if (n + 24 < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s %d", missing > 1 ? "," : "", c->rank[m]);
+        else if (n + 5 < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, ", ...");
+    }
+    snprintf(text, MISSING_TEXT, " rank%s%s", missing > 1 ? "s" : "", list);
+    return missing;
+}
+
+void round_refuse(struct process_communicator *c, const char *format, ...) {
+    char reason[BREAK_TEXT];
+    size_t n = (size_t)snprintf(reason, sizeof reason, "group %.40s: ", c->name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason + n, sizeof reason - n, format, args);
+    va_end(args);
+    process_world_break(&c->world->base, reason);
+    c->status = error_set(c->error, TRIREME_ERROR_LOST, "%s", reason);
+    c->lost = true;
+}

@@ -1,0 +1,50 @@
+// Calls whose data have come with the cards: what is left is local.
+#include "comm/mpi/processes.h"
+
+static void reduce(struct process_communicator *c, bool all) {
+    const struct comm_call *call = c->call;
+    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    int64_t size = dtype_size(call->dtype), own = all ? 0 : c->base.index * call->count;
+    c->contribution[c->base.index] = (const char *)call->in + own * size;
+    for (int64_t at = 0; at < call->count; at += CHUNK) {
+        int64_t n = MIN(call->count - at, CHUNK);
+        char *out = (char *)call->out + at * size;
+        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
+                                          n, call->accumulate ? out : NULL, c->chunk);
+        copy_bytes(out, result, n * size, false);
+    }
+    round_begin(c, NULL);
+}
+
+void all_reduce_cards(struct process_communicator *c) {
+    reduce(c, true);
+}
+
+void reduce_scatter_cards(struct process_communicator *c) {
+    reduce(c, false);
+}
+
+static void gather(struct process_communicator *c, int64_t bytes, int64_t own) {
+    for (int i = 0; i < c->base.size; i++)
+        copy_bytes((char *)c->call->out + i * bytes,
+                   i == c->base.index ? (const char *)c->call->in + own : c->contribution[i], bytes, false);
+    round_begin(c, NULL);
+}
+
+void all_gather_cards(struct process_communicator *c) {
+    gather(c, c->call->count * dtype_size(c->call->dtype), 0);
+}
+
+void all_to_all_cards(struct process_communicator *c) {
+    gather(c, c->call->count, c->base.index * c->call->count);
+}
+
+void broadcast_cards(struct process_communicator *c) {
+    if (c->call->peer != c->base.index)
+        copy_bytes(c->call->out, c->contribution[c->call->peer], c->call->count, false);
+    round_begin(c, NULL);
+}
+
+void barrier_cards(struct process_communicator *c) {
+    round_begin(c, NULL);
+}

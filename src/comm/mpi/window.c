@@ -1,0 +1,94 @@
+// Long gathers and all-to-alls: every block goes straight to where it belongs, to some members at a time, each starting
+// with the next in the circle, so that nobody is sent to by all at once.
+#include "comm/mpi/processes.h"
+
+struct blocks {
+    const char *(*from)(const struct process_communicator *c, int member, int64_t *bytes);
+    char *(*to)(const struct process_communicator *c, int member, int64_t *bytes);
+};
+
+static void post(struct process_communicator *c, const struct blocks *blocks, round_function *again) {
+    int size = c->base.size, index = c->base.index, end = MIN(c->round + WINDOW, size - 1);
+    round_begin(c, c->round >= size - 1 ? NULL : again);
+    int64_t bytes;
+    for (int k = c->round + 1; k <= end; k++) {
+        char *to = blocks->to(c, (index + size - k) % size, &bytes);
+        round_receive(c, (index + size - k) % size, MESSAGE_DATA, to, bytes);
+    }
+    for (int k = c->round + 1; k <= end; k++) {
+        const char *from = blocks->from(c, (index + k) % size, &bytes);
+        round_send(c, (index + k) % size, MESSAGE_DATA, from, bytes);
+    }
+    if (c->round == 0) {
+        char *to = blocks->to(c, index, &bytes);
+        const char *from = blocks->from(c, index, &bytes);
+        copy_bytes(to, from, bytes, is_streamed(bytes));
+        stream_end();
+    }
+    c->round = end;
+}
+
+// ---- all-gather
+
+static const char *own_block(const struct process_communicator *c, int member, int64_t *bytes) {
+    (void)member;
+    *bytes = c->call->count * dtype_size(c->call->dtype);
+    return c->call->in;
+}
+
+static char *their_block(const struct process_communicator *c, int member, int64_t *bytes) {
+    *bytes = c->call->count * dtype_size(c->call->dtype);
+    return (char *)c->call->out + member * *bytes;
+}
+
+void all_gather_window(struct process_communicator *c) {
+    static const struct blocks BLOCKS = {own_block, their_block};
+    post(c, &BLOCKS, all_gather_window);
+}
+
+// ---- all-to-all
+
+static const char *even_from(const struct process_communicator *c, int member, int64_t *bytes) {
+    *bytes = c->call->count;
+    return (const char *)c->call->in + member * *bytes;
+}
+
+static char *even_to(const struct process_communicator *c, int member, int64_t *bytes) {
+    *bytes = c->call->count;
+    return (char *)c->call->out + member * *bytes;
+}
+
+void all_to_all_window(struct process_communicator *c) {
+    static const struct blocks BLOCKS = {even_from, even_to};
+    post(c, &BLOCKS, all_to_all_window);
+}
+
+static const char *uneven_from(const struct process_communicator *c, int member, int64_t *bytes) {
+    *bytes = c->call->in_bytes[member];
+    return (const char *)c->call->in + c->call->in_offset[member];
+}
+
+static char *uneven_to(const struct process_communicator *c, int member, int64_t *bytes) {
+    *bytes = c->call->out_bytes[member];
+    return (char *)c->call->out + c->call->out_offset[member];
+}
+
+// Whether all blocks are as long as those who receive them expect.
+static bool sizes_agree(struct process_communicator *c) {
+    const struct comm_call *call = c->call;
+    for (int i = 0; i < c->base.size; i++) {
+        int64_t sent = i == c->base.index ? call->in_bytes[i] : c->in[i].bytes;
+        if (sent == call->out_bytes[i])
+            continue;
+        round_refuse(c, "rank %d sends %lld bytes to rank %d, which expects %lld, in all_to_all_v", c->rank[i],
+                     (long long)sent, c->rank[c->base.index], (long long)call->out_bytes[i]);
+        return false;
+    }
+    return true;
+}
+
+void all_to_all_v_window(struct process_communicator *c) {
+    static const struct blocks BLOCKS = {uneven_from, uneven_to};
+    if (c->round > 0 || sizes_agree(c))
+        post(c, &BLOCKS, all_to_all_v_window);
+}

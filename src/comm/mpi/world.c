@@ -1,0 +1,81 @@
+// A world of processes, as others see it.
+#include "comm/mpi/processes.h"
+
+static void wake(struct process_world *w) {
+    atomic_fetch_add(&w->inbox.word, 1);
+    gate_wake(&w->inbox);
+}
+
+void process_world_break(struct world *base, const char *reason) {
+    struct process_world *w = (struct process_world *)base;
+    pthread_mutex_lock(&w->lock);
+    if (!atomic_load(&w->broken)) {
+        snprintf(w->reason, sizeof w->reason, "%s", reason);
+        atomic_store(&w->broken, true);
+    }
+    pthread_mutex_unlock(&w->lock);
+    wake(w);
+}
+
+trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {
+    struct process_communicator *c = (struct process_communicator *)base;
+    struct process_world *w = c->world;
+    uint32_t seen = atomic_load(&c->finished.word);
+    c->call = call;
+    c->error = error;
+    c->status = TRIREME_OK;
+    c->lost = false;
+    c->next = atomic_load(&w->posted);
+    while (!atomic_compare_exchange_weak(&w->posted, &c->next, c))
+        continue;
+    wake(w);
+    // No spinning: the thread may need this very core.
+    gate_wait(&c->finished, seen, 0, 0);
+    return c->status;
+}
+
+static void process_world_free(struct world *base) {
+    struct process_world *w = (struct process_world *)base;
+    atomic_store(&w->ending, true);
+    wake(w);
+    pthread_join(w->thread, NULL);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static const struct transport PROCESSES = {
+    .world_free = process_world_free,
+    .world_break = process_world_break,
+    .open = process_open,
+    .close = process_close,
+    .run = process_call,
+};
+
+trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error) {
+    struct process_world *w = mem_alloc(sizeof *w);
+    w->base.transport = &PROCESSES;
+    w->deadline = (int64_t)(MIN(MAX(deadline, 0), 1e9) * 1e9);
+    pthread_mutex_init(&w->lock, NULL);
+    if (pthread_create(&w->thread, NULL, progress_run, w)) {
+        free(w);
+        FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
+    }
+    gate_wait(&w->started, 0, 0, 0);
+    if (w->start_status != TRIREME_OK) {
+        pthread_join(w->thread, NULL);
+        *error = w->start_error;
+        trireme_status status = w->start_status;
+        free(w);
+        return status;
+    }
+    *out = &w->base;
+    return TRIREME_OK;
+}
+
+const char *world_mpi_version(void) {
+#ifdef OPEN_MPI
+    return "Open MPI";
+#else
+    return "MPICH";
+#endif
+}
