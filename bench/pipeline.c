@@ -94,7 +94,7 @@ static bool measure(const char *name, int stages, int microbatches, double pass)
     trireme_error error = {0};
     struct run run = {.pass = pass, .stages = stages, .microbatches = microbatches};
     struct schedule schedule;
-    if (schedule_load(&schedule, name, stages, microbatches, 0, &error) != TRIREME_OK) {
+    if (schedule_load(&schedule, name, stages, microbatches, NULL, &error) != TRIREME_OK) {
         printf("%-12s %s\n", name, error.message);
         return false;
     }

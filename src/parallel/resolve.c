@@ -115,9 +115,9 @@ static trireme_status check_messages(const struct config *config, const struct s
 static trireme_status find_schedule(struct parallel *out, const struct config *config, trireme_error *error) {
     trireme_error why = {0};
     struct schedule *schedule = mem_alloc(sizeof *schedule);
-    trireme_status status =
-        schedule_load(schedule, config->parallelism.pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
-                      out->microbatches, (int)config->parallelism.pipeline_parallel_chunks, &why);
+    trireme_status status = schedule_load(
+        schedule, config->parallelism.pipeline_parallel_schedule, out->mesh.degree[AXIS_PP], out->microbatches,
+        &(struct schedule_options){.chunks = (int)config->parallelism.pipeline_parallel_chunks}, &why);
     if (status != TRIREME_OK) {
         free(schedule);
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);

@@ -1,4 +1,7 @@
 #include "parallel/schedule.h"
+#include "parallel/schedule_make.h"
+
+#include <math.h>
 
 // ---- the table
 
@@ -33,40 +36,48 @@ void schedule_release(struct schedule *schedule) {
     *schedule = (struct schedule){0};
 }
 
-// ---- the schedules
-
-// Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
-static void make_gpipe(struct schedule *s) {
-    for (int r = 0; r < s->stages; r++) {
-        for (int m = 0; m < s->microbatches; m++)
-            schedule_add(s, r, PASS_FORWARD, 0, m);
-        for (int m = 0; m < s->microbatches; m++)
-            schedule_add(s, r, PASS_BACKWARD, 0, m);
-    }
+struct schedule schedule_empty_like(const struct schedule *s) {
+    int count = s->stages * s->chunks, *ranks = mem_alloc((size_t)count * sizeof *ranks);
+    for (int i = 0; i < count; i++)
+        ranks[i] = s->place[i].rank;
+    struct schedule empty;
+    schedule_begin(&empty, s->stages, s->microbatches, s->chunks, ranks);
+    free(ranks);
+    return empty;
 }
 
-// Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training" (PipeDream-Flush).
-static void make_1f1b(struct schedule *s) {
-    for (int r = 0; r < s->stages; r++) {
-        int ahead = MIN(s->stages - 1 - r, s->microbatches);
-        for (int m = 0; m < ahead; m++)
-            schedule_add(s, r, PASS_FORWARD, 0, m);
-        for (int m = ahead; m < s->microbatches; m++) {
-            schedule_add(s, r, PASS_FORWARD, 0, m);
-            schedule_add(s, r, PASS_BACKWARD, 0, m - ahead);
-        }
-        for (int m = s->microbatches - ahead; m < s->microbatches; m++)
-            schedule_add(s, r, PASS_BACKWARD, 0, m);
-    }
+void schedule_swap(struct schedule *a, struct schedule *b) {
+    struct schedule_rank *rank = a->rank;
+    a->rank = b->rank;
+    b->rank = rank;
 }
+
+// ---- the schedules by name
+
+enum placement { LOOP, THERE_AND_BACK };
+
+enum { ANY_CHUNKS = 0, WAVES_CHUNKS = -1 };
 
 static const struct maker {
     const char *name;
-    void (*make)(struct schedule *s); // fills the lists of an empty table
-    int chunks;
-} MAKERS[] = {{"gpipe", make_gpipe, 1}, {"1f1b", make_1f1b, 1}};
+    void (*make)(struct schedule *s, const struct schedule_options *o); // fills the lists of an empty table
+    int chunks;                                                         // or how they are chosen
+    enum placement placement;
+    bool is_limited; // takes an activation limit
+} MAKERS[] = {
+    {"gpipe", schedule_make_gpipe, 1, LOOP, false},
+    {"1f1b", schedule_make_1f1b, 1, LOOP, false},
+    {"interleaved", schedule_make_interleaved, ANY_CHUNKS, LOOP, false},
+    {"zb-h1", schedule_make_zb_h1, 1, LOOP, false},
+    {"zb-h2", schedule_make_zb_h2, 1, LOOP, false},
+    {"zb-v", schedule_make_zb_v, 2, THERE_AND_BACK, false},
+    {"v-half", schedule_make_v_half, 2, THERE_AND_BACK, false},
+    {"v-min", schedule_make_v_min, 2, THERE_AND_BACK, false},
+    {"hanayo", schedule_make_hanayo, WAVES_CHUNKS, THERE_AND_BACK, false},
+    {"auto", schedule_make_auto, 1, LOOP, true},
+};
 
-static const char NAMES[] = "gpipe, 1f1b";
+static const char NAMES[] = "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto";
 
 const char *schedule_names(void) {
     return NAMES;
@@ -79,28 +90,105 @@ static const struct maker *maker_find(const char *name) {
     return NULL;
 }
 
-trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
-                               trireme_error *error) {
+static trireme_status complete_chunks(const struct maker *maker, struct schedule_options *o, trireme_error *error) {
+    int given = o->chunks;
+    if (given < 0 || o->waves < 0)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: chunks (%d) and waves (%d) cannot be negative", maker->name,
+             given, o->waves);
+    if (o->waves && maker->chunks != WAVES_CHUNKS)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no waves, which hanayo has", maker->name);
+    if (maker->chunks == ANY_CHUNKS) {
+        o->chunks = given ? given : 2;
+        return TRIREME_OK;
+    }
+    if (maker->chunks == WAVES_CHUNKS) {
+        if (!o->waves)
+            o->waves = given ? given / 2 : 1;
+        if (__builtin_mul_overflow(o->waves, 2, &o->chunks) || (given && given != o->chunks))
+            FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has two chunks to a rank and wave: %d waves, %d chunks",
+                 maker->name, o->waves, given);
+        return TRIREME_OK;
+    }
+    o->chunks = maker->chunks;
+    if (given && given != maker->chunks)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %d chunk%s to a rank, not %d", maker->name, maker->chunks,
+             maker->chunks == 1 ? "" : "s", given);
+    return TRIREME_OK;
+}
+
+// Times become parts of a whole microbatch's, so that rounding is the same for any unit.
+static trireme_status complete_times(const struct maker *maker, struct schedule_times *t, trireme_error *error) {
+    double *const all[] = {&t->forward, &t->backward_input, &t->backward_weight, &t->latency};
+    double whole = t->forward + t->backward_input + t->backward_weight;
+    if (whole == 0 && t->latency == 0) {
+        *t = (struct schedule_times){1, 1, 1, 0};
+        whole = 3;
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(all); i++) {
+        if (!(*all[i] >= 0) || !isfinite(*all[i]) || !(whole > 0))
+            FAIL(TRIREME_ERROR_USAGE,
+                 "pipeline schedule %s: times %g (forward), %g (backward for the input), %g (for the weights) and %g "
+                 "(latency) must be at least 0, one of the first three above",
+                 maker->name, t->forward, t->backward_input, t->backward_weight, t->latency);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(all); i++)
+        *all[i] /= whole;
+    return TRIREME_OK;
+}
+
+static trireme_status complete_limit(const struct maker *maker, int stages, struct schedule_options *o,
+                                     trireme_error *error) {
+    if (!maker->is_limited && (o->activation_limit || o->weight_share != 0))
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no activation limit to be set, which auto has",
+             maker->name);
+    if (o->activation_limit < 0 || !(o->weight_share >= 0 && o->weight_share <= 1))
+        FAIL(TRIREME_ERROR_USAGE,
+             "pipeline schedule %s: activation limit %d, weight share %g: at least 1 microbatch and up to 1 are needed",
+             maker->name, o->activation_limit, o->weight_share);
+    if (o->search_passes < 0)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: %lld passes to try are fewer than 0", maker->name,
+             (long long)o->search_passes);
+    if (!o->search_passes)
+        o->search_passes = 20000000;
+    if (!o->activation_limit)
+        o->activation_limit = 2 * stages;
+    if (o->weight_share == 0)
+        o->weight_share = maker->is_limited ? .5 : 1;
+    return TRIREME_OK;
+}
+
+static void begin_placed(struct schedule *s, const struct maker *maker, int stages, int microbatches, int chunks) {
+    int *ranks = NULL;
+    if (maker->placement == THERE_AND_BACK) {
+        ranks = mem_alloc((size_t)stages * (size_t)chunks * sizeof *ranks);
+        for (int i = 0; i < stages * chunks; i++)
+            ranks[i] = i / stages % 2 == 0 ? i % stages : stages - 1 - i % stages;
+    }
+    schedule_begin(s, stages, microbatches, chunks, ranks);
+    free(ranks);
+}
+
+trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
+                               const struct schedule_options *options, trireme_error *error) {
     const struct maker *maker = maker_find(name);
+    struct schedule_options o = options ? *options : (struct schedule_options){0};
     size_t passes;
     if (!maker)
         FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s", name, NAMES);
-    chunks = chunks ? chunks : maker->chunks;
-    if (stages < 1 || microbatches < 1 || chunks < 1)
-        FAIL(TRIREME_ERROR_USAGE,
-             "pipeline schedule %s: stages (%d), microbatches (%d) and chunks (%d) must be at least 1", name, stages,
-             microbatches, chunks);
-    if (chunks != maker->chunks)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %d chunk%s to a rank, not %d", name, maker->chunks,
-             maker->chunks == 1 ? "" : "s", chunks);
-    if (__builtin_mul_overflow((size_t)stages * (size_t)chunks, (size_t)microbatches, &passes) ||
+    if (stages < 1 || microbatches < 1)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: stages (%d) and microbatches (%d) must be at least 1", name,
+             stages, microbatches);
+    TRY(complete_chunks(maker, &o, error));
+    if (__builtin_mul_overflow((size_t)stages * (size_t)o.chunks, (size_t)microbatches, &passes) ||
         passes > SCHEDULE_PASSES_MAX / 3)
         FAIL(TRIREME_ERROR_USAGE,
              "pipeline schedule %s: %d stages of %d chunks with %d microbatches are more than the %zu passes that fit",
-             name, stages, chunks, microbatches, SCHEDULE_PASSES_MAX);
+             name, stages, o.chunks, microbatches, SCHEDULE_PASSES_MAX);
+    TRY(complete_times(maker, &o.times, error));
+    TRY(complete_limit(maker, stages, &o, error));
     struct schedule made;
-    schedule_begin(&made, stages, microbatches, chunks, NULL);
-    maker->make(&made);
+    begin_placed(&made, maker, stages, microbatches, o.chunks);
+    maker->make(&made, &o);
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {
         schedule_release(&made);
@@ -115,16 +203,16 @@ static trireme_status check_fits(const struct schedule *s, int stages, int micro
     static const char *const what[] = {"stages", "microbatches", "chunks to a rank"};
     const int has[] = {s->stages, s->microbatches, s->chunks}, wanted[] = {stages, microbatches, chunks};
     for (size_t i = 0; i < ARRAY_LENGTH(what); i++)
-        if (has[i] != wanted[i] && wanted[i])
+        if (wanted[i] && has[i] != wanted[i])
             FAIL(TRIREME_ERROR_USAGE, "this pipeline schedule is for %d %s, the run has %d", has[i], what[i],
                  wanted[i]);
     return TRIREME_OK;
 }
 
-trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
-                             trireme_error *error) {
+trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
+                             const struct schedule_options *options, trireme_error *error) {
     if (maker_find(name))
-        return schedule_create(schedule, name, stages, microbatches, chunks, error);
+        return schedule_create(schedule, name, stages, microbatches, options, error);
     char *text;
     size_t length;
     trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
@@ -136,7 +224,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
     status = schedule_parse(&read, text, length, error);
     free(text);
     if (status == TRIREME_OK) {
-        status = check_fits(&read, stages, microbatches, chunks, error);
+        status = check_fits(&read, stages, microbatches, options ? options->chunks : 0, error);
         if (status == TRIREME_OK)
             *schedule = read;
         else

@@ -60,19 +60,49 @@ struct schedule {
     struct schedule_rank *rank;   // [stages]
 };
 
+// Seconds, or any other unit, of one chunk and one microbatch.
+struct schedule_times {
+    double forward, backward_input, backward_weight; // B takes the sum of the last two
+    double latency;                                  // from the end of a pass to its use by another rank
+};
+
 // ---- making one
 
-// The schedule called `name`, verified. Those with one chunk to a rank:
-//   gpipe  all forwards, then all backwards
-//   1f1b   rank i does stages - 1 - i forwards (or as many as there are), then a forward and a backward in turn, then
-//          the backwards that are left
-// In both, backwards come in the order of microbatches, so that sums over them are those of one rank.
-// TRIREME_ERROR_USAGE: an unknown name, a number below 1 or too large, chunks that the schedule does not have.
-trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
-                               trireme_error *error);
-// `name` is one of the names or else the path of a text, which must have these numbers.
-trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches, int chunks,
-                             trireme_error *error);
+// What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.
+struct schedule_options {
+    int chunks;           // of each rank: 0: as many as the schedule has by itself
+    int waves;            // of hanayo: 0: chunks / 2
+    int activation_limit; // of auto: microbatches of a whole rank that may be held: 0: 2 * stages
+    // Of auto: what counts of a microbatch between its backward for the input and that for the weights, above 0, at
+    // most 1: 0: a half. Qi et al. count it thus: the backward for the input frees all that the weights' does not need.
+    double weight_share;
+    // Of zb-v, v-half, v-min, hanayo and auto, which are fitted to them. All 0: F = B = W = 1 without latency.
+    struct schedule_times times;
+    int64_t search_passes; // that fitting may try, those of all its trials together: 0: 20 million, about 2 seconds
+};
+
+// The schedule called `name`, verified; options NULL are zero everywhere. p: stages, m: microbatches, i: a rank from 0.
+//   gpipe        all forwards, then all backwards
+//   1f1b         p - 1 - i forwards (or as many as there are), then a forward and a backward in turn, then backwards
+//   interleaved  1f1b of any number of chunks (2), p microbatches of one chunk after the other: bubble
+//                (p - 1) / (chunks * m + p - 1) where p divides m
+// With backward in two parts, I and W:
+//   zb-h1        1f1b, its weights' passes in the bubble: holds p microbatches
+//   zb-h2        twice the forwards ahead: holds 2p - 1 microbatches; no bubble where F = B = W and m >= 2p - 1
+//   zb-v         two chunks placed there and back: holds p microbatches; no bubble where F = B = W and m >= 2p - 1
+//   v-half       the same holding (p + 2) / 2, rounded down
+//   v-min        the same holding (p + 4) / 3, rounded down
+//   auto         what a search finds for the times within the activation limit
+// With whole backwards:
+//   hanayo       `waves` times there and back, 2 * waves chunks: holds p microbatches
+// In all, each chunk does the forwards and the backwards in the order of microbatches: sums over them are those of one
+// rank, and messages between two ranks match in order.
+// TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
+trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
+                               const struct schedule_options *options, trireme_error *error);
+// `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any.
+trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
+                             const struct schedule_options *options, trireme_error *error);
 void schedule_release(struct schedule *schedule);
 
 // The names, separated by ", ".
@@ -114,12 +144,6 @@ enum slots_for {
 // out, and forwards give slots back. The schedule is verified.
 int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,
                    int *slot);
-
-// Seconds, or any other unit, of one chunk and one microbatch.
-struct schedule_times {
-    double forward, backward_input, backward_weight; // B takes the sum of the last two
-    double latency;                                  // from the end of a pass to its use by another rank
-};
 
 struct schedule_span {
     double start, end;

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <unistd.h>
 
 // ---- help
@@ -59,6 +60,14 @@ static void orders_are_the_published_ones(void **state) {
          "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5\n"},
         {"1f1b", 4, 2, "F0 F1 B0 B1\nF0 F1 B0 B1\nF0 F1 B0 B1\nF0 B0 F1 B1\n"},
         {"1f1b", 3, 1, "F0 B0\nF0 B0\nF0 B0\n"},
+        {"zb-h1", 3, 5,
+         "F0 F1 F2 I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4\n"
+         "F0 F1 I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 I4 W3 W4\n"
+         "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4\n"},
+        {"zb-h2", 3, 5,
+         "F0 F1 F2 F3 F4 I0 W0 I1 W1 I2 W2 I3 W3 I4 W4\n"
+         "F0 F1 F2 I0 F3 I1 F4 I2 W0 I3 W1 I4 W2 W3 W4\n"
+         "F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 W0 W1 W2 W3 W4\n"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct schedule s = created(cases[i].name, cases[i].stages, cases[i].microbatches);
@@ -69,6 +78,18 @@ static void orders_are_the_published_ones(void **state) {
         assert_reads_back(&s);
         schedule_release(&s);
     }
+    struct schedule s = interleaved(2, 4, 2);
+    assert_prints(&s, "placement 0 1 0 1\n"
+                      "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0\n"
+                      "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0\n");
+    schedule_release(&s);
+    s = interleaved(2, 5, 2); // groups of 2 and of 3
+    assert_prints(&s, "placement 0 1 0 1\n"
+                      "F0.0 F1.0 F0.1 F1.1 F2.0 F3.0 B0.1 F4.0 B1.1 F2.1 B0.0 F3.1 B1.0 F4.1 B2.1 B3.1 B4.1 B2.0 "
+                      "B3.0 B4.0\n"
+                      "F0.0 F1.0 F0.1 F1.1 B0.1 F2.0 B1.1 F3.0 B0.0 F4.0 B1.0 F2.1 B2.1 F3.1 B3.1 F4.1 B4.1 B2.0 "
+                      "B3.0 B4.0\n");
+    schedule_release(&s);
 }
 
 static void stages_are_placed_in_a_loop_or_as_told(void **state) {
@@ -95,27 +116,74 @@ static void stages_are_placed_in_a_loop_or_as_told(void **state) {
 
 static void what_cannot_be_is_refused(void **state) {
     (void)state;
+    static const char *const NAMES = "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto";
     static const struct {
         const char *name;
-        int stages, microbatches, chunks;
-        const char *message;
+        int stages, microbatches;
+        struct schedule_options options;
+        const char *message; // behind "pipeline schedule NAME"
     } cases[] = {
-        {"2f2b", 2, 2, 1, "no pipeline schedule is called \"2f2b\"; there are: gpipe, 1f1b"},
-        {"1f1b", 0, 2, 1, "pipeline schedule 1f1b: stages (0), microbatches (2) and chunks (1) must be at least 1"},
-        {"gpipe", 2, -1, 1, "pipeline schedule gpipe: stages (2), microbatches (-1) and chunks (1) must be at least 1"},
-        {"1f1b", 2, 2, -1, "pipeline schedule 1f1b: stages (2), microbatches (2) and chunks (-1) must be at least 1"},
-        {"1f1b", 2, 2, 3, "pipeline schedule 1f1b has 1 chunk to a rank, not 3"},
-        {"1f1b", INT32_MAX, INT32_MAX, 1,
-         "pipeline schedule 1f1b: 2147483647 stages of 1 chunks with 2147483647 microbatches are more than the "
-         "16777216 passes that fit"},
+        {"1f1b", 0, 2, {0}, ": stages (0) and microbatches (2) must be at least 1"},
+        {"gpipe", 2, -1, {0}, ": stages (2) and microbatches (-1) must be at least 1"},
+        {"1f1b", 2, 2, {.chunks = 3}, " has 1 chunk to a rank, not 3"},
+        {"zb-v", 2, 2, {.chunks = 1}, " has 2 chunks to a rank, not 1"},
+        {"interleaved", 2, 2, {.chunks = -1}, ": chunks (-1) and waves (0) cannot be negative"},
+        {"zb-v", 2, 2, {.waves = 1}, " has no waves, which hanayo has"},
+        {"hanayo", 2, 2, {.chunks = 3}, " has two chunks to a rank and wave: 1 waves, 3 chunks"},
+        {"hanayo", 2, 2, {.chunks = 2, .waves = 2}, " has two chunks to a rank and wave: 2 waves, 2 chunks"},
+        {"hanayo", 2, 2, {.chunks = 1}, " has two chunks to a rank and wave: 0 waves, 1 chunks"},
+        {"zb-h1", 2, 2, {.activation_limit = 2}, " has no activation limit to be set, which auto has"},
+        {"zb-v", 2, 2, {.weight_share = .5}, " has no activation limit to be set, which auto has"},
+        {"auto",
+         2,
+         2,
+         {.activation_limit = -2},
+         ": activation limit -2, weight share 0: at least 1 microbatch and up to 1 are needed"},
+        {"auto",
+         2,
+         2,
+         {.weight_share = 1.5},
+         ": activation limit 0, weight share 1.5: at least 1 microbatch and up to 1 are needed"},
+        {"auto", 2, 2, {.search_passes = -1}, ": -1 passes to try are fewer than 0"},
+        {"auto",
+         2,
+         2,
+         {.times = {1, -1, 1, 0}},
+         ": times 1 (forward), -1 (backward for the input), 1 (for the weights) and 0 (latency) must be at least 0, "
+         "one of the first three above"},
+        {"auto",
+         2,
+         2,
+         {.times = {0, 0, 0, 1}},
+         ": times 0 (forward), 0 (backward for the input), 0 (for the weights) and 1 (latency) must be at least 0, "
+         "one of the first three above"},
+        {"auto",
+         2,
+         2,
+         {.times = {INFINITY, 1, 1, 0}},
+         ": times inf (forward), 1 (backward for the input), 1 (for the weights) and 0 (latency) must be at least 0, "
+         "one of the first three above"},
+        {"1f1b",
+         INT32_MAX,
+         INT32_MAX,
+         {0},
+         ": 2147483647 stages of 1 chunks with 2147483647 microbatches are more than the 16777216 passes that fit"},
     };
+    assert_string_equal(schedule_names(), NAMES);
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct schedule s;
         trireme_error error = {0};
         trireme_status status =
-            schedule_create(&s, cases[i].name, cases[i].stages, cases[i].microbatches, cases[i].chunks, &error);
-        assert_refused(status, TRIREME_ERROR_USAGE, &error, cases[i].message);
+            schedule_create(&s, cases[i].name, cases[i].stages, cases[i].microbatches, &cases[i].options, &error);
+        char *message = mem_printf("pipeline schedule %s%s", cases[i].name, cases[i].message);
+        assert_refused(status, TRIREME_ERROR_USAGE, &error, message);
+        free(message);
     }
+    struct schedule s;
+    trireme_error error = {0};
+    char *message = mem_printf("no pipeline schedule is called \"2f2b\"; there are: %s", NAMES);
+    assert_refused(schedule_create(&s, "2f2b", 2, 2, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
+    free(message);
 }
 
 // ---- text
@@ -207,32 +275,33 @@ static void files_and_names_load_alike(void **state) {
     assert_int_equal(write(file, text, strlen(text)), strlen(text));
     struct schedule s;
     trireme_error error = {0};
-    assert_ok(schedule_load(&s, path, 2, 2, 1, &error), &error);
+    assert_ok(schedule_load(&s, path, 2, 2, NULL, &error), &error);
     assert_prints(&s, text);
     schedule_release(&s);
-    assert_ok(schedule_load(&s, "1f1b", 2, 2, 1, &error), &error);
+    assert_ok(schedule_load(&s, "1f1b", 2, 2, NULL, &error), &error);
     assert_prints(&s, text);
     schedule_release(&s);
 
     char *message = mem_printf("%s: this pipeline schedule is for 2 stages, the run has 4", path);
-    assert_refused(schedule_load(&s, path, 4, 2, 1, &error), TRIREME_ERROR_USAGE, &error, message);
+    assert_refused(schedule_load(&s, path, 4, 2, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
     free(message);
     message = mem_printf("%s: this pipeline schedule is for 2 microbatches, the run has 3", path);
-    assert_refused(schedule_load(&s, path, 2, 3, 1, &error), TRIREME_ERROR_USAGE, &error, message);
+    assert_refused(schedule_load(&s, path, 2, 3, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
     free(message);
     message = mem_printf("%s: this pipeline schedule is for 1 chunks to a rank, the run has 2", path);
-    assert_refused(schedule_load(&s, path, 2, 2, 2, &error), TRIREME_ERROR_USAGE, &error, message);
+    assert_refused(schedule_load(&s, path, 2, 2, &(struct schedule_options){.chunks = 2}, &error), TRIREME_ERROR_USAGE,
+                   &error, message);
     free(message);
     assert_int_equal(write(file, "F0\n", 3), 3);
     message = mem_printf("%s: rank 2 (line 3) has no B0 (microbatches: 2)", path);
-    assert_refused(schedule_load(&s, path, 3, 2, 1, &error), TRIREME_ERROR_CORRUPT, &error, message);
+    assert_refused(schedule_load(&s, path, 3, 2, NULL, &error), TRIREME_ERROR_CORRUPT, &error, message);
     free(message);
     close(file);
     unlink(path);
     free(path);
-    assert_refused(schedule_load(&s, "1F1B", 2, 2, 1, &error), TRIREME_ERROR_IO, &error,
-                   "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b), and as a file: cannot open "
-                   "1F1B: No such file or directory");
+    assert_refused(schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
+                   "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
+                   "v-half, v-min, hanayo, auto), and as a file: cannot open 1F1B: No such file or directory");
 }
 
 // ---- verification
@@ -303,7 +372,7 @@ static void a_long_circle_is_cut(void **state) {
 
 static void every_lost_and_doubled_pass_is_refused(void **state) {
     (void)state;
-    struct schedule all[] = {created("1f1b", 3, 4), zero_bubble(3, 5, 2), interleaved(2, 4, 2), parsed(V_TEXT)};
+    struct schedule all[] = {created("1f1b", 3, 4), created("zb-h2", 3, 5), interleaved(2, 4, 2), parsed(V_TEXT)};
     for (size_t k = 0; k < ARRAY_LENGTH(all); k++) {
         struct schedule *s = &all[k];
         trireme_error error = {0};
@@ -374,7 +443,7 @@ static void shuffled_orders_are_judged_rightly(void **state) {
     for (uint64_t seed = 0; seed < 4000; seed++) {
         struct schedule s = seed % 3 == 0   ? parsed(V_TEXT)
                             : seed % 3 == 1 ? interleaved(2, 2, 2)
-                                            : zero_bubble(3, 3, 1);
+                                            : created("zb-h1", 3, 3);
         // Neighbours change places, a few times.
         for (uint64_t i = 0; i < 1 + seed % 7; i++) {
             int r = (int)(rng_uniform(seed, 1, 2 * i) * s.stages);

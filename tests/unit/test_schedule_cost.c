@@ -79,8 +79,8 @@ static void activations_in_flight_are_the_closed_forms(void **state) {
     (void)state;
     for (int p = 1; p <= 6; p++)
         for (int m = 1; m <= 14; m++) {
-            struct schedule all[] = {created("gpipe", p, m), created("1f1b", p, m), zero_bubble(p, m, 1),
-                                     zero_bubble(p, m, 2)};
+            struct schedule all[] = {created("gpipe", p, m), created("1f1b", p, m), created("zb-h1", p, m),
+                                     created("zb-h2", p, m)};
             for (size_t k = 0; k < ARRAY_LENGTH(all); k++) {
                 for (int i = 0; i < p; i++) {
                     int of_chunk, count = schedule_in_flight(&all[k], i, &of_chunk);
@@ -197,13 +197,13 @@ static void costs_are_the_closed_forms(void **state) {
             schedule_release(&s);
         }
         if (p > 1 && m > p && w <= f) {
-            s = zero_bubble(p, m, 1);
+            s = created("zb-h1", p, m);
             assert_near(cost_of(&s, times(f, b, w, c)), m * whole + (p - 1) * (f + b - w) + 4 * (p - 1) * c,
                         tolerance * p);
             schedule_release(&s);
         }
         if (p > 1 && m >= 2 * p - 1 && w <= MIN(f, b)) {
-            s = zero_bubble(p, m, 2);
+            s = created("zb-h2", p, m);
             assert_near(cost_of(&s, times(f, b, w, c)), m * whole + (p - 1) * (f + b - 2 * w) + 2 * (p - 1) * c,
                         tolerance * p);
             schedule_release(&s);
@@ -229,8 +229,8 @@ static void bubbles_are_the_published_ones(void **state) {
         {24, {29.718, 29.444, 19.927, .527}, .2347, .1323, .0698},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        struct schedule s[] = {created("1f1b", 8, rows[i].m), zero_bubble(8, rows[i].m, 1),
-                               zero_bubble(8, rows[i].m, 2)};
+        struct schedule s[] = {created("1f1b", 8, rows[i].m), created("zb-h1", 8, rows[i].m),
+                               created("zb-h2", 8, rows[i].m)};
         const double expected[] = {rows[i].of_1f1b, rows[i].of_h1, rows[i].of_h2};
         for (size_t k = 0; k < ARRAY_LENGTH(s); k++) {
             assert_near(bubble_of(&s[k], rows[i].times), expected[k], .5001e-4);

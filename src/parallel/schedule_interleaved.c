@@ -1,0 +1,32 @@
+// Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
+// section 2.2.
+#include "parallel/schedule_make.h"
+
+// Microbatches go in groups, each through one chunk of a rank after the other. A group of p fills the pipeline, a
+// smaller one would leave it idle at each chunk: where p does not divide m, the last groups are one microbatch larger
+// than the others, which are larger than p if need be. Fewer than p are one group.
+static int group_begin(const struct schedule *s, int group, int groups) {
+    int size = s->microbatches / groups, larger = s->microbatches % groups;
+    return group * size + MAX(0, group - (groups - larger));
+}
+
+void schedule_make_interleaved(struct schedule *s, const struct schedule_options *o) {
+    (void)o;
+    int p = s->stages, v = s->chunks, m = s->microbatches, groups = MAX(1, m / p), count = 0;
+    struct pass *order = mem_alloc((size_t)m * (size_t)v * sizeof *order); // of forwards
+    for (int g = 0; g < groups; g++)
+        for (int c = 0; c < v; c++)
+            for (int i = group_begin(s, g, groups); i < group_begin(s, g + 1, groups); i++)
+                order[count++] = (struct pass){PASS_FORWARD, c, i};
+    int largest = m - group_begin(s, groups - 1, groups);
+    for (int r = 0; r < p; r++) {
+        int ahead = MIN(2 * (p - 1 - r) + (v - 1) * largest, count);
+        for (int k = 0; k < count + ahead; k++) {
+            if (k < count)
+                schedule_add(s, r, PASS_FORWARD, order[k].chunk, order[k].microbatch);
+            if (k >= ahead)
+                schedule_add(s, r, PASS_BACKWARD, v - 1 - order[k - ahead].chunk, order[k - ahead].microbatch);
+        }
+    }
+    free(order);
+}

@@ -1,0 +1,367 @@
+// Makers of pipeline schedules: what holds of all, what each claims to hold and to cost, and published figures.
+#include "base/rng.h"
+#include "test_schedule.h"
+
+#include <math.h>
+
+// ---- help
+
+static const char *const NAMES[] = {"gpipe", "1f1b",   "interleaved", "zb-h1",  "zb-h2",
+                                    "zb-v",  "v-half", "v-min",       "hanayo", "auto"};
+
+static void assert_at_most(double a, double b, const char *what) {
+    if (!(a <= b))
+        fail_msg("%s: %.17g is above %.17g", what, a, b);
+}
+
+static struct schedule_times times(double f, double b, double w, double latency) {
+    return (struct schedule_times){f, b, w, latency};
+}
+
+static struct schedule_cost cost_of(const struct schedule *s, struct schedule_times t) {
+    struct schedule_cost cost, result;
+    schedule_cost(s, &t, &cost);
+    result = cost;
+    schedule_cost_release(&cost);
+    return (struct schedule_cost){.cost = result.cost, .bubble = result.bubble};
+}
+
+// What ranks hold at most, `share` of a (chunk, microbatch) counting between its two backward passes.
+static double held(const struct schedule *s, double share) {
+    double most = 0;
+    for (int r = 0; r < s->stages; r++) {
+        double now = 0;
+        for (size_t i = 0; i < s->rank[r].count; i++) {
+            static const double CHANGES[PASS_KINDS] = {1, -1, -1, 0};
+            enum pass_kind kind = s->rank[r].item[i].kind;
+            now += CHANGES[kind] + (kind == PASS_BACKWARD_INPUT ? share : kind == PASS_BACKWARD_WEIGHT ? -share : 0);
+            most = MAX(most, now);
+        }
+    }
+    return most;
+}
+
+// Passes of a chunk come in the order of microbatches, in each direction: so messages between two ranks match in order
+// if both have the same order.
+static void assert_in_order(const struct schedule *s) {
+    for (int r = 0; r < s->stages; r++) {
+        int next[16][PASS_KINDS] = {0};
+        assert_true(s->chunks <= 16);
+        for (size_t i = 0; i < s->rank[r].count; i++) {
+            struct pass pass = s->rank[r].item[i];
+            assert_int_equal(pass.microbatch, next[pass.chunk][pass.kind]++);
+        }
+    }
+}
+
+static void assert_prints_and_reads(const struct schedule *s) {
+    struct text text = {0}, again = {0};
+    schedule_print(s, &text);
+    struct schedule back = parsed(text.text);
+    schedule_print(&back, &again);
+    assert_string_equal(text.text, again.text);
+    assert_int_equal(back.chunks, s->chunks);
+    schedule_release(&back);
+    text_release(&text);
+    text_release(&again);
+}
+
+// Microbatches of a whole rank that a schedule claims to hold at most.
+static int claimed(const char *name, int p, int m, int v, int limit) {
+    if (strcmp(name, "gpipe") == 0)
+        return m;
+    if (strcmp(name, "zb-h2") == 0)
+        return 2 * p - 1;
+    if (strcmp(name, "v-half") == 0)
+        return (p + 2) / 2;
+    if (strcmp(name, "v-min") == 0)
+        return (p + 4) / 3;
+    if (strcmp(name, "auto") == 0)
+        return limit;
+    if (strcmp(name, "interleaved") == 0) { // groups of up to 2p - 1
+        int group = m < p ? m : m / (m / p) + (m % (m / p) > 0);
+        return ((v - 1) * group + 2 * p - 1 + v - 1) / v;
+    }
+    return p;
+}
+
+static void assert_sound(const char *name, int p, int m, struct schedule_options o) {
+    struct schedule s = created_with(name, p, m, o);
+    trireme_error error = {0};
+    assert_ok(schedule_verify(&s, &error), &error);
+    assert_int_equal(s.stages, p);
+    assert_int_equal(s.microbatches, m);
+    assert_in_order(&s);
+    bool is_auto = strcmp(name, "auto") == 0;
+    int limit = claimed(name, p, m, s.chunks, o.activation_limit ? o.activation_limit : 2 * p);
+    double share = !is_auto ? 1 : o.weight_share > 0 ? o.weight_share : .5;
+    if (held(&s, share) > limit * s.chunks + 1e-9)
+        fail_msg("%s of %d ranks, %d microbatches holds %g of %d chunks, more than %d microbatches", name, p, m,
+                 held(&s, share), s.chunks, limit);
+    struct schedule_cost cost = cost_of(&s, times(1, 1, 1, 0));
+    assert_at_most(3. * m * s.chunks, cost.cost + 1e-9, name);
+    schedule_release(&s);
+}
+
+// ---- what holds of all
+
+static void all_sizes_are_sound(void **state) {
+    (void)state;
+    static const int STAGES[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 17, 24, 31, 32, 48, 63, 64};
+    for (size_t i = 0; i < ARRAY_LENGTH(STAGES); i++)
+        for (size_t n = 0; n < ARRAY_LENGTH(NAMES); n++) {
+            int p = STAGES[i];
+            const int microbatches[] = {1, 2, 3, p - 1, p, p + 1, 2 * p - 1, 3 * p + 2};
+            for (size_t k = 0; k < ARRAY_LENGTH(microbatches); k++)
+                if (microbatches[k] > 0 && (p <= 5 || k % 8 == (n + i) % 8))
+                    assert_sound(NAMES[n], p, microbatches[k], (struct schedule_options){.search_passes = 1000});
+        }
+}
+
+static void random_settings_are_sound(void **state) {
+    (void)state;
+    for (uint64_t k = 0; k < 300; k++) {
+        const char *name = NAMES[k % ARRAY_LENGTH(NAMES)];
+        int p = 1 + (int)(rng_uniform(k, 3, 0) * 10), m = 1 + (int)(rng_uniform(k, 3, 1) * 30);
+        struct schedule_options o = {
+            .search_passes = 50000,
+            .times = times(rng_uniform(k, 3, 2), rng_uniform(k, 3, 3), rng_uniform(k, 3, 4), rng_uniform(k, 3, 5) / 2),
+        };
+        if (k % 7 == 0) // a time may be nothing
+            *(double *[]){&o.times.forward, &o.times.backward_input, &o.times.backward_weight}[k / 7 % 3] = 0;
+        if (strcmp(name, "interleaved") == 0)
+            o.chunks = 1 + (int)(rng_uniform(k, 3, 6) * 5);
+        if (strcmp(name, "hanayo") == 0)
+            o.waves = 1 + (int)(rng_uniform(k, 3, 6) * 3);
+        if (strcmp(name, "auto") == 0) {
+            o.activation_limit = 1 + (int)(rng_uniform(k, 3, 6) * 3 * p);
+            o.weight_share = 1 - rng_uniform(k, 3, 7);
+        }
+        assert_sound(name, p, m, o);
+    }
+}
+
+static void all_print_and_are_the_same_again(void **state) {
+    (void)state;
+    for (size_t n = 0; n < ARRAY_LENGTH(NAMES); n++) {
+        struct schedule_options o = {.times = times(.7, .9, .4, .02), .search_passes = 100000};
+        struct schedule s = created_with(NAMES[n], 4, 7, o), again = created_with(NAMES[n], 4, 7, o);
+        assert_prints_and_reads(&s);
+        struct text text = {0}, other = {0};
+        schedule_print(&s, &text);
+        schedule_print(&again, &other);
+        assert_string_equal(text.text, other.text);
+        text_release(&text);
+        text_release(&other);
+        schedule_release(&again);
+        // Times in any unit are the same times.
+        o.times = times(700, 900, 400, 20);
+        again = created_with(NAMES[n], 4, 7, o);
+        assert_true(fabs(cost_of(&s, o.times).cost - cost_of(&again, o.times).cost) < 1e-6);
+        schedule_release(&again);
+        schedule_release(&s);
+    }
+}
+
+// With whole backwards, where a chunk takes 1 / chunks of a rank's time.
+static void none_is_worse_than_1f1b_where_it_claims_to_be_better(void **state) {
+    (void)state;
+    for (int p = 1; p <= 8; p++)
+        for (int m = 1; m <= 3 * p + 1; m += 1 + m / 5)
+            for (int k = 0; k < 3; k++) {
+                struct schedule_times t = k == 0   ? times(1, 1, 1, 0)
+                                          : k == 1 ? times(1, 1.2, .8, 0)
+                                                   : times(1, .9, .5, .05);
+                struct schedule_options whole = {.search_passes = 100000, .times = t}, half = whole;
+                half.times = times(t.forward / 2, t.backward_input / 2, t.backward_weight / 2, t.latency);
+                struct schedule s = created("1f1b", p, m);
+                double least = cost_of(&s, t).cost + 1e-9;
+                schedule_release(&s);
+                static const char *const one[] = {"zb-h1", "zb-h2", "auto"};
+                for (size_t i = 0; i < ARRAY_LENGTH(one); i++) {
+                    s = created_with(one[i], p, m, whole);
+                    assert_at_most(cost_of(&s, t).cost, least, one[i]);
+                    schedule_release(&s);
+                }
+                static const char *const two[] = {"interleaved", "zb-v"};
+                for (size_t i = 0; i < ARRAY_LENGTH(two) && t.latency == 0; i++) {
+                    s = created_with(two[i], p, m, half);
+                    assert_at_most(cost_of(&s, half.times).cost, least, two[i]);
+                    schedule_release(&s);
+                }
+            }
+}
+
+// ---- closed forms
+
+static void interleaved_costs_its_closed_form(void **state) {
+    (void)state;
+    for (int p = 1; p <= 9; p++)
+        for (int m = 1; m <= 4 * p; m++)
+            for (int v = 1; v <= 4; v++) {
+                struct schedule s = interleaved(p, m, v);
+                // Where there are fewer than p, the first goes through all virtual stages before any comes back.
+                double passes = m < p ? v * p + m - 1 : v * m + p - 1;
+                assert_true(fabs(cost_of(&s, times(1, 1.5, .5, 0)).cost - 3 * passes) < 1e-9 * passes);
+                schedule_release(&s);
+            }
+}
+
+static void few_microbatches_cost_the_closed_form(void **state) {
+    (void)state;
+    for (int p = 1; p <= 7; p++)
+        for (int m = 1; m <= p; m++) {
+            struct schedule_times t = times(1, 1.1, .9, 0);
+            static const char *const names[] = {"zb-h1", "zb-h2", "auto"};
+            for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+                struct schedule s = created_with(names[i], p, m, (struct schedule_options){.times = t});
+                assert_true(fabs(cost_of(&s, t).cost - ((m + p - 1) * 2.1 + .9)) < 1e-9);
+                schedule_release(&s);
+            }
+        }
+}
+
+// "Zero Bubble Pipeline Parallelism", section 6; "Pipeline Parallelism with Controllable Memory", table 1: the bubble
+// of V-Half is about half of 1F1B's, that of V-Min two thirds and a little.
+static void v_schedules_are_as_published_where_passes_are_even(void **state) {
+    (void)state;
+    for (int p = 2; p <= 12; p += 1 + p / 8)
+        for (int times_p = 2; times_p <= 3; times_p++) {
+            int m = times_p * p;
+            struct schedule_options o = {.search_passes = 400000};
+            struct schedule s = created_with("zb-v", p, m, o);
+            assert_true(fabs(cost_of(&s, times(1, 1, 1, 0)).bubble) < 1e-12);
+            assert_true(held(&s, 1) <= 2 * p);
+            schedule_release(&s);
+            double plain = (p - 1.) / (m + p - 1);
+            s = created_with("v-half", p, m, o);
+            assert_at_most(cost_of(&s, times(1, 1, 1, 0)).bubble, .6 * plain, "v-half");
+            assert_true(held(&s, 1) <= 2 * ((p + 2) / 2));
+            schedule_release(&s);
+            s = created_with("v-min", p, m, o);
+            assert_at_most(cost_of(&s, times(1, 1, 1, 0)).bubble, .8 * plain, "v-min");
+            assert_true(held(&s, 1) <= 2 * ((p + 4) / 3));
+            schedule_release(&s);
+        }
+    struct schedule s = created("zb-v", 5, 9); // 2p - 1
+    assert_true(fabs(cost_of(&s, times(1, 1, 1, 0)).bubble) < 1e-12);
+    schedule_release(&s);
+}
+
+// About (2p - 2) / (3pw + p - 1) where backward takes twice as long as forward.
+static void hanayo_is_about_as_published(void **state) {
+    (void)state;
+    static const struct {
+        int p, waves;
+        double most;
+    } cases[] = {{4, 1, .3334}, {8, 2, .2382}, {8, 1, .42}, {4, 2, .25}, {2, 1, .26}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        int p = cases[i].p, waves = cases[i].waves;
+        struct schedule_options o = {.waves = waves, .search_passes = 1000000};
+        struct schedule s = created_with("hanayo", p, p, o);
+        double bubble = cost_of(&s, times(1, 1, 1, 0)).bubble;
+        assert_at_most(bubble, cases[i].most, "hanayo");
+        assert_at_most(.75 * (2 * p - 2) / (3 * p * waves + p - 1), bubble, "hanayo");
+        schedule_release(&s);
+    }
+}
+
+// ---- published figures
+
+// Qi et al., "Zero Bubble Pipeline Parallelism", tables 5 and 6: ZB-2p at most, the limit in their accounts: a
+// microbatch whose backward for the input is done counts for less (for their models .37 and .43).
+static const struct {
+    int m;
+    struct schedule_times times;
+    double interleaved;
+    int chunks;
+    double zb_2p;
+} PUBLISHED[] = {
+    {24, {18.522, 18.086, 9.337, .601}, .1055, 3, .0433},
+    {32, {18.513, 18.086, 9.331, .626}, .0818, 3, .0039},
+    {64, {18.546, 18.097, 9.321, .762}, .0443, 3, .0026},
+    {24, {29.718, 29.444, 19.927, .527}, .0808, 4, .0029},
+};
+
+static void auto_reaches_what_is_published(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(PUBLISHED); i++) {
+        int p = 8, m = PUBLISHED[i].m;
+        struct schedule_times t = PUBLISHED[i].times;
+        struct schedule_options o = {.activation_limit = 2 * p, .times = t};
+        struct schedule s = created_with("auto", p, m, o);
+        assert_at_most(cost_of(&s, t).bubble, PUBLISHED[i].zb_2p + .00005, "auto");
+        assert_true(held(&s, .5) <= 2 * p && held(&s, 0) <= 2 * p);
+        schedule_release(&s);
+        // Within p, H1 is reached (ZB-1p of the same tables).
+        s = created("zb-h1", p, m);
+        double h1 = cost_of(&s, t).bubble;
+        schedule_release(&s);
+        o.activation_limit = p;
+        o.search_passes = 1000000;
+        s = created_with("auto", p, m, o);
+        assert_at_most(cost_of(&s, t).bubble, h1 + 1e-9, "auto within p");
+        schedule_release(&s);
+        // With what is held until the weights' pass in full, the last rank can leave 2p weights' passes to the end.
+        o.activation_limit = 2 * p;
+        o.weight_share = 1;
+        s = created_with("auto", p, m, o);
+        double way = (p - 1) * (t.forward + t.backward_input + 2 * t.latency) - (2 * p - 1) * t.backward_weight;
+        double work = m * (t.forward + t.backward_input + t.backward_weight);
+        assert_true(fabs(cost_of(&s, t).cost / (work + way) - 1) < 1e-6);
+        assert_true(held(&s, 1) <= 2 * p);
+        schedule_release(&s);
+    }
+}
+
+// A chunk takes 1 / chunks of the time. Their measure of this schedule is not told in full.
+static void interleaved_is_near_what_is_published(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(PUBLISHED); i++) {
+        int v = PUBLISHED[i].chunks;
+        struct schedule_times t = PUBLISHED[i].times;
+        struct schedule s = interleaved(8, PUBLISHED[i].m, v);
+        double bubble =
+            cost_of(&s, times(t.forward / v, t.backward_input / v, t.backward_weight / v, t.latency)).bubble;
+        assert_true(fabs(bubble - PUBLISHED[i].interleaved) < .004);
+        schedule_release(&s);
+    }
+}
+
+static void a_limit_that_suffices_is_kept_in_full(void **state) {
+    (void)state;
+    struct schedule s = created("auto", 8, 24); // H2 shows that it can be
+    assert_true(fabs(cost_of(&s, times(1, 1, 1, 0)).bubble) < 1e-9);
+    assert_true(held(&s, 1) <= 16);
+    schedule_release(&s);
+    s = created_with("auto", 4, 9, (struct schedule_options){.activation_limit = 1});
+    assert_int_equal(held(&s, 0), 1);
+    schedule_release(&s);
+}
+
+static void large_pipelines_are_searched(void **state) {
+    (void)state;
+    struct schedule_times t = times(10.402, 10.248, 7.698, .460);
+    struct schedule s = created_with("auto", 32, 256, (struct schedule_options){.times = t, .search_passes = 2000000});
+    assert_at_most(cost_of(&s, t).bubble, .004, "auto");
+    assert_true(held(&s, .5) <= 64);
+    schedule_release(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_sizes_are_sound),
+        cmocka_unit_test(random_settings_are_sound),
+        cmocka_unit_test(all_print_and_are_the_same_again),
+        cmocka_unit_test(none_is_worse_than_1f1b_where_it_claims_to_be_better),
+        cmocka_unit_test(interleaved_costs_its_closed_form),
+        cmocka_unit_test(few_microbatches_cost_the_closed_form),
+        cmocka_unit_test(v_schedules_are_as_published_where_passes_are_even),
+        cmocka_unit_test(hanayo_is_about_as_published),
+        cmocka_unit_test(auto_reaches_what_is_published),
+        cmocka_unit_test(interleaved_is_near_what_is_published),
+        cmocka_unit_test(a_limit_that_suffices_is_kept_in_full),
+        cmocka_unit_test(large_pipelines_are_searched),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
