@@ -52,7 +52,7 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     if (b->parent == NONE)
         return TRIREME_OK;
     const struct buffer *p = &program->buffers.item[b->parent];
-    if (b->dtype != p->dtype || b->scope != p->scope || b->parent_offset < 0 ||
+    if (b->dtype != p->dtype || b->scope != p->scope || b->pool != p->pool || b->parent_offset < 0 ||
         b->parent_offset + buffer_count(b) > buffer_count(p))
         REFUSE("buffer %s does not fit in %s, of which it is a slice", b->name, p->name);
     return TRIREME_OK;

@@ -20,11 +20,11 @@ static const char *const COMMON[] = {"run.directory=unused",         "training.k
 
 static const struct subject FAMILIES[] = {
     {"gpt2",
-     {"model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=12", "model.num_attention_heads=3",
-      "model.vocab_size=50", "training.dtype=f32"}},
+     {"model.family=gpt2", "model.hidden_size=12", "model.num_attention_heads=3", "model.vocab_size=50",
+      "training.dtype=f32"}},
     {"llama",
-     {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=4",
-      "model.num_key_value_heads=2", "model.intermediate_size=20", "model.vocab_size=50", "training.dtype=bf16"}},
+     {"model.family=llama", "model.hidden_size=16", "model.num_attention_heads=4", "model.num_key_value_heads=2",
+      "model.intermediate_size=20", "model.vocab_size=50", "training.dtype=bf16"}},
 };
 
 #define DP "parallelism.data_parallel_replicate_degree="
@@ -39,6 +39,7 @@ struct strategy {
     const char *name;
     int rank;
     const char *overrides[10];
+    int layers; // 0: 2
 };
 
 static const struct strategy STRATEGIES[] = {
@@ -51,12 +52,19 @@ static const struct strategy STRATEGIES[] = {
     {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}},
     {"1f1b-first", 0, {PP "2"}},
     {"1f1b-last", 1, {PP "2"}},
+    {"interleaved", 1, {PP "2", SCHEDULE "interleaved"}, 4},
+    {"zb-h1", 1, {PP "2", SCHEDULE "zb-h1"}},
+    {"zb-v", 0, {PP "2", SCHEDULE "zb-v"}, 4},
+    {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
     {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}},
 };
 
 static char *print(const struct subject *family, const struct strategy *strategy) {
     const char *overrides[32];
+    char layers[40];
     size_t count = 0;
+    snprintf(layers, sizeof layers, "model.num_hidden_layers=%d", strategy->layers ? strategy->layers : 2);
+    overrides[count++] = layers;
     for (size_t i = 0; i < ARRAY_LENGTH(COMMON); i++)
         overrides[count++] = COMMON[i];
     for (size_t i = 0; i < ARRAY_LENGTH(family->overrides) && family->overrides[i]; i++)

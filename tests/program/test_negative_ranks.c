@@ -156,15 +156,22 @@ static void mutate_placements(struct fleet *f, int stage) {
             }
 }
 
+// Weight gradients may be added up in any order.
+static bool is_weight(const struct program *p, size_t invocation) {
+    return p->templates.item[p->schedule.item[invocation].template].phase == PHASE_WEIGHT;
+}
+
 static void mutate_schedule(struct fleet *f, int stage) {
     const struct program *p = fleet_program(f, stage);
     struct program mutant;
     for (size_t k = 0; k < p->schedule.count; k++) {
         if (k + 1 < p->schedule.count && fleet_begin(f, stage, &mutant)) {
             struct invocation first = mutant.schedule.item[k];
+            f->reorders = is_weight(p, k) && is_weight(p, k + 1);
             mutant.schedule.item[k] = mutant.schedule.item[k + 1];
             mutant.schedule.item[k + 1] = first;
             fleet_end(f, stage, &mutant, "invocations %zu and %zu swapped", k, k + 1);
+            f->reorders = false;
         }
         if (fleet_begin(f, stage, &mutant)) {
             mutant.schedule.item[k].last ^= true;
@@ -178,11 +185,40 @@ static void mutate_schedule(struct fleet *f, int stage) {
             struct invocation a = p->schedule.item[k], b = p->schedule.item[n];
             if (a.template != b.template || a.microbatch == b.microbatch || !fleet_begin(f, stage, &mutant))
                 continue;
+            f->reorders = is_weight(p, k);
             mutant.schedule.item[k].microbatch = b.microbatch;
             mutant.schedule.item[n].microbatch = a.microbatch;
             fleet_end(f, stage, &mutant, "invocations %zu and %zu: microbatches exchanged", k, n);
+            f->reorders = false;
         }
     }
+}
+
+// Slots that others have, and buffers, templates and pools of other chunks.
+static void mutate_pools(struct fleet *f, int stage) {
+    const struct program *p = fleet_program(f, stage);
+    struct program mutant;
+    int pools = (int)p->pools.count;
+    for (int i = 0; i < pools; i++)
+        for (int m = 0; m < p->microbatches; m++)
+            for (int slot = 0; slot < p->pools.item[i].slots; slot++)
+                if (slot != p->pools.item[i].slot[m] && fleet_begin(f, stage, &mutant)) {
+                    mutant.pools.item[i].slot[m] = slot;
+                    fleet_end(f, stage, &mutant, "pool %d: microbatch %d in slot %d", i, m, slot);
+                }
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (int i = 0; i < pools; i++)
+            if (i != p->templates.item[t].chunk && fleet_begin(f, stage, &mutant)) {
+                mutant.templates.item[t].chunk = i;
+                fleet_end(f, stage, &mutant, "template %zu of chunk %d", t, i);
+            }
+    for (size_t b = 0; b < p->buffers.count; b++)
+        for (int i = 0; i < pools; i++)
+            if (p->buffers.item[b].scope == SCOPE_SLOT && p->buffers.item[b].pool != i &&
+                fleet_begin(f, stage, &mutant)) {
+                mutant.buffers.item[b].pool = i;
+                fleet_end(f, stage, &mutant, "%s in pool %d", p->buffers.item[b].name, i);
+            }
 }
 
 static bool joins_ranks(const struct instruction *i) {
@@ -216,6 +252,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
                 mutate_instruction(&(struct site){&f, stage, t, i});
         mutate_placements(&f, stage);
         mutate_schedule(&f, stage);
+        mutate_pools(&f, stage);
     }
     print_message("%s on %d ranks: %zu mutants: %zu refused, %zu harmless, %zu accepted and harmful\n", name, f.ranks,
                   f.tried, f.refused, f.harmless, f.harmful);
@@ -229,6 +266,11 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
+// Enough layers for several chunks.
+#define DEEP_GPT2_MODEL                                                                                     \
+    "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
+        "model.vocab_size=24"
+#define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
 #define BATCH(sequences)                                                                  \
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
@@ -248,13 +290,19 @@ SUITE(tensor, 5, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
 SUITE(sequence, 4, BATCH(4), SMALL_GPT2_MODEL, TP(2))
 SUITE(pipeline, 3, BATCH(4), SMALL_GPT2_MODEL, PP(2))
 SUITE(pipeline_tensor, 8, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
+SUITE(interleaved, 37, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("interleaved"))
+SUITE(zero_bubble, 31, BATCH(6), SMALL_GPT2_MODEL, PP(2), SCHEDULE("zb-h1"))
+SUITE(zero_bubble_v, 41, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("zb-v"))
+SUITE(waves, 61, BATCH(8), DEEP_GPT2_MODEL, PP(2), SCHEDULE("hanayo"), FSDP(2, 3))
 SUITE(everything, 19, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel), cmocka_unit_test(zero_1),          cmocka_unit_test(zero_2),
         cmocka_unit_test(zero_3),        cmocka_unit_test(tensor),          cmocka_unit_test(sequence),
-        cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor), cmocka_unit_test(everything),
+        cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor), cmocka_unit_test(interleaved),
+        cmocka_unit_test(zero_bubble),   cmocka_unit_test(zero_bubble_v),   cmocka_unit_test(waves),
+        cmocka_unit_test(everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

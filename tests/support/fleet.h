@@ -15,6 +15,7 @@ struct fleet {
     char **first, **result; // [ranks]: state before a step; state after it, then the outputs, as doubles
     size_t *result_bytes;   // [ranks]
     bool evaluates;         // programs are those of the evaluation, for looking at
+    bool reorders;          // mutants add up in another order: rounding may differ
     size_t stride;          // one mutant of so many is tried
     size_t generated, tried, refused, harmless, harmful;
 };

@@ -94,6 +94,11 @@ struct program mutant_copy(const struct program *p) {
     COPY(&copy.buffers);
     COPY(&copy.schedule);
     COPY(&copy.templates);
+    COPY(&copy.pools);
+    for (size_t i = 0; i < copy.pools.count; i++) {
+        size_t bytes = (size_t)copy.microbatches * sizeof(int);
+        copy.pools.item[i].slot = memcpy(mem_alloc(bytes), copy.pools.item[i].slot, bytes);
+    }
     for (size_t t = 0; t < copy.templates.count; t++)
         COPY(&copy.templates.item[t].instructions);
 #undef COPY
@@ -103,6 +108,9 @@ struct program mutant_copy(const struct program *p) {
 void mutant_release(struct program *copy) {
     for (size_t t = 0; t < copy->templates.count; t++)
         free(copy->templates.item[t].instructions.item);
+    for (size_t i = 0; i < copy->pools.count; i++)
+        free(copy->pools.item[i].slot);
+    free(copy->pools.item);
     free(copy->buffers.item);
     free(copy->schedule.item);
     free(copy->templates.item);
