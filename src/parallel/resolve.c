@@ -112,12 +112,35 @@ static trireme_status check_messages(const struct config *config, const struct s
     return status;
 }
 
-static trireme_status find_schedule(struct parallel *out, const struct config *config, trireme_error *error) {
+// What passes take, in floating-point operations of a layer and token, to which some schedules are fitted: the weights
+// once in each pass; attention, which has none, once forward and twice backward.
+static struct schedule_times times_of(const struct config *config, const struct model_config *model) {
+    struct model_config headless = *model;
+    headless.vocab_size = 0;
+    double short_of = model_flops(&headless, 1, 0), whole = model_flops(&headless, 1, config->training.seq_len);
+    double weights = short_of / 3, attention = (whole - short_of) / 3;
+    struct schedule_times times = {weights + attention, weights + 2 * attention, weights, 0};
+    if (config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL)
+        times.backward_input += times.forward;
+    return times;
+}
+
+// Of a search, tried in a fraction of a second: every rank resolves its plan by itself.
+enum { SEARCH_PASSES = 2000000 };
+
+static trireme_status find_schedule(struct parallel *out, const struct config *config, const struct model_config *model,
+                                    trireme_error *error) {
     trireme_error why = {0};
+    const struct config_parallelism *p = &config->parallelism;
+    struct schedule_options options = {.chunks = (int)p->pipeline_parallel_chunks,
+                                       .activation_limit = (int)p->pipeline_parallel_activation_limit,
+                                       .times = times_of(config, model),
+                                       .search_passes = SEARCH_PASSES};
+    if (strcmp(p->pipeline_parallel_schedule, "auto") == 0)
+        options.weight_share = 1; // a slot is held until the weights' backward is done
     struct schedule *schedule = mem_alloc(sizeof *schedule);
-    trireme_status status = schedule_load(
-        schedule, config->parallelism.pipeline_parallel_schedule, out->mesh.degree[AXIS_PP], out->microbatches,
-        &(struct schedule_options){.chunks = (int)config->parallelism.pipeline_parallel_chunks}, &why);
+    trireme_status status = schedule_load(schedule, p->pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
+                                          out->microbatches, &options, &why);
     if (status != TRIREME_OK) {
         free(schedule);
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
@@ -208,7 +231,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              (long long)(out->micro_batch_size * t->seq_len), tensor);
     bool pipeline = out->mesh.degree[AXIS_PP] > 1;
     if (pipeline)
-        TRY(find_schedule(out, config, error));
+        TRY(find_schedule(out, config, model, error));
     if (pipeline || *p->pipeline_parallel_layout)
         TRY(layout_resolve(out, config, model, error));
     return TRIREME_OK;

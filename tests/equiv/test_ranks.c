@@ -149,12 +149,32 @@ enum strategy {
     WAVE,
     LOOP_SPLIT,
     WAVE_SPLIT,
+    INTERLEAVED,
+    ZB_H1,
+    ZB_H2,
+    ZB_V,
+    V_HALF,
+    V_MIN,
+    HANAYO,
+    AUTO,
     STRATEGIES
 };
 
-static const char *const SCHEDULES[STRATEGIES] = {
-    [GPIPE] = "gpipe", [SCHEDULE_FILE] = "pairs",   [SPLIT] = "split",          [LOOP] = "loop",
-    [WAVE] = "wave",   [LOOP_SPLIT] = "loop split", [WAVE_SPLIT] = "wave split"};
+static const char *const SCHEDULES[STRATEGIES] = {[GPIPE] = "gpipe",
+                                                  [SCHEDULE_FILE] = "pairs",
+                                                  [SPLIT] = "split",
+                                                  [LOOP] = "loop",
+                                                  [WAVE] = "wave",
+                                                  [LOOP_SPLIT] = "loop split",
+                                                  [WAVE_SPLIT] = "wave split",
+                                                  [INTERLEAVED] = "interleaved",
+                                                  [ZB_H1] = "zb-h1",
+                                                  [ZB_H2] = "zb-h2",
+                                                  [ZB_V] = "zb-v",
+                                                  [V_HALF] = "v-half",
+                                                  [V_MIN] = "v-min",
+                                                  [HANAYO] = "hanayo",
+                                                  [AUTO] = "auto"};
 
 // One layer for each stage, the rest for the last.
 static void uneven_layout(struct spec *spec, int layers) {

@@ -43,20 +43,20 @@ struct strategy {
 };
 
 static const struct strategy STRATEGIES[] = {
-    {"dp", 1, {DP "2"}},
-    {"zero1", 1, {FSDP "2", ZERO "1"}},
-    {"zero2", 1, {FSDP "2", ZERO "2"}},
-    {"zero3", 1, {FSDP "2", ZERO "3"}},
-    {"tp", 1, {TP "2", SEQUENCE "false"}},
-    {"tp-sequence", 1, {TP "2"}},
-    {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}},
-    {"1f1b-first", 0, {PP "2"}},
-    {"1f1b-last", 1, {PP "2"}},
+    {"dp", 1, {DP "2"}, 0},
+    {"zero1", 1, {FSDP "2", ZERO "1"}, 0},
+    {"zero2", 1, {FSDP "2", ZERO "2"}, 0},
+    {"zero3", 1, {FSDP "2", ZERO "3"}, 0},
+    {"tp", 1, {TP "2", SEQUENCE "false"}, 0},
+    {"tp-sequence", 1, {TP "2"}, 0},
+    {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}, 0},
+    {"1f1b-first", 0, {PP "2"}, 0},
+    {"1f1b-last", 1, {PP "2"}, 0},
     {"interleaved", 1, {PP "2", SCHEDULE "interleaved"}, 4},
-    {"zb-h1", 1, {PP "2", SCHEDULE "zb-h1"}},
+    {"zb-h1", 1, {PP "2", SCHEDULE "zb-h1"}, 0},
     {"zb-v", 0, {PP "2", SCHEDULE "zb-v"}, 4},
     {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
-    {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}},
+    {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}, 0},
 };
 
 static char *print(const struct subject *family, const struct strategy *strategy) {

@@ -94,9 +94,11 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
 }
 
 int spec_chunks(const struct spec *s) {
-    return s->pp > 1 && s->schedule && (strncmp(s->schedule, "loop", 4) == 0 || strncmp(s->schedule, "wave", 4) == 0)
-               ? 2
-               : 1;
+    static const char *const TWO[] = {"loop", "wave", "interleaved", "zb-v", "v-half", "v-min", "hanayo"};
+    for (size_t i = 0; i < ARRAY_LENGTH(TWO) && s->pp > 1 && s->schedule; i++)
+        if (strncmp(s->schedule, TWO[i], strlen(TWO[i])) == 0)
+            return 2;
+    return 1;
 }
 
 bool spec_possible(const struct spec *s, const struct model_config *model) {
