@@ -131,7 +131,7 @@ static int replace(struct rewrite *r, int buffer) {
 // ---- what selective recomputation makes again
 
 // Share of a step's operations that it may add: with what else a step does, less than a twentieth of its time.
-static const double BUDGET = 0.035;
+static const double BUDGET = 0.03;
 
 struct candidate {
     size_t instruction;
