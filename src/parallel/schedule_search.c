@@ -14,9 +14,8 @@ enum { VAIN_CHANGES = 800 };
 
 // No schedule costs less: each rank does all passes, and
 // - a rank of a pipeline with one chunk waits for its first backward with as many forwards as it may hold;
-// - from the first forward through the last rank's passes, of whose weights' it can leave as many as it may hold, to
-// the
-//   last backward.
+// - from the first forward the way leads through the last rank, which can leave as many weights' passes as it may hold,
+//   back to the first.
 static double least_cost(const struct schedule *s, const struct fill *f, double work) {
     const struct schedule_times *t = &f->times;
     double p = s->stages, m = s->microbatches, both = t->forward + t->backward_input;
