@@ -4,6 +4,9 @@ PREFIX_PATH   ?=
 prefix        ?= /usr/local
 DESTDIR       ?=
 FUZZ_SECONDS  ?= 60
+PYTHON        ?= python3
+LLM_C         ?=
+PARTS         ?=
 export PREFIX_PATH
 
 configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
@@ -51,8 +54,8 @@ fuzz:
 	@tools/run_fuzz build-fuzz $(FUZZ_SECONDS)
 
 bench: all
-	@build/trireme bench peak
-	@build/trireme bench step
+	@command -v python3 >/dev/null || { echo "'make bench' needs python3; without: build/trireme bench step" >&2; exit 1; }
+	@bench/run $(PARTS) $(PYTHON:%=--python=%) $(LLM_C:%=--llm_c=%)
 
 install: all
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(prefix)"
@@ -72,7 +75,8 @@ help:
 	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
 	@echo "make clang      the same tests, compiled by clang"
 	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
-	@echo "make bench      measure this machine's peak and the speed of a training step"
+	@echo "make bench      measure training speed into bench/results/; beside PyTorch where PYTHON=python3 has it,"
+	@echo "                and llm.c where LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c\" chooses"
 	@echo "make install    install under prefix ($(prefix)), below DESTDIR if set"
 	@echo "make deps       install the Debian packages that a build needs"
 	@echo "make format     format the C sources in place"

@@ -1,0 +1,74 @@
+"""What this machine is: for the head of a table of results."""
+import os
+import re
+import subprocess
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
+                              env={**os.environ, "LC_ALL": "C"}).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def first_line(text):
+    return text.split("\n", maxsplit=1)[0].strip()
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def memory(field):
+    """MemTotal or MemAvailable, in bytes."""
+    found = re.search(rf"^{field}:\s*(\d+) kB", read("/proc/meminfo"), re.M)
+    return 1024 * int(found[1]) if found else 0
+
+
+def cores():
+    """Processors that we may use, and how many cores they are: two threads of one core count once."""
+    processors = os.sched_getaffinity(0)
+    topology = "/sys/devices/system/cpu/cpu{}/topology/"
+    distinct = set()
+    for processor in processors:
+        directory = topology.format(processor)
+        distinct.add((read(directory + "physical_package_id"), read(directory + "core_id") or processor))
+    return len(distinct), len(processors)
+
+
+def has_avx512():
+    return " avx512f" in read("/proc/cpuinfo")
+
+
+def describe(build, program):
+    """Pairs of a name and a value."""
+    cpu = dict(re.findall(r"^([^:\n]+):\s*(.*)$", output_of("lscpu"), re.M))
+    flags = cpu.get("Flags", "").split()
+    vectors = [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if f in flags]
+    physical, logical = cores()
+    cache = output_of("sed", "-n", "s/^CMAKE_C_COMPILER:[A-Z]*=//p", os.path.join(build, "CMakeCache.txt"))
+    libraries = re.findall(r"=> (\S+)", output_of("ldd", program))
+    system = re.search(r'^PRETTY_NAME="?([^"\n]*)', read("/etc/os-release"), re.M)
+    return [
+        ("processor", ", ".join([cpu.get("Model name", "?"),
+                                 f"family {cpu.get('CPU family', '?')} model {cpu.get('Model', '?')}", *vectors])),
+        ("cores", f"{physical}" + (f" with {logical} threads" if logical != physical else "")),
+        ("caches", ", ".join(f"{level} {cpu.get(level + ' cache', '?')}" for level in ("L1d", "L2", "L3"))),
+        ("memory", f"{memory('MemTotal') / 1e9:.1f} GB"),
+        ("system", f"{system[1] if system else '?'}, Linux {os.uname().release.split('-', maxsplit=1)[0]}, "
+                   f"{os.confstr('CS_GNU_LIBC_VERSION') or 'libc unknown'}"),
+        ("huge pages", first_line(read("/sys/kernel/mm/transparent_hugepage/enabled")) or "?"),
+        ("compiler", first_line(output_of(cache or "cc", "--version"))),
+        ("libraries", ", ".join(sorted(os.path.basename(os.path.realpath(path)) for path in libraries))),
+    ]
+
+
+def commit(root):
+    name = output_of("git", "-C", root, "rev-parse", "--short=12", "HEAD") or "unknown"
+    changed = output_of("git", "-C", root, "status", "--porcelain", "--untracked-files=no")
+    return name + (" with changes" if changed else "")
