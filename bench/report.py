@@ -3,9 +3,10 @@
     report.py FILE.csv      writes FILE.svg anew"""
 import csv
 import html
+import os
 import sys
 
-COLUMNS = ("model", "batch", "seq_len", "dtype", "program", "version", "tokens_per_second", "ratio", "mfu",
+COLUMNS = ("part", "model", "batch", "seq_len", "dtype", "program", "version", "tokens_per_second", "ratio", "mfu",
            "peak_flops", "predicted_bytes", "resident_bytes", "steps", "settings")
 
 
@@ -103,6 +104,17 @@ def describe(title, group):
 def write_chart(path, name, machine, rows):
     with open(path, "w", encoding="utf-8") as file:
         file.write(chart(name, machine, rows))
+
+
+def read(path, commit):
+    """Rows by part that PATH.csv has of this commit."""
+    parts = {}
+    if os.path.exists(path + ".csv"):
+        with open(path + ".csv", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["commit"] == commit:
+                    parts.setdefault(row["part"], []).append({column: row[column] for column in COLUMNS})
+    return parts
 
 
 def write(path, name, head, rows):
