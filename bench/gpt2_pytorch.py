@@ -116,8 +116,8 @@ def main():
     while not steps or sum(steps) < a.seconds:
         steps.append(step())
     print(json.dumps({
-        "version": torch.__version__, "mkl": torch.backends.mkl.is_available(), "threads": torch.get_num_threads(), "optimizer": kind, "first_seconds": first,
-        "step_seconds": steps, "tokens": a.batch * a.seq_len,
+        "version": torch.__version__, "mkl": torch.backends.mkl.is_available(), "threads": torch.get_num_threads(),
+        "optimizer": kind, "first_seconds": first, "step_seconds": steps, "tokens": a.batch * a.seq_len,
         "resident_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
 
 
