@@ -2,6 +2,9 @@
 import os
 import re
 import subprocess
+import time
+
+DISTURBED = 0.05  # share of the processors' time that others may take
 
 
 def output_of(*command):
@@ -43,6 +46,37 @@ def cores():
 
 def has_avx512():
     return " avx512f" in read("/proc/cpuinfo")
+
+
+class Watch:
+    """How much of the processors' time others took since it was made. Time of our children counts once they ended."""
+
+    def __init__(self):
+        self.begin, self.busy, self.own = time.monotonic(), self.busy_seconds(), self.own_seconds()
+
+    @staticmethod
+    def busy_seconds():
+        user, nice, system, _, _, irq, softirq, steal = map(int, read("/proc/stat").split()[1:9])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+    @staticmethod
+    def own_seconds():
+        return sum(os.times()[:4])
+
+    def others(self):
+        elapsed = time.monotonic() - self.begin
+        others = self.busy_seconds() - self.busy - (self.own_seconds() - self.own)
+        return max(0.0, others / elapsed / os.cpu_count())
+
+
+def wait_until_idle(seconds):
+    """Until others leave the processors alone, for so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        watch = Watch()
+        time.sleep(2)
+        if watch.others() < DISTURBED:
+            return
 
 
 def describe(build, program):

@@ -15,7 +15,7 @@ def number(value, form, scale=1.0):
 
 
 def table(rows):
-    lines = ["| model | tokens | dtype | program | tokens/s | Trireme: times | MFU | memory | predicted | steps |",
+    lines = ["| model | tokens | dtype | program | tokens/s | Trireme is faster | MFU | memory | predicted | steps |",
              "|---|---|---|---|--:|--:|--:|--:|--:|--:|"]
     for r in rows:
         lines.append(f"| {r['model']} | {r['batch']} x {r['seq_len']} | {r['dtype']} | {r['program']} "
@@ -61,6 +61,10 @@ text { fill: #e6edf3 }
 WIDTH, LEFT, RIGHT, BAR, GAP = 760, 215, 130, 18, 6
 
 
+def slower(ratio):
+    return f"{ratio:.1f} x slower" if ratio >= 1 else f"{1 / ratio:.1f} x faster"
+
+
 def chart(name, machine, rows):
     """Groups of bars, one per model, shape and dtype that was compared; where nothing was, Trireme's own speeds."""
     groups = {}
@@ -78,7 +82,7 @@ def chart(name, machine, rows):
             speed = float(r["tokens_per_second"])
             width = max(2, (WIDTH - LEFT - RIGHT) * speed / longest)
             ours = r["program"] == "Trireme"
-            times = "" if r["ratio"] == "" else f'<tspan class="soft" dx="6">1/{float(r["ratio"]):.1f}</tspan>'
+            times = "" if r["ratio"] == "" else f'<tspan class="soft" dx="8">{slower(float(r["ratio"]))}</tspan>'
             body.append(f'<text class="name" x="{LEFT - 8}" y="{y + 13}">{html.escape(r["program"])}</text>'
                         f'<rect class="{"ours" if ours else "other"}" x="{LEFT}" y="{y}" width="{width:.1f}" '
                         f'height="{BAR}" rx="2"/>'
