@@ -6,7 +6,9 @@
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
-enum { BENCH_STEPS = 5, BENCH_STEPS_MOST = 1000 };
+// Steps are measured for so long and so often at least, unless training.steps is less.
+static const int64_t BENCH_NANOSECONDS = 8000000000;
+enum { BENCH_STEPS = 5 };
 
 static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out,
                                  trireme_error *error) {
@@ -49,8 +51,8 @@ struct step {
 };
 
 struct measured {
-    struct step *step; // the one of median time; freed by the caller
-    int steps, ranks;
+    VEC(struct step) steps; // by time
+    int ranks;
     double tokens_per_second, mfu;
     double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
     size_t predicted, resident; // of all ranks, which are one process
@@ -64,6 +66,10 @@ static int compare_shares(const void *a, const void *b) {
 static int compare_steps(const void *a, const void *b) {
     const struct step *x = a, *y = b;
     return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+static const struct step *median_step(const struct measured *m) {
+    return &m->steps.item[m->steps.count / 2];
 }
 
 static enum part part_of(const struct op_info *info) {
@@ -126,8 +132,17 @@ static trireme_status measure_memory(const struct engine *e, struct communicator
     return meet(all, error);
 }
 
-static trireme_status measure_steps(struct engine *e, struct communicator *all, struct trace *trace, struct measured *m,
-                                    struct step *step, trireme_error *error) {
+// Rank 0 decides for all whether another step is to be measured.
+static trireme_status another(struct communicator *all, bool leads, bool wanted, bool *out, trireme_error *error) {
+    double votes = leads && wanted;
+    if (all)
+        TRY(comm_all_reduce(all, &votes, &votes, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    *out = votes > 0;
+    return TRIREME_OK;
+}
+
+static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
+                                    struct measured *m, trireme_error *error) {
     bool leads = e->member.rank == 0;
     int threads = m->ranks > 1 ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
     struct engine_result result;
@@ -141,10 +156,11 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     executor_trace_reserve(e->train_executor, trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
-    for (int i = 0; i < m->steps; i++) {
+    int64_t start = clock_now();
+    for (bool more = true; more;) {
         if (leads) {
             m->peak = MAX(m->peak, peak_flops(e->dtype, threads));
-            progress_line("step %d of %d", i + 1, m->steps);
+            progress_line("step %zu", m->steps.count + 1);
         }
         trace->events.count = 0;
         TRY(meet(all, error));
@@ -152,39 +168,38 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         TRY(engine_step(e, 1e-4, trace, &result, error));
         int64_t end = clock_now();
         TRY(meet(all, error));
-        step[i].seconds = 1e-9 * (double)((all ? clock_now() : end) - begin);
+        struct step step = {.seconds = 1e-9 * (double)((all ? clock_now() : end) - begin)};
         if (leads)
-            divide_step(e, trace, m->peak / m->ranks, m->bandwidth / m->ranks, &step[i]);
+            divide_step(e, trace, m->peak / m->ranks, m->bandwidth / m->ranks, &step);
+        VEC_PUSH(&m->steps, step);
+        int64_t count = (int64_t)m->steps.count;
+        bool wanted = count < most && (count < BENCH_STEPS || clock_now() - start < BENCH_NANOSECONDS);
+        TRY(another(all, leads, wanted, &more, error));
     }
     if (leads)
         progress_clear();
     return measure_memory(e, all, m, error);
 }
 
-// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the machine.
-static trireme_status measure(struct engine *e, struct communicator *all, int steps, struct measured *out,
+// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the machine. At most
+// `most` steps.
+static trireme_status measure(struct engine *e, struct communicator *all, int64_t most, struct measured *m,
                               trireme_error *error) {
     struct trace trace = {0};
-    struct step *step = mem_alloc((size_t)steps * sizeof *step);
-    *out = (struct measured){.steps = steps, .ranks = mesh_ranks(&e->parallel.mesh)};
-    trireme_status status = measure_steps(e, all, &trace, out, step, error);
+    m->ranks = mesh_ranks(&e->parallel.mesh);
+    trireme_status status = measure_steps(e, all, most, &trace, m, error);
     VEC_RELEASE(&trace.events);
-    if (status != TRIREME_OK) {
-        free(step);
-        return status;
-    }
-    qsort(step, (size_t)steps, sizeof *step, compare_steps);
-    step[0] = step[steps / 2];
-    out->step = step;
+    TRY(status);
+    qsort(m->steps.item, m->steps.count, sizeof *m->steps.item, compare_steps);
     int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
     tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
-    out->tokens_per_second = (double)tokens / step->seconds;
-    out->mfu = model_flops(&e->model, tokens, e->seq_len) / (step->seconds * out->peak);
+    m->tokens_per_second = (double)tokens / median_step(m)->seconds;
+    m->mfu = model_flops(&e->model, tokens, e->seq_len) / (median_step(m)->seconds * m->peak);
     return TRIREME_OK;
 }
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
-    const struct step *step = m->step;
+    const struct step *step = median_step(m);
     char predicted[16], resident[16];
     bytes_text((double)m->predicted, predicted);
     bytes_text((double)m->resident, resident);
@@ -230,7 +245,7 @@ static void add_rates(struct text *out, const struct share *s, double step_secon
 
 static void print_step_json(const struct engine *e, const struct measured *m, struct text *out) {
     static const char *const PARTS[] = {"matmul", "attention", "rest"};
-    const struct step *step = m->step;
+    const struct step *step = median_step(m);
     json_begin_object(out, NULL);
     json_add_number(out, "tokens_per_second", m->tokens_per_second);
     json_add_number(out, "mfu", m->mfu);
@@ -240,6 +255,7 @@ static void print_step_json(const struct engine *e, const struct measured *m, st
     json_add_integer(out, "threads", e->threads);
     json_add_integer(out, "predicted_bytes", (int64_t)m->predicted);
     json_add_integer(out, "resident_bytes", (int64_t)m->resident);
+    json_add_integer(out, "steps", (int64_t)m->steps.count);
     json_add_number(out, "step_seconds", step->seconds);
     json_begin_object(out, "parts");
     for (int i = 0; i < PART_COUNT; i++) {
@@ -281,7 +297,7 @@ static void choose_model(struct config *config) {
 struct bench {
     const struct config *config;
     struct model_config model;
-    int steps; // that are measured
+    int64_t most; // steps
     bool json;
     struct text *out; // rank 0 adds to it
 };
@@ -294,14 +310,14 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     TRY(engine_create(&e, b->config, &b->model, ENGINE_TRAIN, member, error));
     trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
     if (status == TRIREME_OK)
-        status = measure(&e, all, b->steps, &measured, error);
+        status = measure(&e, all, b->most, &measured, error);
     if (status == TRIREME_OK && e.member.rank == 0) {
         if (b->json)
             print_step_json(&e, &measured, b->out);
         else
             print_step(&e, &measured, b->out);
     }
-    free(measured.step);
+    VEC_RELEASE(&measured.steps);
     communicator_free(all);
     engine_release(&e);
     return status;
@@ -313,9 +329,9 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     // One microbatch is a step here, unless a global batch is asked for.
     if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))
         config->training.global_batch_size = config->training.micro_batch_size;
-    struct bench b = {.config = config, .steps = BENCH_STEPS, .json = a->json, .out = out};
+    struct bench b = {.config = config, .most = INT64_MAX, .json = a->json, .out = out};
     if (config_is_set(config, "training.steps"))
-        b.steps = (int)MIN(config->training.steps, (int64_t)BENCH_STEPS_MOST);
+        b.most = MAX(config->training.steps, 1);
     TRY(synthetic_model(&b.model, config, error));
     struct parallel parallel;
     TRY(parallel_resolve(&parallel, config, &b.model, error));

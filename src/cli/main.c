@@ -39,7 +39,8 @@ const struct command commands[] = {
     {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
      "its\n"
-     "share of that peak; without a model GPT-2 124M with 4 sequences of 1024 tokens.\n"
+     "share of that peak, the median of some seconds, training.steps at most; without a model GPT-2 124M with 4\n"
+     "sequences of 1024 tokens.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench},
     {"help", "[COMMAND|SECTION|KEY|config|models]", "this, a command, configuration keys, or the named models",
