@@ -1,7 +1,7 @@
 # Compiles the files of src/kernels/cpu/ once per instruction set (src/kernels/cpu/isa.h says why). The file itself is
 # the copy for every CPU; each wider copy is a generated file that includes it, compiled with wider flags.
 # Appends the generated files to the list named by `sources`.
-set(TRIREME_ISA_ONCE isa peak bandwidth) # files of cpu/ that exist once
+set(TRIREME_ISA_ONCE isa peak bandwidth pin) # files of cpu/ that exist once
 
 function(trireme_isa_variants sources)
     set(cpu_sources ${${sources}})

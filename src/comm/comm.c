@@ -10,7 +10,7 @@ void world_break(struct world *world, const char *reason) {
 }
 
 const struct world_place *world_place(const struct world *world) {
-    return world->place.ranks ? &world->place : NULL;
+    return world && world->place.ranks ? &world->place : NULL;
 }
 
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,

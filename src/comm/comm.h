@@ -31,13 +31,14 @@ struct world_place {
     int node, nodes;  // this rank's, and of how many; nodes are numbered by their first ranks
     int node_ranks;   // ranks of this node
     int core_ranks;   // of these, those that may use the same cores as this one, itself included
+    int core_rank;    // how many of those come before this one
     int cores;        // that this rank may use
     int all_cores;    // of all nodes, that some rank may use
     const char *host; // this node's name
 };
 // What MPI calls itself, in a line; NULL where there is none.
 const char *world_mpi_version(void);
-// NULL for a world of threads. The world's until it is freed.
+// NULL for a world of threads, or none. The world's until it is freed.
 const struct world_place *world_place(const struct world *world);
 // After all of its communicators. Of processes all ranks come here; in a broken world MPI is left as it is, and the
 // process should end.

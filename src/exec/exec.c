@@ -1,6 +1,7 @@
 #include "exec/executor.h"
 
 #include "kernels/call.h"
+#include "kernels/cpu/pin.h"
 
 static struct location location_of(const struct program *program, int buffer, int64_t offset) {
     const struct buffer *b = &program->buffers.item[buffer];
@@ -96,6 +97,7 @@ trireme_status executor_create(struct executor **out, const struct program *prog
     e->state = state;
     e->step = step;
     e->counters = e->own;
+    e->threads = threads;
     e->templates = mem_alloc(program->templates.count * sizeof *e->templates);
     slot_waits_create(&e->slot_waits, program);
     trireme_status status = TRIREME_OK;
@@ -132,6 +134,7 @@ void executor_free(struct executor *e) {
         communicator_free(e->channels.item[i].communicator);
     VEC_RELEASE(&e->channels);
     free(e->templates);
+    free(e->pin.core);
     slot_waits_release(&e->slot_waits);
     free(e);
 }
@@ -167,7 +170,18 @@ trireme_status execute(struct executor *e, struct resolved *r, const struct invo
 }
 
 trireme_status executor_run(struct executor *e, struct trace *trace, trireme_error *error) {
-    return streams_run(e, trace, error);
+    if (!e->pin.core)
+        return streams_run(e, trace, error);
+    threads_pin(e->threads, e->pin.core);
+    trireme_status status = streams_run(e, trace, error);
+    threads_unpin(e->threads, &e->pin.cores);
+    return status;
+}
+
+void executor_pin(struct executor *e, const int *core) {
+    e->pin.core = mem_alloc((size_t)e->threads * sizeof *core);
+    memcpy(e->pin.core, core, (size_t)e->threads * sizeof *core);
+    sched_getaffinity(0, sizeof e->pin.cores, &e->pin.cores);
 }
 
 void executor_count_in(struct executor *e, struct counter *counters) {

@@ -40,6 +40,9 @@ void executor_count_in(struct executor *executor, struct counter *counters);
 // counted from the end of the one before where what it waits for was there by then, so that late wake-ups do not add
 // up. Streams, waits and communication are what they are. For measuring schedules.
 void executor_pace(struct executor *executor, double (*seconds)(void *user, int template, int microbatch), void *user);
+// From now on, and once: while a program runs, thread i of the kernels runs on core[i] alone; the threads of streams
+// run where they may. Between runs all may run where the calling thread may now.
+void executor_pin(struct executor *executor, const int *core);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);

@@ -5,6 +5,7 @@
 #include "exec/exec.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 // Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the pool's
@@ -68,6 +69,11 @@ struct executor {
         void *user;
         int64_t until; // the end of the last invocation
     } pace;
+    int threads;
+    struct {
+        int *core;       // of each thread; NULL: they run where the system puts them
+        cpu_set_t cores; // that they may run on between runs
+    } pin;
     struct trace *trace;
     struct counter *counters; // [STREAM_COUNT]; `own` until somebody wants to look
     struct counter own[STREAM_COUNT];

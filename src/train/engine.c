@@ -192,6 +192,24 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
     return region_create(&e->step, step_bytes(e), false, "the memory of a step", error);
 }
 
+// The threads of the ranks of this process take its cores in order.
+static void pin(struct engine *e) {
+    cpu_set_t set;
+    const struct world_place *place = world_place(e->member.world);
+    const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
+    const int first = (place ? place->core_rank : e->member.rank) * e->threads;
+    if (sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) != ranks * e->threads)
+        return;
+    int *core = mem_alloc((size_t)e->threads * sizeof *core);
+    for (int c = 0, seen = 0; c < CPU_SETSIZE; c++)
+        if (CPU_ISSET(c, &set) && seen++ >= first && seen <= first + e->threads)
+            core[seen - 1 - first] = c;
+    if (e->train_executor)
+        executor_pin(e->train_executor, core);
+    executor_pin(e->evaluate_executor, core);
+    free(core);
+}
+
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
                              enum engine_use use, const struct member *member, trireme_error *error) {
     TRY(engine_compile(e, config, model, use, member ? member->rank : 0, error));
@@ -210,6 +228,8 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     if (status == TRIREME_OK)
         status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads,
                                  e->state.base, e->step.base, &e->member, error);
+    if (status == TRIREME_OK && config->training.pin_threads)
+        pin(e);
     if (status != TRIREME_OK)
         engine_release(e);
     return status;

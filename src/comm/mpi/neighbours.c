@@ -49,7 +49,9 @@ static void count(struct world_place *place, const struct presence *all) {
             continue;
         if (place->node_ranks++ == 0)
             place->node = place->nodes - 1;
-        place->core_ranks += CPU_EQUAL(&all[r].cores, &own->cores);
+        bool same = CPU_EQUAL(&all[r].cores, &own->cores);
+        place->core_ranks += same;
+        place->core_rank += same && r < place->rank;
     }
     place->cores = CPU_COUNT(&own->cores);
     for (int r = 0; r < place->ranks; r++) {

@@ -12,7 +12,7 @@ enum { GEMM_PACKED = 2097152 };
 // Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
 // of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it asks for the next.
 // A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache.
-enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 98304 };
+enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
 
 struct blocking {
     int64_t k_block, k_blocks; // elements
