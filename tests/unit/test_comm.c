@@ -41,24 +41,53 @@ static void value(void *to, enum dtype dtype, int rank, int64_t i) {
         *(int32_t *)to = (int32_t)(h >> 32);
 }
 
-// In order of index; `base`, if any, is added last.
-static void expected_reduction(void *to, const struct kind *kind, int ranks, int64_t i, bool all, const void *base) {
-    float f = 0;
-    double d = 0;
-    int64_t n = 0;
+// Ranks that the test was told share a node (TEAM_LOCALS), where a reduction of `count` elements makes use of it: else
+// all.
+static int locals_of(const struct kind *kind, int64_t count, int ranks) {
+    enum { SHORT = 3968 }; // bytes
+    const char *told = getenv("TEAM_LOCALS");
+    int locals = told && count * dtype_size(kind->dtype) > SHORT ? atoi(told) : ranks;
+    return ranks % locals ? ranks : locals;
+}
+
+struct sums {
+    float f;
+    double d;
+    int32_t n;
+};
+
+static void add(struct sums *to, const struct sums *x, bool first, bool max) {
+    to->f = first ? x->f : max ? MAX(to->f, x->f) : to->f + x->f;
+    to->d = first ? x->d : max ? MAX(to->d, x->d) : to->d + x->d;
+    to->n = first ? x->n : max ? MAX(to->n, x->n) : (int32_t)((uint32_t)to->n + (uint32_t)x->n);
+}
+
+static struct sums sums_of(const struct kind *kind, int rank, int64_t i) {
+    char raw[8];
+    value(raw, kind->dtype, rank, i);
+    struct sums x = {kind->dtype == DTYPE_BF16 ? bf16_to_float(*(uint16_t *)raw) : *(float *)raw, *(double *)raw,
+                     *(int32_t *)raw};
+    if (kind->wire == DTYPE_BF16)
+        x.f = bf16_to_float(bf16_from_float(x.f));
+    return x;
+}
+
+// In order of index, of each node first; `base`, if any, is added last.
+static void expected_reduction(void *to, const struct kind *kind, int ranks, int locals, int64_t i, bool all,
+                               const void *base) {
+    struct sums total = {0}, node = {0};
     for (int r = 0; r < ranks; r++) {
-        char raw[8];
-        value(raw, kind->dtype, r, i);
-        float x = kind->dtype == DTYPE_BF16 ? bf16_to_float(*(uint16_t *)raw) : *(float *)raw;
-        if (kind->wire == DTYPE_BF16)
-            x = bf16_to_float(bf16_from_float(x));
-        double y = *(double *)raw;
-        int32_t z = *(int32_t *)raw;
-        bool max = kind->reduction == REDUCE_MAX;
-        f = r == 0 ? x : max ? MAX(f, x) : f + x;
-        d = r == 0 ? y : max ? MAX(d, y) : d + y;
-        n = r == 0 ? z : max ? MAX(n, z) : (int32_t)(uint32_t)(n + z);
+        struct sums x = sums_of(kind, r, i);
+        add(&node, &x, r % locals == 0, kind->reduction == REDUCE_MAX);
+        if ((r + 1) % locals)
+            continue;
+        if (locals < ranks && kind->wire == DTYPE_BF16)
+            node.f = bf16_to_float(bf16_from_float(node.f));
+        add(&total, &node, r < locals, kind->reduction == REDUCE_MAX);
     }
+    float f = total.f;
+    double d = total.d;
+    int32_t n = total.n;
     if (kind->dtype == DTYPE_F32) {
         if (all && kind->wire == DTYPE_BF16)
             f = bf16_to_float(bf16_from_float(f));
@@ -68,7 +97,7 @@ static void expected_reduction(void *to, const struct kind *kind, int ranks, int
     } else if (kind->dtype == DTYPE_F64) {
         *(double *)to = base ? *(const double *)base + d : d;
     } else {
-        *(int32_t *)to = (int32_t)(uint32_t)(n + (base ? *(const int32_t *)base : 0));
+        *(int32_t *)to = (int32_t)((uint32_t)n + (base ? *(const uint32_t *)base : 0));
     }
 }
 
@@ -115,9 +144,10 @@ static void check_all_reduce(struct teammate *mate, struct communicator *c, cons
     buffer_fill(in, kind->dtype, mate->rank, 0, count);
     teammate_failed(mate, comm_all_reduce(c, in, out, count, kind->dtype, kind->reduction, kind->wire, &error), &error);
     char expected[8];
+    const int locals = locals_of(kind, count, mate->ranks);
     bool ok = true;
     for (int64_t i = 0; i < count && ok; i++) {
-        expected_reduction(expected, kind, mate->ranks, i, true, NULL);
+        expected_reduction(expected, kind, mate->ranks, locals, i, true, NULL);
         ok = same(mate, in_place ? "all_reduce in place" : "all_reduce", kind, count, i, out + i * size, expected);
         value(expected, kind->dtype, mate->rank, i);
         ok = ok && (in_place || same(mate, "input of all_reduce", kind, count, i, in + i * size, expected));
@@ -143,10 +173,11 @@ static void check_reduce_scatter(struct teammate *mate, struct communicator *c, 
     const char *what = in_place     ? "reduce_scatter in place"
                        : accumulate ? "accumulating reduce_scatter"
                                     : "reduce_scatter";
+    const int locals = locals_of(kind, count, mate->ranks);
     bool ok = true;
     for (int64_t i = 0; i < count && ok; i++) {
         value(base, kind->dtype, 63, i);
-        expected_reduction(expected, kind, mate->ranks, begin + i, false, accumulate ? base : NULL);
+        expected_reduction(expected, kind, mate->ranks, locals, begin + i, false, accumulate ? base : NULL);
         ok = same(mate, what, kind, count, i, out + i * size, expected);
     }
     for (int64_t i = 0; i < all && ok; i++) {

@@ -93,7 +93,7 @@ static void compare_cards(struct process_communicator *c) {
     for (int i = 0; i < c->base.size; i++)
         c->contribution[i] = i == c->base.index ? c->call->in : c->in[i].data;
     c->round = 0;
-    algorithm_of(c->call)(c);
+    algorithm_of(c)(c);
 }
 
 static void exchange(struct process_communicator *c) {

@@ -1,17 +1,18 @@
 // Which algorithm follows the cards.
 #include "comm/mpi/processes.h"
 
-round_function *algorithm_of(const struct comm_call *call) {
-    bool carried = cards_carry(call);
+round_function *algorithm_of(const struct process_communicator *c) {
+    const struct comm_call *call = c->call;
+    bool carried = cards_carry(call), nodes = c->nodes.member != NULL;
     switch (call->operation) {
     case OPERATION_ALL_REDUCE:
-        return carried ? all_reduce_cards : all_reduce_parts;
+        return carried ? all_reduce_cards : nodes ? all_reduce_nodes : all_reduce_parts;
     case OPERATION_REDUCE_SCATTER:
-        return carried ? reduce_scatter_cards : reduce_scatter_parts;
+        return carried ? reduce_scatter_cards : nodes ? reduce_scatter_nodes : reduce_scatter_parts;
     case OPERATION_ALL_GATHER:
-        return carried ? all_gather_cards : all_gather_window;
+        return carried ? all_gather_cards : nodes ? all_gather_nodes : all_gather_window;
     case OPERATION_BROADCAST:
-        return carried ? broadcast_cards : broadcast_parts;
+        return carried ? broadcast_cards : nodes ? broadcast_nodes : broadcast_parts;
     case OPERATION_ALL_TO_ALL:
         return carried ? all_to_all_cards : all_to_all_window;
     case OPERATION_ALL_TO_ALL_V:

@@ -10,6 +10,7 @@
 struct presence {
     char host[72];
     char system[80]; // the running kernel, and the names of processes in it
+    char node[40];   // TRIREME_NODE: ranks that differ in it are on nodes of their own
     int64_t process;
     cpu_set_t cores;
 };
@@ -30,12 +31,17 @@ static struct presence presence_now(void) {
     size_t n = strlen(p.system);
     ssize_t length = readlink("/proc/self/ns/pid", p.system + n, sizeof p.system - n - 1);
     p.system[n + (size_t)MAX(length, 0)] = 0;
+    snprintf(p.node, sizeof p.node, "%s", getenv("TRIREME_NODE") ? getenv("TRIREME_NODE") : "");
     sched_getaffinity(0, sizeof p.cores, &p.cores);
     return p;
 }
 
-static bool same_node(const struct presence *a, const struct presence *b) {
+static bool same_system(const struct presence *a, const struct presence *b) {
     return strcmp(a->host, b->host) == 0 && strcmp(a->system, b->system) == 0;
+}
+
+static bool same_node(const struct presence *a, const struct presence *b) {
+    return same_system(a, b) && strcmp(a->node, b->node) == 0;
 }
 
 static void count(struct world_place *place, const struct presence *all) {
@@ -81,8 +87,11 @@ trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
     place->host = mem_strdup(own.host);
     w->process = mem_alloc((size_t)place->ranks * sizeof *w->process);
     w->watched = mem_alloc((size_t)place->ranks * sizeof *w->watched);
+    w->node = mem_alloc((size_t)place->ranks * sizeof *w->node);
     for (int r = 0; r < place->ranks; r++) {
-        bool watch = r != place->rank && same_node(&all[r], &own) && all[r].process > 0;
+        while (!same_node(&all[w->node[r]], &all[r]))
+            w->node[r]++;
+        bool watch = r != place->rank && same_system(&all[r], &own) && all[r].process > 0;
         w->process[r] = watch ? (int)syscall(SYS_pidfd_open, (pid_t)all[r].process, 0) : -1;
     }
     free(all);
@@ -107,5 +116,6 @@ void neighbours_release(struct process_world *w) {
             close(w->process[r]);
     free(w->process);
     free(w->watched);
+    free(w->node);
     free((char *)w->base.place.host);
 }

@@ -67,6 +67,42 @@ static trireme_status check_members(const struct process_world *w, int size, con
     return TRIREME_ERROR_LOST;
 }
 
+// Members by node, where each of several nodes has as many, more than one.
+static void find_nodes(struct process_communicator *c) {
+    const int *node = c->world->node;
+    struct group_nodes *g = &c->nodes;
+    int size = c->base.size, *first = mem_alloc((size_t)size * sizeof *first); // member of each node
+    int *member = mem_alloc((size_t)size * sizeof *member);
+    for (int i = 0; i < size; i++) {
+        int n = 0;
+        while (n < g->count && node[c->rank[first[n]]] != node[c->rank[i]])
+            n++;
+        if (n == g->count)
+            first[g->count++] = i;
+    }
+    bool even = g->count > 1 && size % g->count == 0 && size > g->count;
+    g->locals = size / g->count;
+    for (int n = 0; n < g->count && even; n++) {
+        int locals = 0;
+        for (int i = 0; i < size && even; i++) {
+            if (node[c->rank[i]] != node[c->rank[first[n]]])
+                continue;
+            even = locals < g->locals;
+            if (i == c->base.index) {
+                g->node = n;
+                g->local = locals;
+            }
+            if (even)
+                member[n * g->locals + locals++] = i;
+        }
+    }
+    free(first);
+    if (even)
+        g->member = member;
+    else
+        free(member);
+}
+
 static struct process_communicator *create(struct process_world *w, int size, const int *members, const char *name,
                                            int index) {
     struct process_communicator *c = mem_alloc(sizeof *c);
@@ -81,8 +117,9 @@ static struct process_communicator *create(struct process_world *w, int size, co
     c->out = mem_alloc(n * sizeof *c->out);
     c->contribution = mem_alloc(n * sizeof *c->contribution);
     c->segment = MIN(MAX(STAGING / size / 64 * 64, (int)SEGMENT_LEAST), (int)SEGMENT_MOST);
-    for (size_t i = 0; i < ARRAY_LENGTH(c->staging) && size > 1; i++)
-        c->staging[i] = mem_alloc(n * (size_t)c->segment);
+    find_nodes(c);
+    for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS) && size > 1; i++)
+        c->staging[i] = mem_alloc((i == STAGING_GATHERED && c->nodes.member ? 2 : 1) * n * (size_t)c->segment);
     c->chunk = aligned_alloc(64, sizeof *c->chunk);
     CHECK(c->chunk);
     return c;
@@ -95,6 +132,7 @@ void process_close(struct communicator *base) {
     VEC_RELEASE(&c->pending);
     VEC_RELEASE(&c->way);
     free(c->completed);
+    free(c->nodes.member);
     free(c->chunk);
     free(c->contribution);
     free(c->out);

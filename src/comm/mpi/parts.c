@@ -4,18 +4,15 @@
 #include "comm/mpi/processes.h"
 #include "kernels/bf16.h"
 
-enum staging { RECEIVED, SENT, GATHERED };
-
-static char *staging(const struct process_communicator *c, enum staging which, int member) {
+char *part_staging(const struct process_communicator *c, enum staging which, int member) {
     return c->staging[which] + member * c->segment;
 }
 
-static bool narrow(const struct comm_call *call) {
-    return call->wire != call->dtype;
+bool parts_narrow(const struct process_communicator *c) {
+    return c->call->wire != c->call->dtype;
 }
 
-// Elements [*begin, + returned) of segment `number` of the part of `member`.
-static int64_t segment_of(const struct process_communicator *c, int member, int number, int64_t *begin) {
+int64_t part_segment(const struct process_communicator *c, int member, int number, int64_t *begin) {
     const struct comm_call *call = c->call;
     int64_t size = dtype_size(call->dtype), first, end;
     if (call->operation == OPERATION_ALL_REDUCE) {
@@ -29,11 +26,11 @@ static int64_t segment_of(const struct process_communicator *c, int member, int 
     return MAX(0, MIN(c->segment / size, end - *begin));
 }
 
-static int segments(const struct process_communicator *c) {
+int part_segments(const struct process_communicator *c) {
     int count = 0;
     int64_t begin;
     for (int m = 0; m < c->base.size; m++)
-        while (segment_of(c, m, count, &begin) > 0)
+        while (part_segment(c, m, count, &begin) > 0)
             count++;
     return count;
 }
@@ -48,66 +45,80 @@ static void from_bf16(float *restrict to, const uint16_t *restrict from, int64_t
         to[i] = bf16_to_float(from[i]);
 }
 
+const void *part_contribution(const struct process_communicator *c, int member, int number, char *narrowed) {
+    int64_t begin, n = part_segment(c, member, number, &begin);
+    const char *data = (const char *)c->call->in + begin * dtype_size(c->call->dtype);
+    if (!parts_narrow(c))
+        return data;
+    to_bf16((uint16_t *)(void *)narrowed, (const float *)(const void *)data, n);
+    return narrowed;
+}
+
 // Every member gets from every other its segment `number` of the other's input.
 static void post_contributions(struct process_communicator *c, int number) {
-    const struct comm_call *call = c->call;
     int size = c->base.size, index = c->base.index;
-    int64_t begin, width = dtype_size(call->wire), own = segment_of(c, index, number, &begin);
+    int64_t begin, width = dtype_size(c->call->wire), own = part_segment(c, index, number, &begin);
     for (int k = 1; k < size; k++) {
         int from = (index + size - k) % size;
-        round_receive(c, from, MESSAGE_DATA, staging(c, RECEIVED, from), own * width);
+        round_receive(c, from, MESSAGE_DATA, part_staging(c, STAGING_RECEIVED, from), own * width);
     }
     for (int k = 1; k < size; k++) {
         int to = (index + k) % size;
-        int64_t n = segment_of(c, to, number, &begin);
-        const void *data = (const char *)call->in + begin * dtype_size(call->dtype);
-        if (narrow(call)) {
-            to_bf16((uint16_t *)(void *)staging(c, SENT, to), data, n);
-            data = staging(c, SENT, to);
-        }
-        round_send(c, to, MESSAGE_DATA, data, n * width);
+        const void *data = part_contribution(c, to, number, part_staging(c, STAGING_SENT, to));
+        round_send(c, to, MESSAGE_DATA, data, part_segment(c, to, number, &begin) * width);
     }
 }
 
-// Reduces what has come for segment `number` into `to`.
-static void reduce(struct process_communicator *c, const struct reduction_loops *loops, int number, char *to,
-                   int64_t to_size, bool accumulate) {
-    const struct comm_call *call = c->call;
-    int64_t begin, count = segment_of(c, c->base.index, number, &begin);
+// What has come of segment `number`, and this member's own.
+static void contributions(struct process_communicator *c, int number) {
     for (int i = 0; i < c->base.size; i++)
-        c->contribution[i] = staging(c, RECEIVED, i);
-    const char *own = (const char *)call->in + begin * dtype_size(call->dtype);
-    if (narrow(call))
-        to_bf16((uint16_t *)(void *)staging(c, RECEIVED, c->base.index), (const float *)(const void *)own, count);
-    else
-        c->contribution[c->base.index] = own;
+        c->contribution[i] = part_staging(c, STAGING_RECEIVED, i);
+    int index = c->base.index;
+    c->contribution[index] = part_contribution(c, index, number, part_staging(c, STAGING_RECEIVED, index));
+}
+
+static void reduce(struct process_communicator *c, const struct reduction_loops *loops, int ranks, int64_t count,
+                   char *to, int64_t to_size, bool accumulate) {
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = MIN(count - at, CHUNK);
         char *out = to + at * to_size;
-        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, false, c->contribution, c->base.size,
-                                          at, n, accumulate ? out : NULL, c->chunk);
+        const void *result = reduce_chunk(loops, c->call->reduction == REDUCE_MAX, false, c->contribution, ranks, at, n,
+                                          accumulate ? out : NULL, c->chunk);
         copy_bytes(out, result, n * to_size, false);
     }
 }
 
-// ---- reduce-scatter
+void part_reduce(struct process_communicator *c, int ranks, int64_t count, char *to) {
+    enum dtype wire = c->call->wire;
+    reduce(c, cpu_reduction_loops(wire, wire), ranks, count, to, dtype_size(wire), false);
+}
 
-static void scatter_reduced(struct process_communicator *c, int number) {
+void part_finish(struct process_communicator *c, int ranks, int number) {
     const struct comm_call *call = c->call;
-    int64_t size = dtype_size(call->dtype);
+    int64_t size = dtype_size(call->dtype), begin, count = part_segment(c, c->base.index, number, &begin);
+    if (call->operation == OPERATION_ALL_REDUCE) {
+        int64_t bytes;
+        char *to = part_result(c, c->base.index, number, &bytes);
+        part_reduce(c, ranks, count, to);
+        if (parts_narrow(c))
+            from_bf16((float *)call->out + begin, (const uint16_t *)(const void *)to, count);
+        return;
+    }
     struct reduction_loops loops = *cpu_reduction_loops(call->wire, call->wire);
-    if (narrow(call)) {
+    if (parts_narrow(c)) {
         // bf16 comes in, the sum in f32 is the result.
         loops.add = cpu_reduction_loops(call->dtype, call->wire)->add;
         loops.store = NULL;
     }
-    reduce(c, &loops, number, (char *)call->out + number * (c->segment / size) * size, size, call->accumulate);
+    reduce(c, &loops, ranks, count, (char *)call->out + number * (c->segment / size) * size, size, call->accumulate);
 }
 
 void reduce_scatter_parts(struct process_communicator *c) {
-    int number = c->round++, count = segments(c);
-    if (number > 0)
-        scatter_reduced(c, number - 1);
+    int number = c->round++, count = part_segments(c);
+    if (number > 0) {
+        contributions(c, number - 1);
+        part_finish(c, c->base.size, number - 1);
+    }
     round_begin(c, number < count ? reduce_scatter_parts : NULL);
     if (number < count)
         post_contributions(c, number);
@@ -115,50 +126,48 @@ void reduce_scatter_parts(struct process_communicator *c) {
 
 // ---- all-reduce
 
-static void all_reduced(struct process_communicator *c, int number) {
-    const struct comm_call *call = c->call;
-    int64_t begin, size = dtype_size(call->dtype), count = segment_of(c, c->base.index, number, &begin);
-    char *out = (char *)call->out + begin * size, *narrowed = staging(c, GATHERED, c->base.index);
-    const struct reduction_loops *loops = cpu_reduction_loops(call->wire, call->wire);
-    if (!narrow(call)) {
-        reduce(c, loops, number, out, size, false);
-        return;
-    }
-    reduce(c, loops, number, narrowed, 2, false);
-    from_bf16((float *)(void *)out, (const uint16_t *)(const void *)narrowed, count);
+// Two segments are on their way at a time where they go over nodes.
+static char *gathered(const struct process_communicator *c, int member, int number) {
+    return part_staging(c, STAGING_GATHERED, member + (c->nodes.member && number % 2 ? c->base.size : 0));
+}
+
+char *part_result(const struct process_communicator *c, int member, int number, int64_t *bytes) {
+    int64_t begin, n = part_segment(c, member, number, &begin), width = dtype_size(c->call->wire);
+    *bytes = n * width;
+    return parts_narrow(c) ? gathered(c, member, number) : (char *)c->call->out + begin * width;
 }
 
 // A reduced segment goes to all others.
 static void post_results(struct process_communicator *c, int number) {
-    const struct comm_call *call = c->call;
     int size = c->base.size, index = c->base.index;
-    int64_t begin, width = dtype_size(call->wire);
+    int64_t bytes;
     for (int k = 1; k < size; k++) {
         int from = (index + size - k) % size;
-        int64_t n = segment_of(c, from, number, &begin);
-        char *to = narrow(call) ? staging(c, GATHERED, from) : (char *)call->out + begin * width;
-        round_receive(c, from, MESSAGE_DATA, to, n * width);
+        char *to = part_result(c, from, number, &bytes);
+        round_receive(c, from, MESSAGE_DATA, to, bytes);
     }
-    int64_t n = segment_of(c, index, number, &begin);
-    const char *own = narrow(call) ? staging(c, GATHERED, index) : (const char *)call->out + begin * width;
+    const char *own = part_result(c, index, number, &bytes);
     for (int k = 1; k < size; k++)
-        round_send(c, (index + k) % size, MESSAGE_DATA, own, n * width);
+        round_send(c, (index + k) % size, MESSAGE_DATA, own, bytes);
 }
 
-static void widen_results(struct process_communicator *c, int number) {
-    for (int m = 0; m < c->base.size; m++) {
-        int64_t begin, n = segment_of(c, m, number, &begin);
+void part_widen(struct process_communicator *c, int number) {
+    for (int m = 0; m < c->base.size && parts_narrow(c); m++) {
+        int64_t begin, n = part_segment(c, m, number, &begin);
+        const char *from = gathered(c, m, number);
         if (m != c->base.index)
-            from_bf16((float *)c->call->out + begin, (const uint16_t *)(const void *)staging(c, GATHERED, m), n);
+            from_bf16((float *)c->call->out + begin, (const uint16_t *)(const void *)from, n);
     }
 }
 
 void all_reduce_parts(struct process_communicator *c) {
-    int number = c->round++, count = segments(c);
-    if (number > 1 && narrow(c->call))
-        widen_results(c, number - 2);
-    if (number > 0 && number <= count)
-        all_reduced(c, number - 1);
+    int number = c->round++, count = part_segments(c);
+    if (number > 1)
+        part_widen(c, number - 2);
+    if (number > 0 && number <= count) {
+        contributions(c, number - 1);
+        part_finish(c, c->base.size, number - 1);
+    }
     round_begin(c, number <= count ? all_reduce_parts : NULL);
     if (number < count)
         post_contributions(c, number);

@@ -56,6 +56,16 @@ struct process_communicator;
 // What follows a complete round: posts the next, or posts nothing, which ends the call.
 typedef void round_function(struct process_communicator *c);
 
+// The nodes of a group, where there are several and each has as many of its members, more than one. Else `member` is
+// NULL, and all members are alike.
+struct group_nodes {
+    int count, locals; // members of each
+    int node, local;   // this member's
+    int *member;       // [count * locals]: those of node 0 first; on each in the order of their index
+};
+
+enum staging { STAGING_RECEIVED, STAGING_SENT, STAGING_GATHERED, STAGING_ACROSS, STAGINGS };
+
 struct process_communicator {
     struct communicator base;
     struct process_world *world;
@@ -87,8 +97,9 @@ struct process_communicator {
     int completed_capacity;
     struct card *out, *in;     // [size]
     const void **contribution; // [size]
-    char *staging[3];          // [size * segment bytes]: received, sent, gathered
-    int64_t segment;           // bytes of a staging buffer of one member
+    struct group_nodes nodes;
+    char *staging[STAGINGS]; // [size * segment bytes]; with nodes GATHERED has twice as many, and there is ACROSS
+    int64_t segment;         // bytes of a staging buffer of one member
     struct chunk *chunk;
 };
 
@@ -120,6 +131,7 @@ struct process_world {
     MPI_Request *tell; // [ranks]: its sends
     int64_t silence;   // when a broken world stops calling MPI
     bool silent;
+    int *node;              // [ranks]: numbered by their first ranks
     int *process;           // [ranks]: pidfd of other ranks of this node, else -1
     struct pollfd *watched; // room for them
 };
@@ -156,7 +168,27 @@ round_function broadcast_cards, barrier_cards;
 round_function all_reduce_parts, reduce_scatter_parts;                    // parts.c
 round_function all_gather_window, all_to_all_window, all_to_all_v_window; // window.c
 round_function broadcast_parts;                                           // broadcast.c
-round_function *algorithm_of(const struct comm_call *call);               // choose.c
+round_function all_reduce_nodes, reduce_scatter_nodes, all_gather_nodes;  // nodes.c
+round_function broadcast_nodes;
+round_function *algorithm_of(const struct process_communicator *c); // choose.c
+
+// ---- parts of a long reduction (parts.c): that of member i is reduced by member i, segment by segment
+
+bool parts_narrow(const struct process_communicator *c); // values travel as bf16
+// Elements [*begin, + returned) of segment `number` of the part of `member`.
+int64_t part_segment(const struct process_communicator *c, int member, int number, int64_t *begin);
+int part_segments(const struct process_communicator *c); // of the longest part
+char *part_staging(const struct process_communicator *c, enum staging which, int member);
+// This member's contribution to a segment, as it travels; `narrowed` has room for it.
+const void *part_contribution(const struct process_communicator *c, int member, int number, char *narrowed);
+// Reduces contribution[0..ranks), `count` elements of the wire's dtype each, and keeps that dtype.
+void part_reduce(struct process_communicator *c, int ranks, int64_t count, char *to);
+// The same, as the result of segment `number` of this member's part: into the call's output, and in an all-reduce of
+// narrow values into GATHERED too.
+void part_finish(struct process_communicator *c, int ranks, int number);
+// Of an all-reduce: where a reduced segment lies as it travels.
+char *part_result(const struct process_communicator *c, int member, int number, int64_t *bytes);
+void part_widen(struct process_communicator *c, int number); // what has come of segment `number` of all others
 
 // ---- the world
 

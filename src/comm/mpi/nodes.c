@@ -1,0 +1,266 @@
+// Long collectives of groups whose members share nodes. What can stay on a node stays there, and every byte that must
+// leave crosses the network once: the members of a node reduce what they have for each other node before it goes, and
+// share out what comes (two-level collectives, as in MPI libraries and NCCL's trees). Member (n, l) is the l-th of node
+// n; it exchanges with those of its node, and with its peers: the l-th of every other node. Segments are pipelined, so
+// that the network and the node's memory work at the same time.
+//
+// A sum is one of the nodes' sums, each in the order of indices: the same bits each time, but not those of ranks that
+// are all on one node. Values that travel as bf16 are rounded once more on their way between nodes.
+#include "comm/mpi/processes.h"
+
+enum { PIECE = 1 << 20 }; // bytes of a block that is gathered
+
+static int at(const struct process_communicator *c, int node, int local) {
+    return c->nodes.member[node * c->nodes.locals + local];
+}
+
+// Those of this node but this one, each starting with the next in the circle; k from 1.
+static int local_to(const struct process_communicator *c, int k) {
+    return (c->nodes.local + k) % c->nodes.locals;
+}
+
+static int local_from(const struct process_communicator *c, int k) {
+    return (c->nodes.local + c->nodes.locals - k) % c->nodes.locals;
+}
+
+static int neighbour(const struct process_communicator *c, int local) {
+    return at(c, c->nodes.node, local);
+}
+
+static int peer_to(const struct process_communicator *c, int k) {
+    return at(c, (c->nodes.node + k) % c->nodes.count, c->nodes.local);
+}
+
+static int peer_from(const struct process_communicator *c, int k) {
+    return at(c, (c->nodes.node + c->nodes.count - k) % c->nodes.count, c->nodes.local);
+}
+
+// ---- reductions
+
+static int64_t part_bytes(const struct process_communicator *c, int member, int number) {
+    int64_t begin;
+    return part_segment(c, member, number, &begin) * dtype_size(c->call->wire);
+}
+
+// To each of this node, contributions to the parts of all its peers and itself.
+static void post_within(struct process_communicator *c, int number) {
+    const struct group_nodes *g = &c->nodes;
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            int from = local_from(c, k), of = at(c, n, g->local);
+            round_receive(c, neighbour(c, from), MESSAGE_DATA, part_staging(c, STAGING_RECEIVED, at(c, n, from)),
+                          part_bytes(c, of, number));
+        }
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            int to = local_to(c, k), of = at(c, n, to);
+            const void *data = part_contribution(c, of, number, part_staging(c, STAGING_SENT, of));
+            round_send(c, neighbour(c, to), MESSAGE_DATA, data, part_bytes(c, of, number));
+        }
+}
+
+// The node's sums for this member and its peers.
+static void reduce_within(struct process_communicator *c, int number) {
+    const struct group_nodes *g = &c->nodes;
+    for (int n = 0; n < g->count; n++) {
+        int of = at(c, n, g->local);
+        int64_t begin, count = part_segment(c, of, number, &begin);
+        for (int l = 0; l < g->locals; l++)
+            c->contribution[l] = part_staging(c, STAGING_RECEIVED, at(c, n, l));
+        c->contribution[g->local] = part_contribution(c, of, number, part_staging(c, STAGING_RECEIVED, of));
+        part_reduce(c, g->locals, count, part_staging(c, STAGING_SENT, of));
+    }
+}
+
+static void post_across(struct process_communicator *c, int number) {
+    for (int k = 1; k < c->nodes.count; k++) {
+        int from = peer_from(c, k);
+        round_receive(c, from, MESSAGE_DATA, part_staging(c, STAGING_ACROSS, from),
+                      part_bytes(c, c->base.index, number));
+    }
+    for (int k = 1; k < c->nodes.count; k++) {
+        int to = peer_to(c, k);
+        round_send(c, to, MESSAGE_DATA, part_staging(c, STAGING_SENT, to), part_bytes(c, to, number));
+    }
+}
+
+static void reduce_across(struct process_communicator *c, int number) {
+    const struct group_nodes *g = &c->nodes;
+    for (int n = 0; n < g->count; n++)
+        c->contribution[n] = part_staging(c, n == g->node ? STAGING_SENT : STAGING_ACROSS, at(c, n, g->local));
+    part_finish(c, g->count, number);
+}
+
+static bool is_under_way(int number, int count) {
+    return number >= 0 && number < count;
+}
+
+void reduce_scatter_nodes(struct process_communicator *c) {
+    int number = c->round++, count = part_segments(c);
+    // Before the node's sums of the next segment take their place.
+    if (is_under_way(number - 2, count))
+        reduce_across(c, number - 2);
+    if (is_under_way(number - 1, count))
+        reduce_within(c, number - 1);
+    round_begin(c, number <= count ? reduce_scatter_nodes : NULL);
+    if (is_under_way(number, count))
+        post_within(c, number);
+    if (is_under_way(number - 1, count))
+        post_across(c, number - 1);
+}
+
+static void post_results_across(struct process_communicator *c, int number) {
+    int64_t bytes;
+    for (int k = 1; k < c->nodes.count; k++) {
+        char *to = part_result(c, peer_from(c, k), number, &bytes);
+        round_receive(c, peer_from(c, k), MESSAGE_DATA, to, bytes);
+    }
+    const char *own = part_result(c, c->base.index, number, &bytes);
+    for (int k = 1; k < c->nodes.count; k++)
+        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
+}
+
+static void post_results_within(struct process_communicator *c, int number) {
+    const struct group_nodes *g = &c->nodes;
+    int64_t bytes;
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            char *to = part_result(c, at(c, n, local_from(c, k)), number, &bytes);
+            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
+        }
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            const char *from = part_result(c, at(c, n, g->local), number, &bytes);
+            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
+        }
+}
+
+void all_reduce_nodes(struct process_communicator *c) {
+    int number = c->round++, count = part_segments(c);
+    if (is_under_way(number - 4, count))
+        part_widen(c, number - 4);
+    if (is_under_way(number - 2, count))
+        reduce_across(c, number - 2);
+    if (is_under_way(number - 1, count))
+        reduce_within(c, number - 1);
+    round_begin(c, number <= count + 2 ? all_reduce_nodes : NULL);
+    if (is_under_way(number, count))
+        post_within(c, number);
+    if (is_under_way(number - 1, count))
+        post_across(c, number - 1);
+    if (is_under_way(number - 2, count))
+        post_results_across(c, number - 2);
+    if (is_under_way(number - 3, count))
+        post_results_within(c, number - 3);
+}
+
+// ---- all-gather
+
+static char *piece_of(const struct process_communicator *c, int member, int number, int64_t *bytes) {
+    int64_t block = c->call->count * dtype_size(c->call->dtype), begin = (int64_t)number * PIECE;
+    *bytes = MIN(block - begin, PIECE);
+    return (char *)c->call->out + member * block + begin;
+}
+
+static void gather_across(struct process_communicator *c, int number) {
+    int64_t bytes;
+    for (int k = 1; k < c->nodes.count; k++) {
+        char *to = piece_of(c, peer_from(c, k), number, &bytes);
+        round_receive(c, peer_from(c, k), MESSAGE_DATA, to, bytes);
+    }
+    const char *own = piece_of(c, c->base.index, number, &bytes);
+    for (int k = 1; k < c->nodes.count; k++)
+        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
+}
+
+static void gather_within(struct process_communicator *c, int number) {
+    const struct group_nodes *g = &c->nodes;
+    int64_t bytes;
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            char *to = piece_of(c, at(c, n, local_from(c, k)), number, &bytes);
+            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
+        }
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            const char *from = piece_of(c, at(c, n, g->local), number, &bytes);
+            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
+        }
+}
+
+void all_gather_nodes(struct process_communicator *c) {
+    int64_t block = c->call->count * dtype_size(c->call->dtype);
+    int number = c->round++, count = (int)((block + PIECE - 1) / PIECE);
+    char *own = (char *)c->call->out + c->base.index * block;
+    if (number == 0 && own != c->call->in) // from here on it is sent
+        copy_bytes(own, c->call->in, block, false);
+    round_begin(c, number < count ? all_gather_nodes : NULL);
+    if (is_under_way(number, count))
+        gather_across(c, number);
+    if (is_under_way(number - 1, count))
+        gather_within(c, number - 1);
+}
+
+// ---- broadcast: the root deals out one part to each of its node, they to their peers, and all on a node exchange
+
+static char *part(const struct process_communicator *c, int local, int64_t *bytes) {
+    int64_t begin = part_begin(c->call->count, 1, c->nodes.locals, local);
+    *bytes = part_begin(c->call->count, 1, c->nodes.locals, local + 1) - begin;
+    return (char *)c->call->out + begin;
+}
+
+static int root_node(const struct process_communicator *c) {
+    int i = 0;
+    while (c->nodes.member[i] != c->call->peer)
+        i++;
+    return i / c->nodes.locals;
+}
+
+static void deal(struct process_communicator *c) {
+    int64_t bytes;
+    if (root_node(c) != c->nodes.node)
+        return;
+    if (c->base.index != c->call->peer) {
+        char *own = part(c, c->nodes.local, &bytes);
+        round_receive(c, c->call->peer, MESSAGE_DATA, own, bytes);
+        return;
+    }
+    for (int k = 1; k < c->nodes.locals; k++) {
+        const char *theirs = part(c, local_to(c, k), &bytes);
+        round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, theirs, bytes);
+    }
+}
+
+static void hand_on(struct process_communicator *c) {
+    int64_t bytes;
+    char *own = part(c, c->nodes.local, &bytes);
+    if (root_node(c) != c->nodes.node) {
+        round_receive(c, at(c, root_node(c), c->nodes.local), MESSAGE_DATA, own, bytes);
+        return;
+    }
+    for (int k = 1; k < c->nodes.count; k++)
+        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
+}
+
+static void exchange(struct process_communicator *c) {
+    int64_t bytes;
+    for (int k = 1; k < c->nodes.locals; k++) {
+        int from = local_from(c, k), to = neighbour(c, local_to(c, k));
+        if (c->base.index != c->call->peer) {
+            char *theirs = part(c, from, &bytes);
+            round_receive(c, neighbour(c, from), MESSAGE_DATA, theirs, bytes);
+        }
+        if (to != c->call->peer) {
+            const char *own = part(c, c->nodes.local, &bytes);
+            round_send(c, to, MESSAGE_DATA, own, bytes);
+        }
+    }
+}
+
+void broadcast_nodes(struct process_communicator *c) {
+    static void (*const STEP[])(struct process_communicator * c) = {deal, hand_on, exchange};
+    int number = c->round++;
+    round_begin(c, number < (int)ARRAY_LENGTH(STEP) ? broadcast_nodes : NULL);
+    if (number < (int)ARRAY_LENGTH(STEP))
+        STEP[number](c);
+}
