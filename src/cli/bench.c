@@ -297,6 +297,7 @@ static void choose_model(struct config *config) {
 struct bench {
     const struct config *config;
     struct model_config model;
+    struct parallel plan;
     int64_t most; // steps
     bool json;
     struct text *out; // rank 0 adds to it
@@ -307,7 +308,7 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     struct engine e;
     struct measured measured = {0};
     struct communicator *all = NULL;
-    TRY(engine_create(&e, b->config, &b->model, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_TRAIN, member, error));
     trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = measure(&e, all, b->most, &measured, error);
@@ -333,12 +334,12 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     if (config_is_set(config, "training.steps"))
         b.most = MAX(config->training.steps, 1);
     TRY(synthetic_model(&b.model, config, error));
-    struct parallel parallel;
-    TRY(parallel_resolve(&parallel, config, &b.model, error));
-    int ranks = mesh_ranks(&parallel.mesh);
-    parallel_release(&parallel);
+    TRY(parallel_resolve(&b.plan, config, &b.model, error));
+    int ranks = mesh_ranks(&b.plan.mesh);
     double deadline = (double)config->comm.train_timeout_seconds;
-    return ranks > 1 ? ranks_run(ranks, deadline, bench_rank, &b, error) : bench_rank(&b, NULL, error);
+    trireme_status status = ranks > 1 ? ranks_run(ranks, deadline, bench_rank, &b, error) : bench_rank(&b, NULL, error);
+    parallel_release(&b.plan);
+    return status;
 }
 
 trireme_status command_bench(const struct arguments *a, trireme_error *error) {

@@ -64,7 +64,7 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
     if (status == TRIREME_OK)
         status = corpus_sample(&corpus, config, model.vocab_size, true, error);
     if (status == TRIREME_OK)
-        status = engine_create(&engine, config, &model, ENGINE_EVALUATE, NULL, error);
+        status = engine_create(&engine, config, &model, NULL, ENGINE_EVALUATE, NULL, error);
     if (status == TRIREME_OK)
         status = checkpoint_load_model(&engine, directory, true, error);
     if (status == TRIREME_OK) {

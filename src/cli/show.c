@@ -134,14 +134,16 @@ static trireme_status show_timeline(struct engine *e, const struct config *confi
     return TRIREME_OK;
 }
 
-static trireme_status check_rank(const struct config *config, const struct model_config *model, trireme_error *error) {
-    struct parallel parallel;
-    TRY(parallel_resolve(&parallel, config, model, error));
-    int ranks = mesh_ranks(&parallel.mesh);
-    parallel_release(&parallel);
-    if (config->show.rank >= ranks)
-        return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
-    return TRIREME_OK;
+static trireme_status compile_rank(struct engine *e, const struct config *config, const struct model_config *model,
+                                   trireme_error *error) {
+    struct parallel plan;
+    TRY(parallel_resolve(&plan, config, model, error));
+    int ranks = mesh_ranks(&plan.mesh), rank = (int)config->show.rank;
+    trireme_status status =
+        rank < ranks ? engine_compile(e, config, model, &plan, ENGINE_TRAIN, rank, error)
+                     : config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
+    parallel_release(&plan);
+    return status;
 }
 
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
@@ -151,11 +153,10 @@ static trireme_status show(const char *what, const struct config *config, bool j
     trireme_status status = TRIREME_OK;
     TRY(synthetic_model(&model, config, error));
     if (strcmp(what, "timeline") == 0) {
-        TRY(engine_create(&engine, config, &model, ENGINE_TRAIN, NULL, error));
+        TRY(engine_create(&engine, config, &model, NULL, ENGINE_TRAIN, NULL, error));
         status = show_timeline(&engine, config, out, error);
     } else {
-        TRY(check_rank(config, &model, error));
-        TRY(engine_compile(&engine, config, &model, ENGINE_TRAIN, (int)config->show.rank, error));
+        TRY(compile_rank(&engine, config, &model, error));
         if (strcmp(what, "program") == 0)
             show_program(&engine, out);
         else

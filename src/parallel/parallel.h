@@ -26,9 +26,11 @@ struct parallel {
 enum { PARALLEL_MAX_RANKS = 1 << 20 };
 
 // The plan that a configuration asks for; stage 0. Refuses (TRIREME_ERROR_USAGE) degrees that do not multiply to the
-// ranks, a batch that does not split, more stages than layers, and schedules that are wrong.
+// ranks, a batch that does not split, more stages than layers, and schedules that are wrong. Takes long where a
+// schedule is searched for: once is enough for all ranks, each of which takes a copy.
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                                 trireme_error *error);
+struct parallel parallel_copy(const struct parallel *parallel);
 void parallel_release(struct parallel *parallel);
 // Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.
 bool *parallel_sections(const struct parallel *parallel, size_t units);

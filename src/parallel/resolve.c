@@ -125,7 +125,7 @@ static struct schedule_times times_of(const struct config *config, const struct 
     return times;
 }
 
-// Of a search, tried in a fraction of a second: every rank resolves its plan by itself.
+// Of a search, tried in a fraction of a second.
 enum { SEARCH_PASSES = 2000000 };
 
 static trireme_status find_schedule(struct parallel *out, const struct config *config, const struct model_config *model,
@@ -246,6 +246,21 @@ trireme_status parallel_resolve(struct parallel *out, const struct config *confi
     else
         parallel_release(&parallel);
     return status;
+}
+
+struct parallel parallel_copy(const struct parallel *parallel) {
+    struct parallel copy = *parallel;
+    if (parallel->schedule) {
+        copy.schedule = mem_alloc(sizeof *copy.schedule);
+        *copy.schedule = schedule_copy(parallel->schedule);
+    }
+    if (parallel->first_layer) {
+        int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
+        size_t bytes = (size_t)(parallel->mesh.degree[AXIS_PP] * chunks + 1) * sizeof *copy.first_layer;
+        copy.first_layer = mem_alloc(bytes);
+        memcpy(copy.first_layer, parallel->first_layer, bytes);
+    }
+    return copy;
 }
 
 void parallel_release(struct parallel *parallel) {

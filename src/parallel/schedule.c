@@ -46,6 +46,18 @@ struct schedule schedule_empty_like(const struct schedule *s) {
     return empty;
 }
 
+struct schedule schedule_copy(const struct schedule *s) {
+    struct schedule copy = schedule_empty_like(s);
+    for (int r = 0; r < s->stages; r++) {
+        struct schedule_rank *to = &copy.rank[r];
+        const struct schedule_rank *from = &s->rank[r];
+        *to = (struct schedule_rank){.count = from->count, .capacity = from->count, .line = from->line};
+        to->item = mem_alloc(from->count * sizeof *to->item);
+        memcpy(to->item, from->item, from->count * sizeof *to->item);
+    }
+    return copy;
+}
+
 void schedule_swap(struct schedule *a, struct schedule *b) {
     struct schedule_rank *rank = a->rank;
     a->rank = b->rank;

@@ -103,6 +103,8 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
 // `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any.
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
+// A copy of its own.
+struct schedule schedule_copy(const struct schedule *schedule);
 void schedule_release(struct schedule *schedule);
 
 // The names, separated by ", ".

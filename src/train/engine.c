@@ -40,10 +40,13 @@ static void create_tables(struct engine *e, const struct model_config *model, in
 }
 
 trireme_status engine_compile(struct engine *e, const struct config *config, const struct model_config *model,
-                              enum engine_use use, int rank, trireme_error *error) {
+                              const struct parallel *plan, enum engine_use use, int rank, trireme_error *error) {
     const struct config_training *t = &config->training;
     struct parallel parallel;
-    TRY(parallel_resolve(&parallel, config, model, error));
+    if (plan)
+        parallel = parallel_copy(plan);
+    else
+        TRY(parallel_resolve(&parallel, config, model, error));
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
                          .dtype = engine_dtype(config),
@@ -211,8 +214,9 @@ static void pin(struct engine *e) {
 }
 
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
-                             enum engine_use use, const struct member *member, trireme_error *error) {
-    TRY(engine_compile(e, config, model, use, member ? member->rank : 0, error));
+                             const struct parallel *plan, enum engine_use use, const struct member *member,
+                             trireme_error *error) {
+    TRY(engine_compile(e, config, model, plan, use, member ? member->rank : 0, error));
     trireme_status status = TRIREME_OK;
     if (member)
         e->member = *member;

@@ -35,15 +35,17 @@ int engine_threads(const struct config *config, int ranks);
 enum dtype engine_dtype(const struct config *config);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
-// before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `member` is the rank's (NULL
-// where the plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves the
-// programs of all of them first (train/stages.h).
+// before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `plan` is what the
+// configuration asks for, which the engine copies, or NULL to have it resolved. `member` is the rank's (NULL where the
+// plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves the programs of
+// all of them first (train/stages.h).
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
-                             enum engine_use use, const struct member *member, trireme_error *error);
+                             const struct parallel *plan, enum engine_use use, const struct member *member,
+                             trireme_error *error);
 void engine_release(struct engine *engine);
 // Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
-                              enum engine_use use, int rank, trireme_error *error);
+                              const struct parallel *plan, enum engine_use use, int rank, trireme_error *error);
 // The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size.
 int64_t engine_first_sequence(const struct engine *engine);
 // Both arenas of this rank, which all its programs share: what it is predicted to take.

@@ -18,6 +18,7 @@ struct job {
     struct train_callbacks callbacks;
     struct corpus corpus;
     struct model_config model;
+    struct parallel plan;
     int ranks;
     struct train_result result; // of rank 0, which writes it
 };
@@ -215,7 +216,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
 }
 
 static trireme_status start(struct run *r, const struct job *job, const struct member *member, trireme_error *error) {
-    TRY(engine_create(&r->engine, r->config, &job->model, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&r->engine, r->config, &job->model, &job->plan, ENGINE_TRAIN, member, error));
     TRY(open_directory(r, error));
     TRY(load_values(r, error));
     TRY(begin_directory(r, error));
@@ -418,6 +419,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 
 static void job_free(struct job *job) {
     corpus_close(&job->corpus);
+    parallel_release(&job->plan);
     config_release(&job->config);
     free(job);
 }
@@ -428,11 +430,9 @@ static trireme_status prepare(struct job *job, trireme_error *error) {
     TRY(corpus_open(&job->corpus, config, error));
     TRY(model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
-    struct parallel parallel;
-    TRY(parallel_resolve(&parallel, config, &job->model, error));
-    job->ranks = mesh_ranks(&parallel.mesh);
-    job->config.training.micro_batch_size = parallel.micro_batch_size; // for those who read what was resolved
-    parallel_release(&parallel);
+    TRY(parallel_resolve(&job->plan, config, &job->model, error));
+    job->ranks = mesh_ranks(&job->plan.mesh);
+    job->config.training.micro_batch_size = job->plan.micro_batch_size; // for those who read what was resolved
     return TRIREME_OK;
 }
 

@@ -1,14 +1,15 @@
 #include "train/stages.h"
 
 static trireme_status compile(struct stages *s, const struct config *config, const struct model_config *model,
-                              enum engine_use use, const struct engine *own, int stage, trireme_error *error) {
+                              const struct parallel *plan, enum engine_use use, const struct engine *own, int stage,
+                              trireme_error *error) {
     if (own && own->parallel.stage == stage) {
         s->of[stage] = own;
         return TRIREME_OK;
     }
     // Stages are what ranks are counted along last.
     int rank = s->ranks / s->count * stage;
-    TRY(engine_compile(&s->compiled[stage], config, model, use, rank, error));
+    TRY(engine_compile(&s->compiled[stage], config, model, plan, use, rank, error));
     s->of[stage] = &s->compiled[stage];
     return TRIREME_OK;
 }
@@ -16,14 +17,17 @@ static trireme_status compile(struct stages *s, const struct config *config, con
 trireme_status stages_compile(struct stages *out, const struct config *config, const struct model_config *model,
                               enum engine_use use, const struct engine *own, trireme_error *error) {
     struct parallel parallel;
-    TRY(parallel_resolve(&parallel, config, model, error));
+    if (own)
+        parallel = parallel_copy(&own->parallel);
+    else
+        TRY(parallel_resolve(&parallel, config, model, error));
     struct stages s = {.count = parallel.mesh.degree[AXIS_PP], .ranks = mesh_ranks(&parallel.mesh)};
-    parallel_release(&parallel);
     s.of = mem_alloc((size_t)s.count * sizeof *s.of);
     s.compiled = mem_alloc((size_t)s.count * sizeof *s.compiled);
     trireme_status status = TRIREME_OK;
     for (int stage = 0; stage < s.count && status == TRIREME_OK; stage++)
-        status = compile(&s, config, model, use, own, stage, error);
+        status = compile(&s, config, model, &parallel, use, own, stage, error);
+    parallel_release(&parallel);
     if (status == TRIREME_OK)
         *out = s;
     else

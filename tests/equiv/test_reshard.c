@@ -169,7 +169,7 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(config_load(&config, NULL, all, count, error));
     TRY(model_config_read(&model, c->from, error));
     TRY(state_files_progress(c->from, &progress, error));
-    TRY(engine_create(&engine, &config, &model, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&engine, &config, &model, NULL, ENGINE_TRAIN, member, error));
     TRY(checkpoint_load(&engine, c->from, &progress, error));
     struct communicator *control = NULL;
     if (member)

@@ -84,7 +84,7 @@ struct job {
 static trireme_status prepare(void *user, const struct member *member, trireme_error *error) {
     struct fleet *f = ((struct job *)user)->fleet;
     struct engine e;
-    TRY(engine_create(&e, &f->config, &f->model, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, &f->config, &f->model, &f->stages.of[0]->parallel, ENGINE_TRAIN, member, error));
     engine_initialise(&e, 5);
     trireme_status status = TRIREME_OK;
     for (int step = 0; step < STEPS_BEFORE && status == TRIREME_OK; step++) {

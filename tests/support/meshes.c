@@ -130,6 +130,8 @@ struct job {
     const struct model_config *model;
     const struct spec *spec;
     const char *schedule; // path, where it is a file
+    struct config config;
+    struct parallel plan;
     struct parameter_table whole;
     double **initial; // [parameters of the model]
     struct shape shape;
@@ -339,16 +341,11 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
 
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
-    struct config config;
-    TRY(load_config(job, &config, error));
     struct engine e;
-    trireme_status status = engine_create(&e, &config, job->model, ENGINE_TRAIN, member, error);
-    if (status == TRIREME_OK) {
-        initialise(job, &e);
-        status = train(job, &e, error);
-        engine_release(&e);
-    }
-    config_release(&config);
+    TRY(engine_create(&e, &job->config, job->model, &job->plan, ENGINE_TRAIN, member, error));
+    initialise(job, &e);
+    trireme_status status = train(job, &e, error);
+    engine_release(&e);
     return status;
 }
 
@@ -442,7 +439,13 @@ static trireme_status job_run(struct job *job, trireme_error *error) {
     char *path = NULL;
     if (is_schedule_file(job->spec))
         job->schedule = path = write_schedule(job);
-    trireme_status status = ranks > 1 ? ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
+    trireme_status status = load_config(job, &job->config, error);
+    if (status == TRIREME_OK)
+        status = parallel_resolve(&job->plan, &job->config, job->model, error);
+    if (status == TRIREME_OK)
+        status = ranks > 1 ? ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
+    parallel_release(&job->plan);
+    config_release(&job->config);
     if (path)
         unlink(path);
     free(path);

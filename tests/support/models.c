@@ -49,7 +49,7 @@ void engine_open(struct engine *e, struct config *config, const struct model_con
         all[count] = overrides[count - 1];
     }
     assert_ok(config_load(config, NULL, all, count, &error), &error);
-    assert_ok(engine_create(e, config, model, ENGINE_TRAIN, NULL, &error), &error);
+    assert_ok(engine_create(e, config, model, NULL, ENGINE_TRAIN, NULL, &error), &error);
     engine_initialise(e, (uint64_t)config->training.seed);
 }
 

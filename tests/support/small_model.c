@@ -15,8 +15,8 @@ void small_model_create(struct small_model *small, const char *const *overrides,
     int64_t vocab = small->config.model.vocab_size ? small->config.model.vocab_size : 256;
     status = model_config_resolve(&small->model, &small->config, vocab, &error);
     if (status == TRIREME_OK)
-        status = memory ? engine_create(&small->engine, &small->config, &small->model, ENGINE_TRAIN, NULL, &error)
-                        : engine_compile(&small->engine, &small->config, &small->model, ENGINE_TRAIN, 0, &error);
+        status = memory ? engine_create(&small->engine, &small->config, &small->model, NULL, ENGINE_TRAIN, NULL, &error)
+                        : engine_compile(&small->engine, &small->config, &small->model, NULL, ENGINE_TRAIN, 0, &error);
     if (status != TRIREME_OK)
         fail_msg("%s", error.message);
 }

@@ -37,7 +37,7 @@ static void compile(struct engine *engine, struct config *config, const char *co
     struct model_config model;
     assert_ok(config_load(config, NULL, all, count, &error), &error);
     assert_ok(model_config_resolve(&model, config, NO_TOKENS, &error), &error);
-    assert_ok(engine_compile(engine, config, &model, ENGINE_TRAIN, rank, &error), &error);
+    assert_ok(engine_compile(engine, config, &model, NULL, ENGINE_TRAIN, rank, &error), &error);
     for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
         free(keys[i]);
 }
