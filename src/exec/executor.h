@@ -38,6 +38,10 @@ struct stream_state {
     _Atomic int64_t done; // instructions, in this run
     bool used;
     pthread_t thread;
+    // Where its thread sleeps until instructions of another stream are done; guarded by the executor's mutex.
+    pthread_cond_t woken;
+    int awaited; // stream; NONE: it does not sleep
+    int64_t target;
 };
 
 struct executor {
@@ -55,7 +59,7 @@ struct executor {
     })
     channels;
     struct stream_state stream[STREAM_COUNT];
-    // Runs and waits that have to sleep.
+    // Runs, and waits that have to sleep.
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     _Atomic int sleepers;

@@ -8,12 +8,19 @@
 
 enum { SPIN_NANOSECONDS = 5000 };
 
-static void announce(struct executor *e) {
+// Wakes those alone that have waited for what `stream` has just done.
+static void announce(struct executor *e, int stream) {
     if (atomic_load(&e->sleepers) == 0)
         return;
+    int64_t done = atomic_load(&e->stream[stream].done);
+    bool wakes[STREAM_COUNT];
     pthread_mutex_lock(&e->mutex);
-    pthread_cond_broadcast(&e->changed);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        wakes[s] = e->stream[s].awaited == stream && e->stream[s].target <= done;
     pthread_mutex_unlock(&e->mutex);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (wakes[s])
+            pthread_cond_signal(&e->stream[s].woken);
 }
 
 static void fail(struct executor *e, const trireme_error *error) {
@@ -22,7 +29,8 @@ static void fail(struct executor *e, const trireme_error *error) {
         e->error = *error;
         atomic_store(&e->failed, true);
     }
-    pthread_cond_broadcast(&e->changed);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        pthread_cond_signal(&e->stream[s].woken);
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -30,7 +38,9 @@ static bool reached(const struct executor *e, int stream, int64_t target) {
     return atomic_load(&e->stream[stream].done) >= target || atomic_load(&e->failed);
 }
 
-static void wait_for(struct executor *e, int stream, int64_t target, struct counter *counter) {
+static void wait_for(struct executor *e, int own, int stream, int64_t target) {
+    struct counter *counter = &e->counters[own];
+    struct stream_state *self = &e->stream[own];
     if (reached(e, stream, target))
         return;
     counter->awaited = stream;
@@ -41,8 +51,11 @@ static void wait_for(struct executor *e, int stream, int64_t target, struct coun
             return;
     pthread_mutex_lock(&e->mutex);
     atomic_fetch_add(&e->sleepers, 1);
+    self->awaited = stream;
+    self->target = target;
     while (!reached(e, stream, target))
-        pthread_cond_wait(&e->changed, &e->mutex);
+        pthread_cond_wait(&self->woken, &e->mutex);
+    self->awaited = NONE;
     atomic_fetch_sub(&e->sleepers, 1);
     pthread_mutex_unlock(&e->mutex);
 }
@@ -68,7 +81,7 @@ static trireme_status run_one(struct executor *e, int stream, struct resolved *r
             bool slot = r->instruction->wait[s] == WAIT_SLOT;
             int64_t count = slot ? slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s)
                                  : e->slot_waits.before[invocation][s] + r->target[s];
-            wait_for(e, s, count, counter);
+            wait_for(e, stream, s, count);
         }
     if (atomic_load(&e->failed))
         return TRIREME_ERROR_LOST;
@@ -113,7 +126,7 @@ static void walk(struct executor *e, int stream) {
                 e->trace->events.item[position + index] = (struct trace_event){(int)k, index, begin, clock_now()};
             if (e->stream[stream].used) {
                 atomic_fetch_add(&e->stream[stream].done, 1);
-                announce(e);
+                announce(e, stream);
             }
         }
         position += t->count;
@@ -157,6 +170,10 @@ static int workers(const struct executor *e) {
 trireme_status streams_start(struct executor *e, trireme_error *error) {
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->changed, NULL);
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        pthread_cond_init(&e->stream[s].woken, NULL);
+        e->stream[s].awaited = NONE;
+    }
     bool many = false;
     for (int s = 0; s < STREAM_COUNT; s++)
         for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)
@@ -187,6 +204,8 @@ void streams_stop(struct executor *e) {
             pthread_join(e->stream[s].thread, NULL);
     pthread_mutex_destroy(&e->mutex);
     pthread_cond_destroy(&e->changed);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        pthread_cond_destroy(&e->stream[s].woken);
 }
 
 trireme_status streams_run(struct executor *e, struct trace *trace, trireme_error *error) {
