@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/peak.h"
+#include "train/processes.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
@@ -55,7 +56,7 @@ struct measured {
     int ranks;
     double tokens_per_second, mfu;
     double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
-    size_t predicted, resident; // of all ranks, which are one process
+    size_t predicted, resident; // of all ranks
 };
 
 static int compare_shares(const void *a, const void *b) {
@@ -120,7 +121,7 @@ static trireme_status meet(struct communicator *all, trireme_error *error) {
     return all ? comm_barrier(all, error) : TRIREME_OK;
 }
 
-// All ranks stand still while rank 0 looks, and none has given anything back.
+// All ranks stand still while one looks, or each at its own process; none has given anything back.
 static trireme_status measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
                                      trireme_error *error) {
     const struct program *p = &e->train.program;
@@ -128,7 +129,10 @@ static trireme_status measure_memory(const struct engine *e, struct communicator
     if (all)
         TRY(comm_all_reduce(all, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     m->predicted = (size_t)predicted;
-    m->resident = memory_resident();
+    double resident = (double)memory_resident();
+    if (all && world_place(e->member.world))
+        TRY(comm_all_reduce(all, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    m->resident = (size_t)resident;
     return meet(all, error);
 }
 
@@ -143,13 +147,15 @@ static trireme_status another(struct communicator *all, bool leads, bool wanted,
 
 static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
                                     struct measured *m, trireme_error *error) {
-    bool leads = e->member.rank == 0;
-    int threads = m->ranks > 1 ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
+    bool leads = e->member.rank == 0, processes = world_place(e->member.world) != NULL;
+    int threads = m->ranks > 1 && !processes ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
     struct engine_result result;
     // Before anything of the arenas is touched: it takes memory of its own.
     m->bandwidth = m->peak = 0;
-    if (leads)
+    if (leads || processes)
         TRY(memory_bandwidth(threads, &m->bandwidth, error));
+    if (processes)
+        TRY(comm_all_reduce(all, &m->bandwidth, &m->bandwidth, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     TRY(meet(all, error));
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
@@ -158,10 +164,11 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
     int64_t start = clock_now();
     for (bool more = true; more;) {
-        if (leads) {
-            m->peak = MAX(m->peak, peak_flops(e->dtype, threads));
+        double peak;
+        TRY(engine_peak(e, all, &peak, error));
+        m->peak = MAX(m->peak, peak);
+        if (leads)
             progress_line("step %zu", m->steps.count + 1);
-        }
         trace->events.count = 0;
         TRY(meet(all, error));
         int64_t begin = clock_now();
@@ -324,6 +331,12 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     return status;
 }
 
+static trireme_status bench_prepare(void *user, trireme_error *error) {
+    struct bench *b = user;
+    TRY(synthetic_model(&b->model, b->config, error));
+    return parallel_resolve(&b->plan, b->config, &b->model, error);
+}
+
 static trireme_status bench_step(const struct arguments *a, struct config *config, struct text *out,
                                  trireme_error *error) {
     choose_model(config);
@@ -333,11 +346,20 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     struct bench b = {.config = config, .most = INT64_MAX, .json = a->json, .out = out};
     if (config_is_set(config, "training.steps"))
         b.most = MAX(config->training.steps, 1);
-    TRY(synthetic_model(&b.model, config, error));
-    TRY(parallel_resolve(&b.plan, config, &b.model, error));
-    int ranks = mesh_ranks(&b.plan.mesh);
     double deadline = (double)config->comm.train_timeout_seconds;
-    trireme_status status = ranks > 1 ? ranks_run(ranks, deadline, bench_rank, &b, error) : bench_rank(&b, NULL, error);
+    struct launcher launcher = launcher_find();
+    const struct processes_work work = {&b, bench_prepare, NULL, bench_rank};
+    trireme_status status;
+    if (launcher.ranks > 1) {
+        status = processes_run(&launcher, deadline, config, &work, error);
+    } else {
+        status = bench_prepare(&b, error);
+        int ranks = status == TRIREME_OK ? mesh_ranks(&b.plan.mesh) : 0;
+        if (ranks > 1)
+            status = ranks_run(ranks, deadline, bench_rank, &b, error);
+        else if (ranks == 1)
+            status = bench_rank(&b, NULL, error);
+    }
     parallel_release(&b.plan);
     return status;
 }
@@ -347,7 +369,8 @@ trireme_status command_bench(const struct arguments *a, trireme_error *error) {
     const char *what = a->operands.item[0];
     bool peak = strcmp(what, "peak") == 0;
     if (!peak && strcmp(what, "step") != 0)
-        FAIL(TRIREME_ERROR_USAGE, "what to measure is peak or step, not \"%s\"", what);
+        return arguments_refuse(
+            a, error_set(error, TRIREME_ERROR_USAGE, "what to measure is peak or step, not \"%s\"", what), error);
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "parallelism", &config, error));
     struct text out = {0};

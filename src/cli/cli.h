@@ -42,7 +42,11 @@ trireme_status arguments_config(const struct arguments *arguments, const char *p
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);
 
-// Turns non-zero with the first SIGINT or SIGTERM; the second ends the process.
+// What is wrong with arguments, `status` and `error`, as the command returns it: among many processes that a launcher
+// has started one of them tells, and the others' message is empty.
+trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
+
+// Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1; the second ends the process.
 const volatile sig_atomic_t *stop_on_signals(void);
 
 // Standard output. A failed write (closed pipe, full disk) is an error of its own.

@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "train/processes.h"
 
 #include <unistd.h>
 
@@ -130,6 +131,9 @@ int main(int argc, char **argv) {
     }
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.
     signal(SIGPIPE, command->run == command_train ? SIG_IGN : SIG_DFL);
+    // A launcher ends all ranks when the first has ended: the one that has something to say must live on for a moment.
+    if (launcher_find().ranks > 1 && (command->run == command_train || command->run == command_bench))
+        stop_on_signals();
     sort_arguments(&arguments, argc - 2, argv + 2);
     trireme_error error = {0};
     trireme_status status;
@@ -141,7 +145,7 @@ int main(int argc, char **argv) {
         status = command->run(&arguments, &error);
     }
     progress_clear();
-    if (status != TRIREME_OK)
+    if (status != TRIREME_OK && error.message[0]) // else another rank tells
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);

@@ -1,14 +1,22 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "train/processes.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+trireme_status arguments_refuse(const struct arguments *a, trireme_status status, trireme_error *error) {
+    struct launcher launcher = launcher_find();
+    bool many = strcmp(a->command, "train") == 0 || strcmp(a->command, "bench") == 0;
+    return many && launcher.ranks > 1 ? processes_refuse(&launcher, status, error) : status;
+}
+
 trireme_status arguments_config(const struct arguments *a, const char *path, const char *bare, struct config *out,
                                 trireme_error *error) {
-    return config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
+    trireme_status status = config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
+    return status == TRIREME_OK ? status : arguments_refuse(a, status, error);
 }
 
 trireme_status arguments_expect(const struct arguments *a, size_t least, size_t most, trireme_error *error) {
@@ -18,10 +26,11 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, a->command) == 0)
             usage = commands[i].operands;
-    if (a->operands.count > most)
-        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\"; usage: trireme %s %s [--section.key=value ...]",
-             a->operands.item[most], a->command, usage);
-    FAIL(TRIREME_ERROR_USAGE, "usage: trireme %s %s [--section.key=value ...]", a->command, usage);
+    char *extra = a->operands.count > most ? mem_printf("unexpected \"%s\"; ", a->operands.item[most]) : mem_strdup("");
+    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%susage: trireme %s %s [--section.key=value ...]",
+                                      extra, a->command, usage);
+    free(extra);
+    return arguments_refuse(a, status, error);
 }
 
 static volatile sig_atomic_t stop;
@@ -36,6 +45,7 @@ const volatile sig_atomic_t *stop_on_signals(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); // which mpirun passes on to all ranks, and Slurm sends before it ends a job
     return &stop;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "train/processes.h"
 
 #include <math.h>
 
@@ -20,7 +21,8 @@ static void show_start(void *user, const struct train_start *s) {
     bytes_text((double)s->predicted_bytes, predicted);
     printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
     if (s->ranks > 1)
-        printf("%d ranks (%s) on %d core%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s");
+        printf("%d ranks (%s) on %d core%s of %d node%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s",
+               s->nodes, s->nodes == 1 ? "" : "s");
     printf("%d thread%s%s, %s predicted, %.2f epochs", s->threads, s->threads == 1 ? "" : "s",
            s->ranks > 1 ? " each" : "", predicted, s->epochs);
     if (s->peak_flops > 0)
@@ -101,7 +103,7 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     struct train_result result;
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK && launcher_find().rank == 0)
         status = report(&view, &result, error);
     config_release(&config);
     return status;

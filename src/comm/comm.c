@@ -13,6 +13,10 @@ const struct world_place *world_place(const struct world *world) {
     return world && world->place.ranks ? &world->place : NULL;
 }
 
+void world_reason(struct world *world, char *text, size_t limit) {
+    world->transport->world_reason(world, text, limit);
+}
+
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error) {
     return world->transport->open(out, world, rank, size, members, name, error);

@@ -45,11 +45,13 @@ const struct world_place *world_place(const struct world *world);
 void world_free(struct world *world);
 // Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
 void world_break(struct world *world, const char *reason);
+// That reason, cut to `limit` bytes; empty while the world is whole.
+void world_reason(struct world *world, char *text, size_t limit);
 
 // Every rank calls this the same number of times for the same groups, in the same order, from one thread at a time; it
 // returns when all members have called it. `members` lists the group's ranks in order of index, this rank among them.
 // `name` ("tp", "dp+fsdp"; copied) is for messages and tells groups of the same members apart. A communicator serves
-// one thread at a time.
+// one thread at a time; sends may be another's than receives.
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);

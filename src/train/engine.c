@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "kernels/bf16.h"
+#include "kernels/cpu/peak.h"
 #include "train/stages.h"
 
 #include <sched.h>
@@ -141,7 +142,7 @@ size_t engine_bytes(const struct engine *e) {
     return state_bytes(e) + step_bytes(e);
 }
 
-// What `ranks` of this process need together; `e` is one of them that needs most.
+// What `ranks` of this machine need together; `e` is one of them that needs most.
 static trireme_status check_memory(const struct engine *e, size_t needed, int ranks, trireme_error *error) {
     size_t available = memory_available();
     if (needed <= available)
@@ -162,7 +163,8 @@ static trireme_status check_memory(const struct engine *e, size_t needed, int ra
     return TRIREME_ERROR_MEMORY;
 }
 
-static trireme_status check_all_memory(const struct stages *stages, trireme_error *error) {
+static trireme_status check_all_memory(const struct stages *stages, const struct world_place *place,
+                                       trireme_error *error) {
     const struct engine *most = stages->of[0];
     size_t needed = 0;
     for (int i = 0; i < stages->count; i++) {
@@ -171,6 +173,9 @@ static trireme_status check_all_memory(const struct stages *stages, trireme_erro
         if (engine_bytes(e) > engine_bytes(most))
             most = e;
     }
+    // Of processes, those of a node; which stages these have is the launcher's affair.
+    if (place)
+        return check_memory(most, engine_bytes(most) * (size_t)place->node_ranks, place->node_ranks, error);
     return check_memory(most, needed, stages->ranks, error);
 }
 
@@ -179,7 +184,7 @@ static trireme_status verify_all(const struct engine *e, const struct config *co
                                  trireme_error *error) {
     struct stages stages;
     TRY(stages_compile(&stages, config, &e->model, use, e, error));
-    trireme_status status = check_all_memory(&stages, error);
+    trireme_status status = check_all_memory(&stages, world_place(e->member.world), error);
     if (status == TRIREME_OK && e->trains)
         status = stages_verify(&stages, true, error);
     if (status == TRIREME_OK)
@@ -255,6 +260,20 @@ void engine_release(struct engine *e) {
 
 void *engine_address(const struct engine *e, int buffer, int microbatch) {
     return executor_address(e->trains ? e->train_executor : e->evaluate_executor, buffer, microbatch);
+}
+
+trireme_status engine_peak(const struct engine *e, struct communicator *control, double *out, trireme_error *error) {
+    int ranks = mesh_ranks(&e->parallel.mesh);
+    const struct world_place *place = world_place(e->member.world);
+    *out = 0;
+    if (place) {
+        // Ranks that crowd on cores do not always measure at the same moment.
+        *out = peak_flops(e->dtype, e->threads) * MIN(1, (double)place->cores / (place->core_ranks * e->threads));
+        return comm_all_reduce(control, out, out, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error);
+    }
+    if (e->member.rank == 0)
+        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, engine_cores()) : e->threads);
+    return TRIREME_OK;
 }
 
 // ---- values

@@ -1,10 +1,11 @@
 #include "train/train.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "exec/trace.h"
-#include "kernels/cpu/peak.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
+#include "train/processes.h"
 #include "train/rank_file.h"
 #include "train/ranks.h"
 #include "train/run_directory.h"
@@ -188,13 +189,12 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     double predicted = (double)engine_bytes(&r->engine);
     if (r->control)
         TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
-    if (!r->leads)
-        return TRIREME_OK;
-    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = engine_cores();
     if (r->engine.kernels == KERNELS_FAST)
-        r->peak = peak_flops(r->engine.dtype, ranks > 1 ? MIN(ranks * r->engine.threads, cores) : r->engine.threads);
-    if (!r->callbacks->started)
+        TRY(engine_peak(&r->engine, r->control, &r->peak, error));
+    if (!r->leads || !r->callbacks->started)
         return TRIREME_OK;
+    const struct world_place *place = world_place(r->engine.member.world);
+    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : engine_cores();
     double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
                     (double)r->config->training.seq_len;
     int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
@@ -207,6 +207,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .ranks = ranks,
                                 .threads = r->engine.threads,
                                 .cores = cores,
+                                .nodes = place ? place->nodes : 1,
                                 .mesh = mesh,
                                 .predicted_bytes = (size_t)predicted,
                                 .peak_flops = r->peak};
@@ -325,7 +326,10 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     trireme_status finite = check_finite(r, &result, error);
     if (finite == TRIREME_OK && r->corpus->has_validation && due(step, config->validation.freq, steps))
         TRY(validate(r, &s.val_loss, error));
-    s.peak_bytes = peak_resident();
+    double resident = (double)peak_resident();
+    if (world_place(r->engine.member.world))
+        TRY(comm_all_reduce(r->control, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    s.peak_bytes = (size_t)resident;
     if (r->leads)
         TRY(run_directory_add(&r->directory, &s, error));
     if (r->leads && r->callbacks->stepped)
@@ -341,11 +345,11 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     return TRIREME_OK;
 }
 
-// Whether the run is over: every rank knows the steps, rank 0 knows whether somebody asked to stop.
+// Whether the run is over: every rank knows the steps, any may have been asked to stop.
 static trireme_status is_over(struct run *r, bool *over, trireme_error *error) {
     int32_t stop = r->progress.step >= r->config->training.steps || (r->callbacks->stop && *r->callbacks->stop);
     if (r->control)
-        TRY(comm_broadcast(r->control, &stop, sizeof stop, 0, error));
+        TRY(comm_all_reduce(r->control, &stop, &stop, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
     *over = stop;
     return TRIREME_OK;
 }
@@ -417,6 +421,37 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
+// Size and a sample: every rank can tell its data from others' without reading all of it.
+static void identify_tokens(const struct token_set *set, const char *key, struct text *out) {
+    enum { SAMPLES = 256, LENGTH = 64 };
+    int64_t tokens = token_set_tokens(set);
+    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        int64_t begin = tokens / SAMPLES * i, end = MIN(begin + LENGTH, tokens);
+        int32_t sample[LENGTH] = {0};
+        trireme_error ignored; // the sampler meets it again
+        if (token_set_read(set, begin, end, INT32_MAX, sample, &ignored) != TRIREME_OK)
+            continue;
+        for (int k = 0; k < LENGTH; k++)
+            hash = (hash ^ (uint32_t)sample[k]) * 0x100000001b3;
+    }
+    text_add(out, "%s: %lld tokens, a hash of some %016llx\n", key, (long long)tokens, (unsigned long long)hash);
+}
+
+static void identify(void *user, struct text *out) {
+    const struct job *job = user;
+    identify_tokens(job->corpus.set, "data.path", out);
+    if (job->corpus.validation_set)
+        identify_tokens(job->corpus.validation_set, "data.validation_path", out);
+    model_config_write(&job->model, "float32", out);
+    if (!job->plan.schedule)
+        return;
+    struct text schedule = {0};
+    schedule_print(job->plan.schedule, &schedule);
+    text_add(out, "\npipeline schedule: a hash of it %016llx\n", (unsigned long long)rng_stream(schedule.text));
+    text_release(&schedule);
+}
+
 static void job_free(struct job *job) {
     corpus_close(&job->corpus);
     parallel_release(&job->plan);
@@ -425,7 +460,8 @@ static void job_free(struct job *job) {
 }
 
 // What is wrong with data, model or mesh is found before any rank starts.
-static trireme_status prepare(struct job *job, trireme_error *error) {
+static trireme_status prepare(void *user, trireme_error *error) {
+    struct job *job = user;
     const struct config *config = &job->config;
     TRY(corpus_open(&job->corpus, config, error));
     TRY(model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error));
@@ -436,21 +472,29 @@ static trireme_status prepare(struct job *job, trireme_error *error) {
     return TRIREME_OK;
 }
 
+static trireme_status finish(struct job *job, trireme_status status, bool stuck, struct train_result *result) {
+    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
+        *result = job->result;
+    if (!stuck)
+        job_free(job);
+    return status;
+}
+
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
                          struct train_result *result, trireme_error *error) {
     struct job *job = mem_alloc(sizeof *job);
     config_copy(&job->config, config);
     job->callbacks = *callbacks;
     bool stuck = false;
+    double deadline = (double)config->comm.train_timeout_seconds;
+    struct launcher launcher = launcher_find();
+    const struct processes_work work = {job, prepare, identify, run_rank};
+    if (launcher.ranks > 1)
+        return finish(job, processes_run(&launcher, deadline, &job->config, &work, error), false, result);
     trireme_status status = prepare(job, error);
     if (status == TRIREME_OK && job->ranks > 1)
-        status =
-            ranks_run_guarded(job->ranks, (double)config->comm.train_timeout_seconds, run_rank, job, &stuck, error);
+        status = ranks_run_guarded(job->ranks, deadline, run_rank, job, &stuck, error);
     else if (status == TRIREME_OK)
         status = run_rank(job, NULL, error);
-    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
-        *result = job->result;
-    if (!stuck)
-        job_free(job);
-    return status;
+    return finish(job, status, stuck, result);
 }

@@ -13,10 +13,11 @@ struct train_start {
     int64_t steps;
     const char *resumed_from;  // checkpoint directory, or NULL
     double epochs;             // that all steps make of the training data
-    int ranks, threads, cores; // threads of each rank; cores that this process may use
-    const char *mesh;          // "dp 2 x tp 4"
-    size_t predicted_bytes;    // both arenas of all ranks
-    double peak_flops;         // measured, 0 where unknown
+    int ranks, threads, cores; // threads of each rank; cores that they may use
+    int nodes;
+    const char *mesh;       // "dp 2 x tp 4"
+    size_t predicted_bytes; // both arenas of all ranks
+    double peak_flops;      // measured, 0 where unknown
 };
 
 // One step done; also one line of metrics.jsonl.
@@ -27,7 +28,7 @@ struct train_step {
     double grad_norm, lr;
     int64_t tokens; // seen since the start of the run
     double tokens_per_second, mfu;
-    size_t peak_bytes; // most that this process held resident so far
+    size_t peak_bytes; // most that this process, or each of those of the run, held resident so far
     bool skipped;      // the update was left out: loss or gradient not finite
     double seconds_left;
 };
@@ -39,8 +40,8 @@ struct train_callbacks {
     // "saved run/checkpoint/step-100", "checkpoint ... was passed over: ..."
     void (*message)(void *user, const char *text);
     const volatile sig_atomic_t *stop; // when it turns non-zero the run saves and ends
-    // For tests of what hangs and dies: called before each step on the thread of every rank. All of the above are
-    // called by rank 0 alone.
+    // For tests of what hangs and dies: called before each step on the thread of every rank. All of the above but
+    // `stop` are rank 0's alone.
     void (*rank_step)(void *user, int rank, int64_t step);
 };
 
@@ -51,7 +52,9 @@ struct train_result {
     char checkpoint[512]; // newest checkpoint
 };
 
-// Trains until config->training.steps, on as many ranks as config->parallelism says, each on a thread of its own.
+// Trains until config->training.steps, on as many ranks as config->parallelism says, each on a thread of its own; or,
+// in a process that mpirun or srun has started, as its one rank. Then *result and the callbacks are rank 0's alone, and
+// an error that another rank tells has an empty message.
 // TRIREME_ERROR_INTERRUPTED when stopped on request: all is saved then. TRIREME_ERROR_LOST when a rank hangs or has
 // died; a thread that hangs for good is left behind and may still use `callbacks`: the process should end.
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,

@@ -134,6 +134,14 @@ def weights(directory, step):
     return read(f"{checkpoint}/model.safetensors"), read(f"{checkpoint}/state.safetensors")
 
 
+def tensors(file):
+    """Of the bytes of a safetensors file, those of the tensors, by name."""
+    length = int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:8 + length])
+    return {name: file[8 + length:][slice(*entry["data_offsets"])]
+            for name, entry in header.items() if name != "__metadata__"}
+
+
 def main(namespace):
     """Runs every function named test_*, each in a fresh prepared directory."""
     for name, function in list(namespace.items()):

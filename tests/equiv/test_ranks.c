@@ -3,9 +3,11 @@
 // sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is
 // repeated.
 //
-// By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`).
+// By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`). As one of
+// several processes (support/team.h) it tries a handful of rows of as many ranks.
 #include "support/meshes.h"
 #include "support/sanitized.h"
+#include "support/team.h"
 
 #include "base/rng.h"
 
@@ -411,6 +413,37 @@ static void test_repeats(void **state) {
         }
 }
 
+// ---- ranks that are processes
+
+static const struct {
+    const char *model;
+    struct spec spec;
+} FOUR[] = {
+    {"gpt2 5 heads", {.dp = 2, .tp = 2}},
+    {"gpt2 7 heads", {.tp = 4, .no_sequence = true}},
+    {"gpt2 7 heads", {.fsdp = 2, .zero = 1, .pp = 2, .schedule = "interleaved"}},
+    {"gpt2 5 heads", {.pp = 4, .schedule = "gpipe"}},
+    {"gpt2 7 heads", {.pp = 4, .schedule = "zb-h2"}},
+    {"llama 6/3 heads", {.dp = 2, .fsdp = 2, .zero = 3}},
+    {"llama 6/3 heads", {.fsdp = 2, .zero = 3, .tp = 2, .recompute = "full"}},
+    {"llama 8/1 heads", {.fsdp = 4, .zero = 1}},
+    {"llama 8/1 heads", {.fsdp = 2, .zero = 3, .pp = 2, .recompute = "selective", .optimizer = "lion"}},
+    {"qwen3 8/2 heads", {.fsdp = 4, .zero = 2}},
+    {"qwen3 8/2 heads", {.tp = 4}},
+    {"qwen3 8/2 heads", {.tp = 2, .pp = 2, .schedule = "zb-v"}},
+    {"qwen3 8/2 heads", {.dp = 2, .pp = 2, .schedule = "hanayo"}},
+    {"mistral", {.fsdp = 2, .zero = 2, .tp = 2}},
+    {"qwen2", {.fsdp = 2, .zero = 1, .pp = 2, .schedule = "zb-h1"}},
+};
+
+static void test_four_processes(void **state) {
+    (void)state;
+    begin(0);
+    for (size_t i = 0; i < ARRAY_LENGTH(FOUR); i += SANITIZED ? 3 : 1)
+        try(model_called(FOUR[i].model), &FOUR[i].spec);
+    end();
+}
+
 static int forget(void **state) {
     (void)state;
     mesh_forget();
@@ -421,6 +454,12 @@ int main(int argc, char **argv) {
     table.all = argc > 1 && strcmp(argv[1], "all") == 0;
     table.filter = argc > 2 ? argv[2] : NULL;
     prepare_models();
+    if (team_processes()) {
+        const struct CMUnitTest four = cmocka_unit_test(test_four_processes);
+        int failed = _cmocka_run_group_tests("processes", &four, 1, NULL, forget);
+        team_end();
+        return failed;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),          cmocka_unit_test(test_pairs), cmocka_unit_test(test_sample),
         cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),   cmocka_unit_test(test_bf16),

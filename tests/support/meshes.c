@@ -2,7 +2,7 @@
 
 #include "base/rng.h"
 #include "kernels/bf16.h"
-#include "train/ranks.h"
+#include "support/team.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -443,7 +443,7 @@ static trireme_status job_run(struct job *job, trireme_error *error) {
     if (status == TRIREME_OK)
         status = parallel_resolve(&job->plan, &job->config, job->model, error);
     if (status == TRIREME_OK)
-        status = ranks > 1 ? ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
+        status = ranks > 1 ? team_ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
     parallel_release(&job->plan);
     config_release(&job->config);
     if (path)
@@ -519,6 +519,26 @@ static trireme_status find_reference(const char *name, const struct model_config
     return TRIREME_OK;
 }
 
+// What ranks that are processes found, each by itself.
+static trireme_status share(struct job *job, trireme_error *error) {
+    double *worst[] = {&job->distance.loss, &job->distance.gradient, &job->distance.parameter};
+    for (size_t i = 0; i < ARRAY_LENGTH(worst); i++)
+        TRY(team_most(worst[i], 1, error));
+    for (int v = 0; v < 2; v++)
+        for (size_t i = 0; i < job->whole.parameters.count; i++) {
+            int64_t count = count_of(&job->whole.parameters.item[i]);
+            double *held = mem_alloc((size_t)count * sizeof *held);
+            for (int64_t k = 0; k < count; k++)
+                held[k] = job->held[v][i][k];
+            trireme_status status = team_most(held, count, error);
+            for (int64_t k = 0; k < count; k++)
+                job->held[v][i][k] = held[k] > 0;
+            free(held);
+            TRY(status);
+        }
+    return TRIREME_OK;
+}
+
 static void check_held(struct job *job) {
     for (int v = 0; v < 2; v++)
         for (size_t i = 0; i < job->whole.parameters.count; i++) {
@@ -545,6 +565,8 @@ trireme_status mesh_compare(const char *name, const struct model_config *model, 
             job.held[v][i] = mem_alloc((size_t)count_of(&job.whole.parameters.item[i]));
     }
     trireme_status status = job_run(&job, error);
+    if (status == TRIREME_OK && team_processes())
+        status = share(&job, error);
     if (status == TRIREME_OK)
         check_held(&job);
     *out = job.distance;

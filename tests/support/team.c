@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "support/test.h"
+#include "train/ranks.h"
 
 bool teammate_wrong(struct teammate *mate, const char *format, ...) {
     if (mate->wrong[0])
@@ -69,13 +70,22 @@ static void run_threads(int ranks, double deadline, void (*body)(struct teammate
 
 // Set where the test has been started by an MPI launcher: this many ranks, this process is one of them. Teams of other
 // sizes are left out; TEAM_ONLY=k runs the k-th that is left in, alone.
-static int processes(void) {
+int team_processes(void) {
     const char *size = getenv("TEAM_PROCESSES");
     return size ? atoi(size) : 0;
 }
 
 static struct world *shared;
 static int teams;
+
+static trireme_status open_world(double deadline, trireme_error *error) {
+    if (!shared)
+        TRY(world_create_mpi(&shared, deadline, error));
+    int started = world_place(shared)->ranks;
+    if (started != team_processes())
+        FAIL(TRIREME_ERROR_USAGE, "%d processes of %d were started", started, team_processes());
+    return TRIREME_OK;
+}
 
 void team_end(void) {
     world_free(shared);
@@ -87,10 +97,9 @@ static void run_process(double deadline, void (*body)(struct teammate *mate), vo
     if (only && atoi(only) != ++teams)
         return;
     trireme_error error;
-    if (!shared && world_create_mpi(&shared, deadline, &error) != TRIREME_OK)
+    if (open_world(deadline, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     const struct world_place *place = world_place(shared);
-    assert_int_equal(place->ranks, processes());
     struct teammate mate = {.world = shared, .rank = place->rank, .ranks = place->ranks, .context = context};
     body(&mate);
     if (!mate.wrong[0])
@@ -100,8 +109,36 @@ static void run_process(double deadline, void (*body)(struct teammate *mate), vo
 }
 
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context) {
-    if (!processes())
+    if (!team_processes())
         run_threads(ranks, deadline, body, context);
-    else if (processes() == ranks)
+    else if (team_processes() == ranks)
         run_process(deadline, body, context);
+}
+
+// ---- bodies of train/ranks.h
+
+trireme_status team_ranks_run(int ranks, double deadline,
+                              trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                              void *user, trireme_error *error) {
+    if (!team_processes())
+        return ranks_run(ranks, deadline, body, user, error);
+    TRY(open_world(deadline, error));
+    if (ranks != team_processes())
+        FAIL(TRIREME_ERROR_USAGE, "%d ranks are asked for, there are %d", ranks, team_processes());
+    struct member member = {shared, world_place(shared)->rank};
+    trireme_status status = body(user, &member, error);
+    if (status != TRIREME_OK)
+        world_break(shared, error->message);
+    return status;
+}
+
+trireme_status team_most(double *value, int64_t count, trireme_error *error) {
+    if (!team_processes())
+        return TRIREME_OK;
+    struct communicator *all;
+    TRY(open_world(0, error));
+    TRY(ranks_control(&all, &(struct member){shared, world_place(shared)->rank}, team_processes(), error));
+    trireme_status status = comm_all_reduce(all, value, value, count, DTYPE_F64, REDUCE_MAX, DTYPE_F64, error);
+    communicator_free(all);
+    return status;
 }

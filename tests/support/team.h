@@ -5,6 +5,8 @@
 
 #include "comm/comm.h"
 
+struct member; // exec/exec.h
+
 struct teammate {
     struct world *world;
     int rank, ranks;
@@ -21,6 +23,14 @@ struct communicator *teammate_open(struct teammate *mate);
 
 // Runs `body` on `ranks` threads with a world of as many ranks; fails the test if one of them found something wrong.
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);
+// How many processes the team is made of; 0: none, ranks are threads.
+int team_processes(void);
+// Runs `body` on each of `ranks` ranks as ranks_run does (train/ranks.h), or, of as many processes, as this one's.
+trireme_status team_ranks_run(int ranks, double deadline,
+                              trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                              void *user, trireme_error *error);
+// Of processes: value[i] becomes the largest that one of them has, or not a number where one has none.
+trireme_status team_most(double *value, int64_t count, trireme_error *error);
 // Ends the world of processes, where there is one. Before the program returns.
 void team_end(void);
 

@@ -39,6 +39,7 @@ void open_agreed(struct process_communicator *c) {
         return;
     }
     c->number = number;
+    c->sender->number = number;
     w->numbers = number + 1;
     round_begin(c, NULL);
 }
@@ -105,7 +106,7 @@ static void find_nodes(struct process_communicator *c) {
 
 static struct process_communicator *create(struct process_world *w, int size, const int *members, const char *name,
                                            int index) {
-    struct process_communicator *c = mem_alloc(sizeof *c);
+    struct process_communicator *c = mem_alloc(sizeof *c), *sender = mem_alloc(sizeof *sender);
     size_t n = (size_t)size;
     c->base = (struct communicator){.transport = w->base.transport, .size = size, .index = index};
     c->world = w;
@@ -113,6 +114,9 @@ static struct process_communicator *create(struct process_world *w, int size, co
     snprintf(c->name, sizeof c->name, "%s", name);
     c->rank = mem_alloc(n * sizeof *c->rank);
     memcpy(c->rank, members, n * sizeof *members);
+    *sender = *c;
+    c->sender = sender;
+    sender->out = mem_alloc(n * sizeof *sender->out);
     c->in = mem_alloc(n * sizeof *c->in);
     c->out = mem_alloc(n * sizeof *c->out);
     c->contribution = mem_alloc(n * sizeof *c->contribution);
@@ -125,17 +129,23 @@ static struct process_communicator *create(struct process_world *w, int size, co
     return c;
 }
 
-void process_close(struct communicator *base) {
-    struct process_communicator *c = (struct process_communicator *)base;
-    for (size_t i = 0; i < ARRAY_LENGTH(c->staging); i++)
-        free(c->staging[i]);
+static void release_rounds(struct process_communicator *c) {
     VEC_RELEASE(&c->pending);
     VEC_RELEASE(&c->way);
     free(c->completed);
+    free(c->out);
+}
+
+void process_close(struct communicator *base) {
+    struct process_communicator *c = (struct process_communicator *)base;
+    release_rounds(c->sender);
+    free(c->sender);
+    release_rounds(c);
+    for (size_t i = 0; i < ARRAY_LENGTH(c->staging); i++)
+        free(c->staging[i]);
     free(c->nodes.member);
     free(c->chunk);
     free(c->contribution);
-    free(c->out);
     free(c->in);
     free(c->rank);
     free(c);

@@ -70,6 +70,8 @@ struct process_communicator {
     struct communicator base;
     struct process_world *world;
     struct process_communicator *next; // in the queue of new calls, or of those under way
+    // For sends, which another thread may call than the one that receives. It shares name, ranks and number.
+    struct process_communicator *sender;
     char name[GROUP_TEXT];
     int *rank;  // world rank of each member
     int number; // its tags are number * MESSAGES + message

@@ -17,9 +17,18 @@ void process_world_break(struct world *base, const char *reason) {
     wake(w);
 }
 
+static void process_world_reason(struct world *base, char *text, size_t limit) {
+    struct process_world *world = (struct process_world *)base;
+    pthread_mutex_lock(&world->lock);
+    snprintf(text, limit, "%s", world->reason);
+    pthread_mutex_unlock(&world->lock);
+}
+
 trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {
     struct process_communicator *c = (struct process_communicator *)base;
     struct process_world *w = c->world;
+    if (call->operation == OPERATION_SEND)
+        c = c->sender;
     uint32_t seen = atomic_load(&c->finished.word);
     c->call = call;
     c->error = error;
@@ -46,6 +55,7 @@ static void process_world_free(struct world *base) {
 static const struct transport PROCESSES = {
     .world_free = process_world_free,
     .world_break = process_world_break,
+    .world_reason = process_world_reason,
     .open = process_open,
     .close = process_close,
     .run = process_call,

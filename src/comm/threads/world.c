@@ -37,6 +37,13 @@ static void threads_break(struct world *base, const char *reason) {
     pthread_mutex_unlock(&world->lock);
 }
 
+static void threads_reason(struct world *base, char *text, size_t limit) {
+    struct thread_world *world = (struct thread_world *)base;
+    pthread_mutex_lock(&world->lock);
+    snprintf(text, limit, "%s", world->reason);
+    pthread_mutex_unlock(&world->lock);
+}
+
 // ---- groups
 
 static struct group *group_create(struct thread_world *world, int size, const int *members, const char *name) {
@@ -197,6 +204,7 @@ static void threads_free(struct world *base) {
 static const struct transport THREADS = {
     .world_free = threads_free,
     .world_break = threads_break,
+    .world_reason = threads_reason,
     .open = threads_open,
     .close = threads_close,
     .run = threads_run,

@@ -1,0 +1,283 @@
+#include "train/processes.h"
+
+#include "train/ranks.h"
+
+#include <time.h>
+#include <unistd.h>
+
+enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
+// Nanoseconds that rank 0 has to tell what others would tell, too.
+enum { PATIENCE = 300000000 };
+#define HAS_FAILED " has failed: "
+
+// ---- the launcher
+
+static int number_of(const char *variable, int otherwise) {
+    const char *text = getenv(variable);
+    char *end;
+    long n = text ? strtol(text, &end, 10) : 0;
+    return text && end != text && *end == 0 && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
+}
+
+struct launcher launcher_find(void) {
+    // The innermost first: mpirun may run inside a job of Slurm.
+    static const struct {
+        const char *name, *ranks, *rank;
+    } KNOWN[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                 {"mpirun", "PMI_SIZE", "PMI_RANK"},
+                 {"srun", "SLURM_NTASKS", "SLURM_PROCID"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
+        int ranks = number_of(KNOWN[i].ranks, 0);
+        if (ranks > 1)
+            return (struct launcher){KNOWN[i].name, ranks, number_of(KNOWN[i].rank, 0)};
+        if (ranks == 1)
+            break;
+    }
+    return (struct launcher){.ranks = 1};
+}
+
+static bool is_srun(const struct launcher *launcher) {
+    return strcmp(launcher->name, "srun") == 0;
+}
+
+static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
+    const char *s = seen == 1 ? "" : "s", *version = world_mpi_version();
+    if (is_srun(launcher))
+        FAIL(TRIREME_ERROR_USAGE,
+             "Slurm has %d tasks, but MPI sees %d rank%s: start with `srun --mpi=%s -n %d trireme ...`",
+             launcher->ranks, seen, s, strcmp(version, "MPICH") == 0 ? "pmi2" : "pmix", launcher->ranks);
+    FAIL(TRIREME_ERROR_USAGE,
+         "mpirun has started %d processes, but MPI sees %d rank%s: this trireme was built with %s, start it with "
+         "`mpirun.%s -n %d trireme ...`",
+         launcher->ranks, seen, s, version, strcmp(version, "MPICH") == 0 ? "mpich" : "openmpi", launcher->ranks);
+}
+
+// Open MPI ends a process that Slurm has started without PMIx, with a page of advice.
+static trireme_status check_before(const struct launcher *launcher, trireme_error *error) {
+    const char *version = world_mpi_version();
+    if (version && strcmp(version, "Open MPI") == 0 && is_srun(launcher) && getenv("SLURM_STEP_ID") &&
+        !getenv("PMIX_NAMESPACE"))
+        return refuse_launcher(launcher, 1, error);
+    return TRIREME_OK;
+}
+
+// ---- what all must agree on
+
+struct verdict {
+    int32_t status;
+    char host[HOST_BYTES];
+    trireme_error error;
+};
+_Static_assert(sizeof(struct verdict) % sizeof(int32_t) == 0, "travels as i32");
+
+// The first failure of any rank becomes that of all; only rank 0 has its text.
+static trireme_status agree(struct communicator *control, const struct world_place *place, trireme_status status,
+                            trireme_error *error) {
+    struct verdict own = {.status = (int32_t)status}, *all = mem_alloc((size_t)place->ranks * sizeof *all);
+    if (status != TRIREME_OK)
+        own.error = *error;
+    snprintf(own.host, sizeof own.host, "%s", place->host);
+    trireme_status gathered = comm_all_gather(control, &own, all, sizeof own / sizeof(int32_t), DTYPE_I32, error);
+    int first = -1, failed = 0;
+    for (int r = place->ranks - 1; r >= 0 && gathered == TRIREME_OK; r--)
+        if (all[r].status != TRIREME_OK) {
+            first = r;
+            failed++;
+        }
+    if (gathered == TRIREME_OK && first >= 0) {
+        gathered = error_set(error, (trireme_status)all[first].status, "%s", all[first].error.message);
+        if (failed < place->ranks)
+            error_prefix(error, "rank %d on %s", first, all[first].host);
+        if (place->rank > 0)
+            error->message[0] = 0;
+    }
+    free(all);
+    return gathered;
+}
+
+// Of two texts' first lines that differ, that of `text`, without the comment that may end it.
+static void odd_line(const char *text, const char *other, char line[LINE_BYTES]) {
+    size_t n = strcspn(text, "\n"), m = strcspn(other, "\n");
+    while (n == m && memcmp(text, other, n) == 0 && text[n] && other[m]) {
+        text += n + 1;
+        other += m + 1;
+        n = strcspn(text, "\n");
+        m = strcspn(other, "\n");
+    }
+    size_t blanks = strspn(text, " ");
+    n = MIN(n, strcspn(text, "#"));
+    while (n > blanks && text[n - 1] == ' ')
+        n--;
+    snprintf(line, LINE_BYTES, "%.*s", (int)(n > blanks ? n - blanks : 0), text + blanks);
+}
+
+static trireme_status compare(const char *theirs, const char *own, const struct world_place *place,
+                              trireme_error *error) {
+    char there[LINE_BYTES], here[LINE_BYTES];
+    if (strcmp(theirs, own) == 0)
+        return TRIREME_OK;
+    odd_line(theirs, own, there);
+    odd_line(own, theirs, here);
+    FAIL(TRIREME_ERROR_USAGE, "the ranks disagree: rank 0 has \"%s\", rank %d on %s has \"%s\"", there, place->rank,
+         place->host, here);
+}
+
+// `own` against rank 0's.
+static trireme_status check_same(struct communicator *control, const struct world_place *place, const char *own,
+                                 trireme_error *error) {
+    int64_t bytes = (int64_t)strlen(own) + 1;
+    TRY(comm_broadcast(control, &bytes, sizeof bytes, 0, error));
+    char *theirs = mem_alloc((size_t)bytes);
+    if (place->rank == 0)
+        memcpy(theirs, own, (size_t)bytes);
+    trireme_status status = comm_broadcast(control, theirs, bytes, 0, error);
+    if (status == TRIREME_OK)
+        status = agree(control, place, compare(theirs, own, place, error), error);
+    free(theirs);
+    return status;
+}
+
+// ---- settings that follow from the launcher
+
+static trireme_status set_ranks(struct config *config, const struct world_place *place, trireme_error *error) {
+    if (config->parallelism.ranks && config->parallelism.ranks != place->ranks)
+        return config_refuse(config, "parallelism.ranks", error,
+                             "but %d processes were started: leave it out, or start with -n %lld", place->ranks,
+                             (long long)config->parallelism.ranks);
+    config->parallelism.ranks = place->ranks;
+    return TRIREME_OK;
+}
+
+static trireme_status check_threads(const struct config *config, const struct launcher *launcher,
+                                    const struct world_place *place, trireme_error *error) {
+    int64_t threads = config->training.threads;
+    if (threads <= 1 || threads * place->core_ranks <= place->cores)
+        return TRIREME_OK;
+    const char *s = place->cores == 1 ? "" : "s";
+    char *where =
+        place->core_ranks == 1
+            ? mem_printf("but each rank on %s is bound to %d core%s", place->host, place->cores, s)
+            : mem_printf("but %d ranks on %s share %d core%s", place->core_ranks, place->host, place->cores, s);
+    long all = sysconf(_SC_NPROCESSORS_ONLN), fit = MAX(1, all / place->node_ranks);
+    trireme_status status;
+    if (threads > fit)
+        status = config_refuse(config, "training.threads", error,
+                               "%s, and its %ld cores have room for %ld thread%s each: give fewer, or leave it out",
+                               where, all, fit, fit == 1 ? "" : "s");
+    else
+        status =
+            config_refuse(config, "training.threads", error, "%s: start with `%s%lld`, or leave it out", where,
+                          is_srun(launcher) ? "srun --cpus-per-task=" : "mpirun --map-by slot:PE=", (long long)threads);
+    free(where);
+    return status;
+}
+
+static trireme_status set_threads(struct config *config, const struct launcher *launcher,
+                                  const struct world_place *place, struct communicator *control, trireme_error *error) {
+    TRY(agree(control, place, check_threads(config, launcher, place, error), error));
+    // All run the same program, so all have as many threads as the least of them.
+    int64_t threads = config->training.threads;
+    int32_t fewest = -(int32_t)(threads ? threads : MAX(1, place->cores / place->core_ranks));
+    TRY(comm_all_reduce(control, &fewest, &fewest, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    config->training.threads = -fewest;
+    return TRIREME_OK;
+}
+
+static trireme_status prepare(const struct launcher *launcher, struct config *config, const struct processes_work *work,
+                              const struct world_place *place, struct communicator *control, trireme_error *error) {
+    TRY(agree(control, place, set_ranks(config, place, error), error));
+    struct text identity = {0};
+    text_add(&identity, "trireme " TRIREME_VERSION "\n");
+    config_print(&identity, config);
+    trireme_status status = check_same(control, place, identity.text, error);
+    text_release(&identity);
+    TRY(status);
+    TRY(set_threads(config, launcher, place, control, error));
+    TRY(agree(control, place, work->prepare(work->user, error), error));
+    if (!work->identify)
+        return TRIREME_OK;
+    work->identify(work->user, &identity);
+    status = check_same(control, place, identity.text ? identity.text : "", error);
+    text_release(&identity);
+    return status;
+}
+
+// ---- running
+
+// A rank that failed by itself says why, and the others end for its sake; where many fail alike, rank 0 speaks.
+static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
+    if (error->status == TRIREME_ERROR_INTERRUPTED) {
+        if (place->rank > 0)
+            error->message[0] = 0;
+        return;
+    }
+    if (error->status == TRIREME_ERROR_LOST) {
+        if (strstr(error->message, HAS_FAILED))
+            error->message[0] = 0;
+        return;
+    }
+    char *reason = mem_printf("rank %d" HAS_FAILED "%s", place->rank, error->message);
+    char *first = mem_printf("rank 0" HAS_FAILED "%s", error->message);
+    if (place->rank > 0)
+        nanosleep(&(struct timespec){.tv_nsec = PATIENCE}, NULL);
+    char known[1024];
+    world_break(world, reason);
+    world_reason(world, known, sizeof known);
+    if (place->rank > 0 && strncmp(known, first, strlen(known)) == 0)
+        error->message[0] = 0;
+    free(reason);
+    free(first);
+}
+
+// A world with a communicator of all ranks. What is wrong with the launcher is so for all ranks: the first tells.
+static trireme_status begin(const struct launcher *launcher, double deadline, struct world **world,
+                            struct communicator **control, trireme_error *error) {
+    trireme_status status = check_before(launcher, error);
+    bool started = false;
+    if (status == TRIREME_OK) {
+        status = world_create_mpi(world, deadline, error);
+        started = status == TRIREME_OK;
+    }
+    if (started && world_place(*world)->ranks != launcher->ranks)
+        status = refuse_launcher(launcher, world_place(*world)->ranks, error);
+    if (status != TRIREME_OK && launcher->rank > 0)
+        error->message[0] = 0;
+    if (status == TRIREME_OK)
+        status = ranks_control(control, &(struct member){*world, world_place(*world)->rank}, launcher->ranks, error);
+    if (status != TRIREME_OK && started)
+        world_free(*world);
+    return status;
+}
+
+trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error) {
+    struct world *world;
+    struct communicator *control;
+    trireme_error other;
+    if (begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
+        if (launcher->rank > 0)
+            error->message[0] = 0;
+        return status;
+    }
+    status = agree(control, world_place(world), status, error);
+    communicator_free(control);
+    world_free(world);
+    return status;
+}
+
+trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,
+                             const struct processes_work *work, trireme_error *error) {
+    struct world *world;
+    struct communicator *control;
+    TRY(begin(launcher, deadline, &world, &control, error));
+    const struct world_place *place = world_place(world);
+    struct member member = {world, place->rank};
+    trireme_status status = prepare(launcher, config, work, place, control, error);
+    communicator_free(control);
+    if (status == TRIREME_OK) {
+        status = work->body(work->user, &member, error);
+        if (status != TRIREME_OK)
+            tell_failure(world, place, error);
+    }
+    world_free(world);
+    return status;
+}

@@ -1,0 +1,33 @@
+// Ranks as processes, which mpirun or srun has started; the sibling of ranks.h.
+#ifndef TRAIN_PROCESSES_H
+#define TRAIN_PROCESSES_H
+
+#include "config/config.h"
+#include "exec/exec.h"
+
+// What the environment says of who started this process.
+struct launcher {
+    const char *name; // "mpirun", "srun"; NULL: nobody that starts ranks
+    int ranks, rank;  // 1 and 0 then
+};
+struct launcher launcher_find(void);
+
+// One process of many runs `body` as its rank, in one world (comm/comm.h; `deadline` in seconds). Before that, `config`
+// gets parallelism.ranks and training.threads as they follow from the launcher; all processes then call `prepare`, and
+// go on only if it succeeds everywhere. What `identify` adds, a line per fact, must be the same on all ranks, as must
+// the configuration.
+//
+// An error is told by one rank alone: for the others its message is empty. Of a rank that is lost all others tell.
+struct processes_work {
+    void *user;
+    trireme_status (*prepare)(void *user, trireme_error *error);
+    void (*identify)(void *user, struct text *out);
+    trireme_status (*body)(void *user, const struct member *member, trireme_error *error);
+};
+trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,
+                             const struct processes_work *work, trireme_error *error);
+// Of a process that cannot even begin: agrees with the others, in place of processes_run. Returns `status`, or what
+// another rank fails with; the message is rank 0's.
+trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error);
+
+#endif

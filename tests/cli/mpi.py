@@ -1,0 +1,51 @@
+"""What tests of ranks that are processes share: Open MPI's mpirun, where there is one and trireme was built with it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import tool
+
+MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+TESTS = os.path.join(os.environ["TRIREME_BUILD"], "tests")
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+if tool.SANITIZED:
+    # mpirun gives ranks a second to end by themselves when one of them is gone; and MPI leaves memory behind.
+    os.environ.update(OMPI_MCA_odls_base_sigkill_timeout="5", ASAN_OPTIONS="detect_leaks=0")
+
+
+def start(ranks, *command, **environment):
+    return subprocess.Popen([MPIRUN, "-n", str(ranks), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, errors="replace", env={**os.environ, **environment})
+
+
+def run(ranks, *arguments):
+    """trireme with these arguments on so many ranks."""
+    return tool.finish(start(ranks, tool.BINARY, *arguments))
+
+
+def good(ranks, *arguments):
+    code, out, err = run(ranks, *arguments)
+    assert code == 0, (arguments, code, err)
+    return out
+
+
+def told(err):
+    """What ranks say, without what mpirun says."""
+    return [line for line in err.splitlines() if line.startswith("trireme ")]
+
+
+def skip_without():
+    """Ends the test as skipped where processes cannot be started, or are not ranks."""
+    version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False) if MPIRUN else None
+    reason = None
+    if not version or "open-mpi.org" not in version.stdout:
+        reason = "there is no mpirun of Open MPI"
+    else:
+        _, _, err = run(2, "train", "none.yaml")
+        if "built with" in err:
+            reason = told(err)[0]
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
