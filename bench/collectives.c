@@ -7,7 +7,8 @@
 // large arrays, measured in between (above 1 where the caches hold the data). collectives_mpi.c measures the same way;
 // the script beside it runs both.
 //
-//   collectives [RANKS]     default 2
+//   collectives [RANKS]              threads of this process; default 2
+//   collectives mpi [LARGEST-BYTES]  under mpirun: processes, this one among them
 #include <pthread.h>
 #include <sched.h>
 
@@ -24,6 +25,8 @@ static const char *const names[] = {"all_reduce", "all_reduce_in_place", "all_ga
 struct rank {
     struct world *world;
     int index, ranks;
+    bool is_process; // else a thread
+    size_t largest;
     struct region in, out;
 };
 
@@ -96,7 +99,8 @@ static void bind_to_core(int rank) {
 
 static void *run(void *argument) {
     const struct rank *rank = argument;
-    bind_to_core(rank->index);
+    if (!rank->is_process)
+        bind_to_core(rank->index);
     int members[MAX_RANKS];
     for (int i = 0; i < rank->ranks; i++)
         members[i] = i;
@@ -112,7 +116,7 @@ static void *run(void *argument) {
         double bandwidth = 2.0 * rank->ranks * (double)LARGEST / median(times, COPIES);
         if (rank->index == 0)
             printf("# memcpy %.1f GB/s\n", bandwidth);
-        for (size_t bytes = 1024; bytes <= LARGEST; bytes *= 4) {
+        for (size_t bytes = 1024; bytes <= rank->largest; bytes *= 4) {
             int32_t calls = (int32_t)(BATCH_TIME / batch(c, operation, rank, bytes, 3)) + 1;
             must(comm_broadcast(c, &calls, sizeof calls, 0, &error), &error);
             for (int i = 0; i < BATCHES; i++)
@@ -128,7 +132,28 @@ static void *run(void *argument) {
     return NULL;
 }
 
+static void make_memory(struct rank *rank) {
+    trireme_error error;
+    must(region_create(&rank->in, LARGEST, false, "input", &error), &error);
+    must(region_create(&rank->out, LARGEST, false, "output", &error), &error);
+}
+
+static int run_process(size_t largest) {
+    trireme_error error;
+    struct world *world;
+    must(world_create_mpi(&world, 0, &error), &error);
+    const struct world_place *place = world_place(world);
+    CHECK(place->ranks <= MAX_RANKS);
+    struct rank rank = {world, place->rank, place->ranks, true, MIN(largest, LARGEST), {0}, {0}};
+    make_memory(&rank);
+    run(&rank);
+    world_free(world);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "mpi") == 0)
+        return run_process(argc > 2 ? strtoull(argv[2], NULL, 10) : LARGEST);
     int ranks = argc > 1 ? atoi(argv[1]) : 2;
     CHECK(ranks >= 1 && ranks <= MAX_RANKS);
     trireme_error error;
@@ -137,9 +162,8 @@ int main(int argc, char **argv) {
     pthread_t threads[MAX_RANKS];
     must(world_create_threads(&world, ranks, 0, &error), &error);
     for (int i = 0; i < ranks; i++) {
-        rank[i] = (struct rank){.world = world, .index = i, .ranks = ranks};
-        must(region_create(&rank[i].in, LARGEST, false, "input", &error), &error);
-        must(region_create(&rank[i].out, LARGEST, false, "output", &error), &error);
+        rank[i] = (struct rank){.world = world, .index = i, .ranks = ranks, .largest = LARGEST};
+        make_memory(&rank[i]);
     }
     for (int i = 0; i < ranks; i++)
         CHECK(pthread_create(&threads[i], NULL, run, &rank[i]) == 0);

@@ -1,4 +1,6 @@
 // What collectives.c measures, done by an MPI between processes: OPERATION BYTES MICROSECONDS.
+//
+//   collectives_mpi [LARGEST-BYTES]
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,8 +54,9 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     void *in = memory(), *out = memory();
+    size_t largest = argc > 1 ? strtoull(argv[1], NULL, 10) : LARGEST;
     for (int operation = 0; operation < 4; operation++)
-        for (size_t bytes = 1024; bytes <= LARGEST; bytes *= 4) {
+        for (size_t bytes = 1024; bytes <= largest && bytes <= LARGEST; bytes *= 4) {
             int all = (int)(bytes / 4), part = all / ranks;
             int calls = (int)(BATCH_TIME / batch(operation, in, out, all, part, 3)) + 1;
             MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);

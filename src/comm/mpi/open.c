@@ -1,7 +1,7 @@
 // Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
 #include "comm/mpi/processes.h"
 
-enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, STAGING = 1 << 22 };
+enum { STAGING = 1 << 22 };
 
 static uint64_t hash_members(int size, const int *members) {
     uint64_t h = 0xcbf29ce484222325;
@@ -123,7 +123,7 @@ static struct process_communicator *create(struct process_world *w, int size, co
     c->segment = MIN(MAX(STAGING / size / 64 * 64, (int)SEGMENT_LEAST), (int)SEGMENT_MOST);
     find_nodes(c);
     for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS) && size > 1; i++)
-        c->staging[i] = mem_alloc((i == STAGING_GATHERED && c->nodes.member ? 2 : 1) * n * (size_t)c->segment);
+        c->staging[i] = mem_alloc(2 * n * (size_t)c->segment);
     c->chunk = aligned_alloc(64, sizeof *c->chunk);
     CHECK(c->chunk);
     return c;

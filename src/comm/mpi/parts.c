@@ -1,6 +1,7 @@
 // Long reductions: member i reduces part i, from what the others send it, in the order of their index. Parts go in
-// segments that stay in the caches; in an all-reduce a reduced segment goes back while the next ones come. Values that
-// travel as bf16 are rounded by the sender, so sums of them have the bits that sums of rounded values have.
+// segments that stay in the caches: two are under way at a time, so that one comes while the other is reduced, and in
+// an all-reduce a reduced segment goes back meanwhile. Values that travel as bf16 are rounded by the sender, so sums of
+// them have the bits that sums of rounded values have.
 #include "comm/mpi/processes.h"
 #include "kernels/bf16.h"
 
@@ -35,6 +36,11 @@ int part_segments(const struct process_communicator *c) {
     return count;
 }
 
+// Of segment `number`: two lie there.
+static char *staging(const struct process_communicator *c, enum staging which, int member, int number) {
+    return part_staging(c, which, member + number % 2 * c->base.size);
+}
+
 static void to_bf16(uint16_t *restrict to, const float *restrict from, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         to[i] = bf16_from_float(from[i]);
@@ -60,11 +66,11 @@ static void post_contributions(struct process_communicator *c, int number) {
     int64_t begin, width = dtype_size(c->call->wire), own = part_segment(c, index, number, &begin);
     for (int k = 1; k < size; k++) {
         int from = (index + size - k) % size;
-        round_receive(c, from, MESSAGE_DATA, part_staging(c, STAGING_RECEIVED, from), own * width);
+        round_receive(c, from, MESSAGE_DATA, staging(c, STAGING_RECEIVED, from, number), own * width);
     }
     for (int k = 1; k < size; k++) {
         int to = (index + k) % size;
-        const void *data = part_contribution(c, to, number, part_staging(c, STAGING_SENT, to));
+        const void *data = part_contribution(c, to, number, staging(c, STAGING_SENT, to, number));
         round_send(c, to, MESSAGE_DATA, data, part_segment(c, to, number, &begin) * width);
     }
 }
@@ -72,9 +78,9 @@ static void post_contributions(struct process_communicator *c, int number) {
 // What has come of segment `number`, and this member's own.
 static void contributions(struct process_communicator *c, int number) {
     for (int i = 0; i < c->base.size; i++)
-        c->contribution[i] = part_staging(c, STAGING_RECEIVED, i);
+        c->contribution[i] = staging(c, STAGING_RECEIVED, i, number);
     int index = c->base.index;
-    c->contribution[index] = part_contribution(c, index, number, part_staging(c, STAGING_RECEIVED, index));
+    c->contribution[index] = part_contribution(c, index, number, staging(c, STAGING_RECEIVED, index, number));
 }
 
 static void reduce(struct process_communicator *c, const struct reduction_loops *loops, int ranks, int64_t count,
@@ -113,28 +119,32 @@ void part_finish(struct process_communicator *c, int ranks, int number) {
     reduce(c, &loops, ranks, count, (char *)call->out + number * (c->segment / size) * size, size, call->accumulate);
 }
 
-void reduce_scatter_parts(struct process_communicator *c) {
+// `next` is called with c->round 0 when the contributions to segment 0 have come.
+static void begin(struct process_communicator *c, round_function *next) {
+    round_begin(c, next);
+    post_contributions(c, 0);
+    round_ahead(c);
+    post_contributions(c, 1);
+}
+
+static void scatter_next(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
-    if (number > 0) {
-        contributions(c, number - 1);
-        part_finish(c, c->base.size, number - 1);
-    }
-    round_begin(c, number < count ? reduce_scatter_parts : NULL);
-    if (number < count)
-        post_contributions(c, number);
+    contributions(c, number);
+    part_finish(c, c->base.size, number);
+    round_follow(c, number + 1 < count ? scatter_next : NULL);
+    post_contributions(c, number + 2);
+}
+
+void reduce_scatter_parts(struct process_communicator *c) {
+    begin(c, scatter_next);
 }
 
 // ---- all-reduce
 
-// Two segments are on their way at a time where they go over nodes.
-static char *gathered(const struct process_communicator *c, int member, int number) {
-    return part_staging(c, STAGING_GATHERED, member + (c->nodes.member && number % 2 ? c->base.size : 0));
-}
-
 char *part_result(const struct process_communicator *c, int member, int number, int64_t *bytes) {
     int64_t begin, n = part_segment(c, member, number, &begin), width = dtype_size(c->call->wire);
     *bytes = n * width;
-    return parts_narrow(c) ? gathered(c, member, number) : (char *)c->call->out + begin * width;
+    return parts_narrow(c) ? staging(c, STAGING_GATHERED, member, number) : (char *)c->call->out + begin * width;
 }
 
 // A reduced segment goes to all others.
@@ -154,23 +164,27 @@ static void post_results(struct process_communicator *c, int number) {
 void part_widen(struct process_communicator *c, int number) {
     for (int m = 0; m < c->base.size && parts_narrow(c); m++) {
         int64_t begin, n = part_segment(c, m, number, &begin);
-        const char *from = gathered(c, m, number);
+        const char *from = staging(c, STAGING_GATHERED, m, number);
         if (m != c->base.index)
             from_bf16((float *)c->call->out + begin, (const uint16_t *)(const void *)from, n);
     }
 }
 
-void all_reduce_parts(struct process_communicator *c) {
+// The result of a segment comes beside the contributions to the next but one.
+static void all_reduce_next(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
-    if (number > 1)
+    if (number >= 2)
         part_widen(c, number - 2);
-    if (number > 0 && number <= count) {
-        contributions(c, number - 1);
-        part_finish(c, c->base.size, number - 1);
+    if (number < count) {
+        contributions(c, number);
+        part_finish(c, c->base.size, number);
     }
-    round_begin(c, number <= count ? all_reduce_parts : NULL);
+    round_follow(c, number < count + 1 ? all_reduce_next : NULL);
+    post_contributions(c, number + 2);
     if (number < count)
-        post_contributions(c, number);
-    if (number > 0 && number <= count)
-        post_results(c, number - 1);
+        post_results(c, number);
+}
+
+void all_reduce_parts(struct process_communicator *c) {
+    begin(c, all_reduce_next);
 }

@@ -28,6 +28,9 @@
 enum { BREAK_TEXT = 600, CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
 // Of one message; MPI counts with int.
 #define MESSAGE_BYTES ((int64_t)1 << 30)
+// Between nodes what is no longer than a segment goes in messages of this many bytes: Open MPI sends over TCP what is
+// below 64 KB at once, but before anything longer it asks the receiver, whose answer waits behind all that it sends.
+enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, NETWORK_MESSAGE = 60 << 10 };
 // Messages that one rank has under way at a time, to as many peers, in long all-to-alls and gathers.
 enum { WINDOW = 8 };
 
@@ -90,9 +93,14 @@ struct process_communicator {
     VEC(struct way {
         int member;
         bool receives;
+        bool ahead; // of the round after the current one
     })
     way;            // of each that is pending
-    int left;       // not complete
+    int left;       // not complete, of the current round and what is ahead
+    int awaited;    // of these, of the current round
+    bool is_ahead;  // what is posted now is
+    int64_t since;  // the current round's beginning
+    int64_t pace;   // nanoseconds that the one before took, where this one is like it; else 0
     char taken;     // what a receiver answers
     bool lost;      // *error is filled, and the call ends when nothing is pending
     int *completed; // room for MPI_Testsome
@@ -100,7 +108,7 @@ struct process_communicator {
     struct card *out, *in;     // [size]
     const void **contribution; // [size]
     struct group_nodes nodes;
-    char *staging[STAGINGS]; // [size * segment bytes]; with nodes GATHERED has twice as many, and there is ACROSS
+    char *staging[STAGINGS]; // [2][size * segment bytes]; ACROSS only with nodes
     int64_t segment;         // bytes of a staging buffer of one member
     struct chunk *chunk;
 };
@@ -140,12 +148,17 @@ struct process_world {
 
 // ---- rounds (rounds.c)
 
-// Begins a round; what is posted until the function returns belongs to it.
+// Begins a round; what is posted until the function returns belongs to it. Nothing is under way.
 void round_begin(struct process_communicator *c, round_function *after);
+// What is posted from now on until the function returns belongs to the round after this one, which round_follow begins:
+// so no link is idle between rounds.
+void round_ahead(struct process_communicator *c);
+// Begins the round whose messages were posted ahead; what is posted until the function returns is ahead again.
+void round_follow(struct process_communicator *c, round_function *after);
 // `member`: its index. Zero bytes are no message.
 void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes);
 void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes);
-// Tests what is pending; true if something was complete, or a round has followed another.
+// Tests what is pending; true if a round was complete, or on one node anything: there more comes at once.
 bool round_advance(struct process_communicator *c);
 // Breaks the world for the sake of this call.
 void round_refuse(struct process_communicator *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

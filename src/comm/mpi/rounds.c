@@ -1,11 +1,38 @@
 // Sets of messages that end together.
 #include "comm/mpi/processes.h"
 
+#include "base/clock.h"
+
 void round_begin(struct process_communicator *c, round_function *after) {
     c->after = after;
-    c->left = 0;
+    c->left = c->awaited = 0;
+    c->is_ahead = false;
+    c->since = clock_now();
+    c->pace = 0;
     c->pending.count = 0;
     c->way.count = 0;
+}
+
+void round_ahead(struct process_communicator *c) {
+    c->is_ahead = true;
+}
+
+void round_follow(struct process_communicator *c, round_function *after) {
+    size_t count = 0;
+    for (size_t i = 0; i < c->pending.count; i++) {
+        if (c->pending.item[i] == MPI_REQUEST_NULL)
+            continue;
+        c->pending.item[count] = c->pending.item[i];
+        c->way.item[count] = c->way.item[i];
+        c->way.item[count++].ahead = false;
+    }
+    c->pending.count = c->way.count = count;
+    c->awaited = c->left;
+    c->is_ahead = true;
+    int64_t now = clock_now();
+    c->pace = now - c->since;
+    c->since = now;
+    c->after = after;
 }
 
 static int tag_of(const struct process_communicator *c, enum message kind) {
@@ -18,14 +45,22 @@ static void add(struct process_communicator *c, int member, bool receives, int c
         return;
     }
     VEC_PUSH(&c->pending, request);
-    VEC_PUSH(&c->way, (struct way){member, receives});
+    VEC_PUSH(&c->way, (struct way){member, receives, c->is_ahead});
     c->left++;
+    c->awaited += !c->is_ahead;
+}
+
+static int64_t message_bytes(const struct process_communicator *c, int member, int64_t bytes) {
+    const int *node = c->world->node;
+    bool near = node[c->rank[member]] == node[c->rank[c->base.index]];
+    return near || bytes > SEGMENT_MOST ? MESSAGE_BYTES : NETWORK_MESSAGE;
 }
 
 void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES) {
+    int64_t most = message_bytes(c, member, bytes);
+    for (int64_t at = 0; at < bytes; at += most) {
         MPI_Request request = MPI_REQUEST_NULL;
-        int n = (int)MIN(bytes - at, MESSAGE_BYTES);
+        int n = (int)MIN(bytes - at, most);
         int code =
             MPI_Isend((const char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
         add(c, member, false, code, request);
@@ -33,9 +68,10 @@ void round_send(struct process_communicator *c, int member, enum message kind, c
 }
 
 void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES) {
+    int64_t most = message_bytes(c, member, bytes);
+    for (int64_t at = 0; at < bytes; at += most) {
         MPI_Request request = MPI_REQUEST_NULL;
-        int n = (int)MIN(bytes - at, MESSAGE_BYTES);
+        int n = (int)MIN(bytes - at, most);
         int code =
             MPI_Irecv((char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
         add(c, member, true, code, request);
@@ -58,11 +94,15 @@ bool round_advance(struct process_communicator *c) {
                 round_refuse(c, "MPI says: %.200s", text);
                 return true;
             }
-            if (done == MPI_UNDEFINED)
-                done = c->left;
-            c->left -= done;
-            if (c->left > 0)
-                return moved || done > 0;
+            if (done == MPI_UNDEFINED) {
+                c->left = c->awaited = 0;
+            } else {
+                c->left -= done;
+                for (int i = 0; i < done; i++)
+                    c->awaited -= !c->way.item[c->completed[i]].ahead;
+            }
+            if (c->awaited > 0 || (c->left > 0 && c->lost))
+                return moved || (done > 0 && c->world->base.place.nodes == 1);
         }
         round_function *after = c->after;
         c->after = NULL;
