@@ -20,7 +20,7 @@ static int number_of(const char *variable, int otherwise) {
 }
 
 struct launcher launcher_find(void) {
-    // The innermost first: mpirun may run inside a job of Slurm.
+    // The innermost first: mpirun may run inside a job of Slurm. The second is that of MPICH's mpirun and of srun.
     static const struct {
         const char *name, *ranks, *rank;
     } KNOWN[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
@@ -29,7 +29,8 @@ struct launcher launcher_find(void) {
     for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
         int ranks = number_of(KNOWN[i].ranks, 0);
         if (ranks > 1)
-            return (struct launcher){KNOWN[i].name, ranks, number_of(KNOWN[i].rank, 0)};
+            return (struct launcher){i == 1 && getenv("SLURM_STEP_ID") ? "srun" : KNOWN[i].name, ranks,
+                                     number_of(KNOWN[i].rank, 0)};
         if (ranks == 1)
             break;
     }

@@ -1,0 +1,74 @@
+"""examples/train.slurm and srun on a Slurm of this machine alone, which tools/slurm_node starts and stops."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
+import mpi  # noqa: E402
+import tool  # noqa: E402
+
+NODE = os.path.join(os.environ["TRIREME_SOURCE"], "tools", "slurm_node")
+JOB = os.path.join(os.environ["TRIREME_SOURCE"], "examples", "train.slurm")
+RUN = ["c.yaml", "--model.num_hidden_layers=2", "--validation.freq=0", "--checkpoint.interval=1000"]
+
+
+def command(*words):
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=tool.TIMEOUT)
+    return result.returncode, result.stdout, result.stderr
+
+
+def wait_for(what, condition):
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < 120, what
+        time.sleep(0.2)
+
+
+def steps():
+    return tool.read("run/metrics.jsonl").count(b"\n") if os.path.exists("run/metrics.jsonl") else 0
+
+
+def test_srun():
+    code, out, err = command("srun", "--mpi=pmix", "-n", "2", tool.BINARY, "train", *RUN)
+    assert code == 0 and "2 ranks (fsdp 2)" in out and "1 node, 1 thread each" in out, (code, out, err)
+    for kind in ("none", "pmi2"):
+        code, _, err = command("srun", f"--mpi={kind}", "-n", "2", tool.BINARY, "train", *RUN)
+        told = mpi.told(err)
+        assert code == 2 and len(told) == 1 and "`srun --mpi=pmix -n 2 trireme ...`" in told[0], (kind, code, err)
+
+
+def submit(log):
+    code, out, err = command("sbatch", f"--output={log}", JOB, *RUN, "--training.steps=1000000")
+    assert code == 0, err
+    return re.search(r"job (\d+)", out)[1]
+
+
+def says(log, what):
+    return os.path.exists(log) and what in tool.read(log)
+
+
+def test_job():
+    """It is told to end, saves, and queues itself again; Slurm waits two minutes then, so another job goes on here."""
+    os.environ["TRIREME"] = tool.BINARY
+    job = submit("log")
+    wait_for("the first steps", lambda: steps() > 5)
+    assert command("scancel", "--signal=USR1", job)[0] == 0
+    wait_for("the end", lambda: says("log", b"stopped after step"))
+    wait_for("the queue", lambda: re.search(r"JobState=PENDING(?s:.*)Restarts=1",
+                                            command("scontrol", "show", "job", job)[1]))
+    command("scancel", job)
+    job = submit("log2")
+    wait_for("going on", lambda: says("log2", b"going on from run/checkpoint/step-"))
+    command("scancel", job)
+
+
+if __name__ == "__main__":
+    if os.environ.get("SLURM_CONF"):
+        tool.main(globals())
+        sys.exit(0)
+    tool.enter_scratch()
+    mpi.skip_without()
+    sys.exit(subprocess.run([NODE, sys.executable, os.path.abspath(__file__)], check=False).returncode)
