@@ -1,7 +1,7 @@
 // Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
 #include "comm/mpi/processes.h"
 
-enum { STAGING = 1 << 22 };
+enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, STAGING = 1 << 22 };
 
 static uint64_t hash_members(int size, const int *members) {
     uint64_t h = 0xcbf29ce484222325;

@@ -28,9 +28,10 @@
 enum { BREAK_TEXT = 600, CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
 // Of one message; MPI counts with int.
 #define MESSAGE_BYTES ((int64_t)1 << 30)
-// Between nodes what is no longer than a segment goes in messages of this many bytes: Open MPI sends over TCP what is
-// below 64 KB at once, but before anything longer it asks the receiver, whose answer waits behind all that it sends.
-enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, NETWORK_MESSAGE = 60 << 10 };
+// Between nodes what is not longer than NETWORK_MOST goes in messages of NETWORK_MESSAGE bytes: Open MPI sends over TCP
+// what is below 64 KB at once, but before anything longer it asks the receiver, whose answer waits behind all that it
+// sends, and long messages come at half the rate where ranks compute meanwhile.
+enum { NETWORK_MESSAGE = 60 << 10, NETWORK_MOST = 16 << 20 };
 // Messages that one rank has under way at a time, to as many peers, in long all-to-alls and gathers.
 enum { WINDOW = 8 };
 

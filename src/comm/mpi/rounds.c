@@ -53,7 +53,7 @@ static void add(struct process_communicator *c, int member, bool receives, int c
 static int64_t message_bytes(const struct process_communicator *c, int member, int64_t bytes) {
     const int *node = c->world->node;
     bool near = node[c->rank[member]] == node[c->rank[c->base.index]];
-    return near || bytes > SEGMENT_MOST ? MESSAGE_BYTES : NETWORK_MESSAGE;
+    return near || bytes > NETWORK_MOST ? MESSAGE_BYTES : NETWORK_MESSAGE;
 }
 
 void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes) {
