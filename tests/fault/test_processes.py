@@ -62,7 +62,7 @@ def test_ranks_that_do_not():
                                ("a_deadline_names_group_rank_and_who_is_missing", 4, 2),
                                ("deadlines_hold_for_opening_and_sending", 3, 2),
                                ("breaking_wakes_all", 4, 1), ("nobody_uses_a_buffer_after_its_call", 3, 1)):
-        for only in range(1, 1 + (min(teams, 2) if tool.SANITIZED else teams)):
+        for only in range(1, 1 + (1 if tool.SANITIZED else teams)):
             _, passed = team("test_unit_comm_faults", ranks, test, only)
             assert passed > 0, (test, only)
 
@@ -229,4 +229,8 @@ def test_signals():
 if __name__ == "__main__":
     tool.enter_scratch()
     mpi.skip_without()
-    tool.main(globals())
+    tests = dict(globals())
+    if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
+        for repeated in (test_stopped, test_slow, test_signals, test_bench):
+            del tests[repeated.__name__]
+    tool.main(tests)
