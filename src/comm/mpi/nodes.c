@@ -35,6 +35,37 @@ static int peer_from(const struct process_communicator *c, int k) {
     return at(c, (c->nodes.node + c->nodes.count - k) % c->nodes.count, c->nodes.local);
 }
 
+// ---- what each has whole goes to all: first to its peers, then they and it to those of their nodes
+
+// Where piece `number` of what `member` has lies on every member.
+typedef char *piece_function(const struct process_communicator *c, int member, int number, int64_t *bytes);
+
+static void share_across(struct process_communicator *c, int number, piece_function *piece) {
+    int64_t bytes;
+    for (int k = 1; k < c->nodes.count; k++) {
+        char *to = piece(c, peer_from(c, k), number, &bytes);
+        round_receive(c, peer_from(c, k), MESSAGE_DATA, to, bytes);
+    }
+    const char *own = piece(c, c->base.index, number, &bytes);
+    for (int k = 1; k < c->nodes.count; k++)
+        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
+}
+
+static void share_within(struct process_communicator *c, int number, piece_function *piece) {
+    const struct group_nodes *g = &c->nodes;
+    int64_t bytes;
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            char *to = piece(c, at(c, n, local_from(c, k)), number, &bytes);
+            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
+        }
+    for (int k = 1; k < g->locals; k++)
+        for (int n = 0; n < g->count; n++) {
+            const char *from = piece(c, at(c, n, g->local), number, &bytes);
+            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
+        }
+}
+
 // ---- reductions
 
 static int64_t part_bytes(const struct process_communicator *c, int member, int number) {
@@ -109,32 +140,6 @@ void reduce_scatter_nodes(struct process_communicator *c) {
         post_across(c, number - 1);
 }
 
-static void post_results_across(struct process_communicator *c, int number) {
-    int64_t bytes;
-    for (int k = 1; k < c->nodes.count; k++) {
-        char *to = part_result(c, peer_from(c, k), number, &bytes);
-        round_receive(c, peer_from(c, k), MESSAGE_DATA, to, bytes);
-    }
-    const char *own = part_result(c, c->base.index, number, &bytes);
-    for (int k = 1; k < c->nodes.count; k++)
-        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
-}
-
-static void post_results_within(struct process_communicator *c, int number) {
-    const struct group_nodes *g = &c->nodes;
-    int64_t bytes;
-    for (int k = 1; k < g->locals; k++)
-        for (int n = 0; n < g->count; n++) {
-            char *to = part_result(c, at(c, n, local_from(c, k)), number, &bytes);
-            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
-        }
-    for (int k = 1; k < g->locals; k++)
-        for (int n = 0; n < g->count; n++) {
-            const char *from = part_result(c, at(c, n, g->local), number, &bytes);
-            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
-        }
-}
-
 void all_reduce_nodes(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
     if (is_under_way(number - 4, count))
@@ -149,9 +154,9 @@ void all_reduce_nodes(struct process_communicator *c) {
     if (is_under_way(number - 1, count))
         post_across(c, number - 1);
     if (is_under_way(number - 2, count))
-        post_results_across(c, number - 2);
+        share_across(c, number - 2, part_result);
     if (is_under_way(number - 3, count))
-        post_results_within(c, number - 3);
+        share_within(c, number - 3, part_result);
 }
 
 // ---- all-gather
@@ -162,32 +167,6 @@ static char *piece_of(const struct process_communicator *c, int member, int numb
     return (char *)c->call->out + member * block + begin;
 }
 
-static void gather_across(struct process_communicator *c, int number) {
-    int64_t bytes;
-    for (int k = 1; k < c->nodes.count; k++) {
-        char *to = piece_of(c, peer_from(c, k), number, &bytes);
-        round_receive(c, peer_from(c, k), MESSAGE_DATA, to, bytes);
-    }
-    const char *own = piece_of(c, c->base.index, number, &bytes);
-    for (int k = 1; k < c->nodes.count; k++)
-        round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
-}
-
-static void gather_within(struct process_communicator *c, int number) {
-    const struct group_nodes *g = &c->nodes;
-    int64_t bytes;
-    for (int k = 1; k < g->locals; k++)
-        for (int n = 0; n < g->count; n++) {
-            char *to = piece_of(c, at(c, n, local_from(c, k)), number, &bytes);
-            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
-        }
-    for (int k = 1; k < g->locals; k++)
-        for (int n = 0; n < g->count; n++) {
-            const char *from = piece_of(c, at(c, n, g->local), number, &bytes);
-            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
-        }
-}
-
 void all_gather_nodes(struct process_communicator *c) {
     int64_t block = c->call->count * dtype_size(c->call->dtype);
     int number = c->round++, count = (int)((block + PIECE - 1) / PIECE);
@@ -196,9 +175,9 @@ void all_gather_nodes(struct process_communicator *c) {
         copy_bytes(own, c->call->in, block, false);
     round_begin(c, number < count ? all_gather_nodes : NULL);
     if (is_under_way(number, count))
-        gather_across(c, number);
+        share_across(c, number, piece_of);
     if (is_under_way(number - 1, count))
-        gather_within(c, number - 1);
+        share_within(c, number - 1, piece_of);
 }
 
 // ---- broadcast: the root deals out one part to each of its node, they to their peers, and all on a node exchange
