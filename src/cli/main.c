@@ -37,6 +37,17 @@ const struct command commands[] = {
      "Every run proves its programs before it starts; this does nothing else, and needs neither data nor memory.\n"
      "example: trireme verify --model.preset=llama3.1-405b\n",
      command_verify},
+    {"simulate", "schedule=NAME stages=P microbatches=M", "what a pipeline schedule costs, without a model",
+     "NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto, or the path of a file. Times of "
+     "one\n"
+     "chunk and one microbatch: forward, backward_input, backward_weight; latency from rank to rank. chunks; waves "
+     "(of\n"
+     "hanayo); activation_limit (of auto, in microbatches of a stage: 2P). cost: the largest over ranks of last end "
+     "minus\n"
+     "first start; bubble: 1 - work / cost.\n"
+     "example: trireme simulate schedule=zb-h1 stages=16 microbatches=48 forward=11.3 backward_input=11.2 "
+     "backward_weight=8.1\n",
+     command_simulate},
     {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
      "its\n"

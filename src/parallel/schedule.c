@@ -102,6 +102,24 @@ static const struct maker *maker_find(const char *name) {
     return NULL;
 }
 
+bool schedule_has_name(const char *name) {
+    return maker_find(name) != NULL;
+}
+
+// "; did you mean zb-h1?", or nothing where no name is near.
+static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
+    size_t least = MAX((size_t)2, strlen(name) / 3) + 1;
+    text[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LENGTH(MAKERS); i++) {
+        size_t distance = strlen(name) < 64 ? text_distance(name, MAKERS[i].name) : SIZE_MAX;
+        if (distance < least) {
+            least = distance;
+            snprintf(text, PASS_TEXT, "; did you mean %s?", MAKERS[i].name);
+        }
+    }
+    return text;
+}
+
 static trireme_status complete_chunks(const struct maker *maker, struct schedule_options *o, trireme_error *error) {
     int given = o->chunks;
     if (given < 0 || o->waves < 0)
@@ -165,7 +183,7 @@ static trireme_status complete_limit(const struct maker *maker, int stages, stru
     if (!o->activation_limit)
         o->activation_limit = 2 * stages;
     if (o->weight_share == 0)
-        o->weight_share = maker->is_limited ? .5 : 1;
+        o->weight_share = maker->is_limited ? SCHEDULE_WEIGHT_SHARE : 1;
     return TRIREME_OK;
 }
 
@@ -184,9 +202,11 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
                                const struct schedule_options *options, trireme_error *error) {
     const struct maker *maker = maker_find(name);
     struct schedule_options o = options ? *options : (struct schedule_options){0};
+    char near[PASS_TEXT];
     size_t passes;
     if (!maker)
-        FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s", name, NAMES);
+        FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s%s", name, NAMES,
+             nearest_name(name, near));
     if (stages < 1 || microbatches < 1)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: stages (%d) and microbatches (%d) must be at least 1", name,
              stages, microbatches);
@@ -225,11 +245,12 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
                              const struct schedule_options *options, trireme_error *error) {
     if (maker_find(name))
         return schedule_create(schedule, name, stages, microbatches, options, error);
-    char *text;
+    char *text, near[PASS_TEXT];
     size_t length;
     trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
     if (status != TRIREME_OK) {
-        error_prefix(error, "no pipeline schedule is called \"%s\" (there are: %s), and as a file", name, NAMES);
+        error_prefix(error, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file", name, NAMES,
+                     nearest_name(name, near));
         return status;
     }
     struct schedule read;
@@ -271,4 +292,17 @@ int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk)
     free(held);
     free(most);
     return most_of_all;
+}
+
+double schedule_activations(const struct schedule *schedule, int rank, double weight_share) {
+    const struct schedule_rank *list = &schedule->rank[rank];
+    int whole = 0, parts = 0; // held in full, and for the weights' pass alone
+    double most = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        enum pass_kind kind = list->item[i].kind;
+        whole += kind == PASS_FORWARD ? 1 : kind == PASS_BACKWARD_WEIGHT ? 0 : -1;
+        parts += kind == PASS_BACKWARD_INPUT ? 1 : kind == PASS_BACKWARD_WEIGHT ? -1 : 0;
+        most = MAX(most, whole + weight_share * parts);
+    }
+    return most / schedule->chunks;
 }

@@ -68,6 +68,9 @@ struct schedule_times {
 
 // ---- making one
 
+// The weight_share of auto by itself.
+#define SCHEDULE_WEIGHT_SHARE .5
+
 // What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.
 struct schedule_options {
     int chunks;           // of each rank: 0: as many as the schedule has by itself
@@ -109,6 +112,7 @@ void schedule_release(struct schedule *schedule);
 
 // The names, separated by ", ".
 const char *schedule_names(void);
+bool schedule_has_name(const char *name);
 
 // For makers of schedules: an empty table. `ranks` is the rank of each virtual stage, every rank `chunks` times; NULL
 // is virtual stage c * stages + i in chunk c of rank i.
@@ -134,6 +138,10 @@ trireme_status schedule_verify(const struct schedule *schedule, trireme_error *e
 // The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not
 // ended; the same of each chunk goes to of_chunk[chunks] unless it is NULL. The schedule is verified.
 int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk);
+
+// The same in microbatches of a whole rank, where one whose backward for the input has ended and the weights' has not
+// counts for weight_share: 1 is schedule_in_flight / chunks.
+double schedule_activations(const struct schedule *schedule, int rank, double weight_share);
 
 // What microbatches hold slots of, of one chunk.
 enum slots_for {

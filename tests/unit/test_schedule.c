@@ -181,7 +181,7 @@ static void what_cannot_be_is_refused(void **state) {
     }
     struct schedule s;
     trireme_error error = {0};
-    char *message = mem_printf("no pipeline schedule is called \"2f2b\"; there are: %s", NAMES);
+    char *message = mem_printf("no pipeline schedule is called \"2f2b\"; there are: %s; did you mean 1f1b?", NAMES);
     assert_refused(schedule_create(&s, "2f2b", 2, 2, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
     free(message);
 }
@@ -299,9 +299,10 @@ static void files_and_names_load_alike(void **state) {
     close(file);
     unlink(path);
     free(path);
-    assert_refused(schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
-                   "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
-                   "v-half, v-min, hanayo, auto), and as a file: cannot open 1F1B: No such file or directory");
+    assert_refused(
+        schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
+        "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
+        "v-half, v-min, hanayo, auto; did you mean 1f1b?), and as a file: cannot open 1F1B: No such file or directory");
 }
 
 // ---- verification

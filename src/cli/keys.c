@@ -1,0 +1,141 @@
+#include "cli/keys.h"
+
+#include "base/json.h"
+
+#include <errno.h>
+#include <math.h>
+
+// ---- values
+
+static trireme_status refuse_value(const struct command_key *key, const char *given, trireme_error *error) {
+    char excerpt[JSON_EXCERPT_BYTES];
+    json_excerpt(given, excerpt);
+    if (key->type == COMMAND_KEY_TEXT)
+        FAIL(TRIREME_ERROR_USAGE, "%s=%s: expected %s", key->name, excerpt, key->what);
+    FAIL(TRIREME_ERROR_USAGE, "%s=%s: expected %s from %.15g to %.15g (%s)", key->name, excerpt,
+         key->type == COMMAND_KEY_INTEGER ? "a whole number" : "a number", key->least, key->most, key->what);
+}
+
+static bool read_value(const struct command_key *key, const char *text, struct command_value *value) {
+    if (key->type == COMMAND_KEY_TEXT)
+        return *text;
+    // Digits, a sign, a point and an exponent: neither blanks nor hexadecimal numbers, infinities or words.
+    bool is_integer = key->type == COMMAND_KEY_INTEGER;
+    if (!*text || text[strspn(text, is_integer ? "-0123456789" : "+-.0123456789eE")])
+        return false;
+    char *end;
+    errno = 0;
+    if (is_integer) {
+        value->integer = strtoll(text, &end, 10);
+        value->number = (double)value->integer;
+    } else {
+        value->number = strtod(text, &end);
+    }
+    return !*end && end > text && errno != ERANGE && value->number >= key->least && value->number <= key->most;
+}
+
+// ---- words
+
+// "--name=value", "--name" with the value in the next word, or "name=value".
+struct word {
+    const char *name, *value; // value NULL: there is none
+    size_t length;            // of the name
+    size_t words;             // that it takes
+};
+
+static struct word word_split(char *const *words, size_t left) {
+    const char *name = words[0] + (strncmp(words[0], "--", 2) == 0 ? 2 : 0), *equals = strchr(name, '=');
+    if (equals)
+        return (struct word){name, equals + 1, (size_t)(equals - name), 1};
+    bool has_next = name > words[0] && left > 1;
+    return (struct word){name, has_next ? words[1] : NULL, strlen(name), has_next ? 2 : 1};
+}
+
+static trireme_status take(const struct word *word, const struct command_key *keys, size_t count,
+                           struct command_value *values, bool *taken, trireme_error *error) {
+    *taken = false;
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(keys[i].name) != word->length || memcmp(keys[i].name, word->name, word->length) != 0)
+            continue;
+        if (!word->value)
+            return refuse_value(&keys[i], "", error);
+        if (values[i].given)
+            FAIL(TRIREME_ERROR_USAGE, "%s is given twice: %s and %s", keys[i].name, values[i].given, word->value);
+        values[i].given = word->value;
+        if (!read_value(&keys[i], word->value, &values[i]))
+            return refuse_value(&keys[i], word->value, error);
+        *taken = true;
+        return TRIREME_OK;
+    }
+    return TRIREME_OK;
+}
+
+// A word without dashes that sets something: a path may hold '=' behind a slash.
+static bool sets_something(const char *word) {
+    const char *equals = strchr(word, '='), *slash = strchr(word, '/');
+    return equals && (!slash || slash > equals);
+}
+
+trireme_status command_keys_read(const struct arguments *a, const struct command_key *keys, size_t count,
+                                 struct command_value *values, struct arguments *rest, trireme_error *error) {
+    struct arguments left = {.command = a->command, .json = a->json, .help = a->help};
+    trireme_status status = TRIREME_OK;
+    bool taken;
+    for (size_t i = 0; i < a->operands.count && status == TRIREME_OK; i++) {
+        char *text = a->operands.item[i];
+        if (!sets_something(text)) {
+            VEC_PUSH(&left.operands, text);
+            continue;
+        }
+        struct word word = word_split(&text, 1);
+        status = take(&word, keys, count, values, &taken, error);
+        if (!taken)
+            VEC_PUSH(&left.settings, text);
+    }
+    for (size_t i = 0; i < a->settings.count && status == TRIREME_OK;) {
+        struct word word = word_split(&a->settings.item[i], a->settings.count - i);
+        status = take(&word, keys, count, values, &taken, error);
+        for (size_t k = 0; k < word.words && !taken; k++)
+            VEC_PUSH(&left.settings, a->settings.item[i + k]);
+        i += word.words;
+    }
+    if (status == TRIREME_OK)
+        *rest = left;
+    else
+        arguments_release(&left);
+    return status;
+}
+
+void arguments_release(struct arguments *arguments) {
+    VEC_RELEASE(&arguments->operands);
+    VEC_RELEASE(&arguments->settings);
+}
+
+trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
+                                        const char *context, trireme_error *error) {
+    char excerpt[JSON_EXCERPT_BYTES], value[JSON_EXCERPT_BYTES];
+    if (rest->settings.count == 0 && rest->operands.count == 0)
+        return TRIREME_OK;
+    if (rest->settings.count == 0)
+        FAIL(TRIREME_ERROR_USAGE, "unexpected %s %s", json_excerpt(rest->operands.item[0], excerpt), context);
+    struct word word = word_split(rest->settings.item, rest->settings.count);
+    char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name);
+    const char *nearest = NULL;
+    size_t least = MAX((size_t)2, strlen(name) / 3) + 1;
+    struct text all = {0};
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = text_distance(name, keys[i].name);
+        if (distance < least) {
+            least = distance;
+            nearest = keys[i].name;
+        }
+        text_add(&all, "%s%s", i ? ", " : "", keys[i].name);
+    }
+    json_excerpt(word.value ? word.value : "", value);
+    error_set(error, TRIREME_ERROR_USAGE, "there is no key %s (given: %s) %s%s%s; there are: %s",
+              json_excerpt(name, excerpt), value, context, nearest ? ": did you mean " : "", nearest ? nearest : "",
+              all.text);
+    text_release(&all);
+    free(name);
+    return TRIREME_ERROR_USAGE;
+}

@@ -1,0 +1,33 @@
+// Keys that a command has besides those of a configuration: `stages=16`, `--stages=16` or `--stages 16`.
+#ifndef CLI_KEYS_H
+#define CLI_KEYS_H
+
+#include "cli/cli.h"
+
+enum command_key_type { COMMAND_KEY_INTEGER, COMMAND_KEY_NUMBER, COMMAND_KEY_TEXT };
+
+struct command_key {
+    const char *name;
+    enum command_key_type type;
+    const char *what;   // in words, for messages: "ranks of the pipeline"
+    double least, most; // of integers and numbers, inclusive
+};
+
+struct command_value {
+    const char *given; // NULL: not given
+    int64_t integer;
+    double number; // of integers too
+};
+
+// Takes the keys of the table out of the arguments into values[count]. What is left goes to *rest: words without '=' as
+// operands, all others as settings. *rest is released by arguments_release, and holds words of `arguments`.
+// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice.
+trireme_status command_keys_read(const struct arguments *arguments, const struct command_key *keys, size_t count,
+                                 struct command_value *values, struct arguments *rest, trireme_error *error);
+void arguments_release(struct arguments *arguments);
+
+// TRIREME_ERROR_USAGE if anything was left, with the nearest key; `context` says where the keys hold: "with schedule=".
+trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
+                                        const char *context, trireme_error *error);
+
+#endif

@@ -1,0 +1,26 @@
+// The parts of `trireme simulate`.
+#ifndef CLI_SIMULATE_H
+#define CLI_SIMULATE_H
+
+#include "cli/keys.h"
+
+// Keys of a pipeline schedule by itself.
+enum simulate_key {
+    SIMULATE_SCHEDULE,
+    SIMULATE_STAGES,
+    SIMULATE_MICROBATCHES,
+    SIMULATE_CHUNKS,
+    SIMULATE_WAVES,
+    SIMULATE_ACTIVATION_LIMIT,
+    SIMULATE_FORWARD,
+    SIMULATE_BACKWARD_INPUT,
+    SIMULATE_BACKWARD_WEIGHT,
+    SIMULATE_LATENCY,
+    SIMULATE_SVG,
+    SIMULATE_KEYS
+};
+
+// A schedule without a model: its cost, bubble and activations. values: [SIMULATE_KEYS], the schedule given.
+trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error);
+
+#endif

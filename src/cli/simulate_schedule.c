@@ -1,0 +1,188 @@
+#include "base/json.h"
+#include "cli/simulate.h"
+#include "parallel/schedule.h"
+
+enum { TIMELINE_WIDTH = 100, TIMELINE_ROWS = 32, TABLE_ROWS = 64 };
+
+struct simulation {
+    const char *name;
+    struct schedule schedule;
+    struct schedule_times times;
+    struct schedule_cost cost;
+    double weight_share; // that activations are counted with
+    double *activations; // of each rank, in microbatches of a whole stage
+};
+
+// ---- what is asked for
+
+static int integer_of(const struct command_value *values, enum simulate_key key) {
+    return (int)values[key].integer;
+}
+
+static trireme_status read_times(const struct command_value *v, struct schedule_times *times, trireme_error *error) {
+    int given = !!v[SIMULATE_FORWARD].given + !!v[SIMULATE_BACKWARD_INPUT].given + !!v[SIMULATE_BACKWARD_WEIGHT].given;
+    *times = (struct schedule_times){v[SIMULATE_FORWARD].number, v[SIMULATE_BACKWARD_INPUT].number,
+                                     v[SIMULATE_BACKWARD_WEIGHT].number, v[SIMULATE_LATENCY].number};
+    if (given == 0)
+        *times = (struct schedule_times){1, 1, 1, v[SIMULATE_LATENCY].number};
+    else if (given < 3)
+        FAIL(TRIREME_ERROR_USAGE, "%s is missing: give all of forward, backward_input and backward_weight, or none (1)",
+             !v[SIMULATE_FORWARD].given          ? "forward"
+             : !v[SIMULATE_BACKWARD_INPUT].given ? "backward_input"
+                                                 : "backward_weight");
+    else if (times->forward + times->backward_input + times->backward_weight <= 0)
+        FAIL(TRIREME_ERROR_USAGE, "forward, backward_input and backward_weight are all 0: one must be above");
+    return TRIREME_OK;
+}
+
+static trireme_status load(const struct command_value *v, struct simulation *out, trireme_error *error) {
+    struct schedule_options o = {
+        .chunks = integer_of(v, SIMULATE_CHUNKS),
+        .waves = integer_of(v, SIMULATE_WAVES),
+        .activation_limit = integer_of(v, SIMULATE_ACTIVATION_LIMIT),
+    };
+    TRY(read_times(v, &out->times, error));
+    o.times = out->times;
+    out->name = v[SIMULATE_SCHEDULE].given;
+    if (schedule_has_name(out->name)) {
+        const enum simulate_key needed[] = {SIMULATE_STAGES, SIMULATE_MICROBATCHES};
+        for (size_t i = 0; i < ARRAY_LENGTH(needed); i++)
+            if (!v[needed[i]].given)
+                FAIL(TRIREME_ERROR_USAGE,
+                     "%s is missing: schedule=%s needs stages= and microbatches=", i ? "microbatches" : "stages",
+                     out->name);
+    } else if (v[SIMULATE_WAVES].given || v[SIMULATE_ACTIVATION_LIMIT].given) {
+        FAIL(TRIREME_ERROR_USAGE,
+             "schedule=%s is not hanayo, which has waves=, nor auto, which has activation_limit=", out->name);
+    }
+    trireme_status status = schedule_load(&out->schedule, out->name, integer_of(v, SIMULATE_STAGES),
+                                          integer_of(v, SIMULATE_MICROBATCHES), &o, error);
+    if (status == TRIREME_OK)
+        return TRIREME_OK;
+    error_prefix(error, "schedule=%s", out->name);
+    error->status = TRIREME_ERROR_USAGE; // nothing was started
+    return TRIREME_ERROR_USAGE;
+}
+
+// The limit of a search counts a microbatch for less between its two backward passes where that is needed.
+static void count_activations(struct simulation *s, int limit) {
+    int ranks = s->schedule.stages;
+    bool is_searched = strcmp(s->name, "auto") == 0;
+    s->activations = mem_alloc((size_t)ranks * sizeof *s->activations);
+    s->weight_share = 1;
+    for (int pass = 0; pass < 2; pass++) {
+        double most = 0;
+        for (int r = 0; r < ranks; r++) {
+            s->activations[r] = schedule_activations(&s->schedule, r, s->weight_share);
+            most = MAX(most, s->activations[r]);
+        }
+        if (!is_searched || most <= (limit ? limit : 2 * ranks))
+            return;
+        s->weight_share = SCHEDULE_WEIGHT_SHARE;
+    }
+}
+
+// ---- what is printed
+
+static double most_activations(const struct simulation *s) {
+    double most = 0;
+    for (int r = 0; r < s->schedule.stages; r++)
+        most = MAX(most, s->activations[r]);
+    return most;
+}
+
+static void print_json(const struct simulation *s, struct text *out) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "schedule", s->name);
+    json_add_integer(out, "stages", s->schedule.stages);
+    json_add_integer(out, "microbatches", s->schedule.microbatches);
+    json_add_integer(out, "chunks", s->schedule.chunks);
+    json_add_number(out, "cost", s->cost.cost);
+    json_add_number(out, "bubble", s->cost.bubble);
+    json_begin_array(out, "peak_activations");
+    for (int r = 0; r < s->schedule.stages; r++)
+        json_add_number(out, NULL, s->activations[r]);
+    json_end_array(out);
+    if (s->weight_share < 1)
+        json_add_number(out, "weight_share", s->weight_share);
+    json_end_object(out);
+    text_add(out, "\n");
+}
+
+// A column of the timeline: the letter of the kind that takes most of it.
+static char column(const struct simulation *s, int rank, size_t *next, double begin, double end) {
+    static const char LETTERS[PASS_KINDS + 1] = "FBIW";
+    const struct schedule_rank *list = &s->schedule.rank[rank];
+    const struct schedule_span *span = s->cost.pass[rank];
+    double share[PASS_KINDS] = {0}, idle = end - begin;
+    while (*next < list->count && span[*next].end <= begin)
+        ++*next;
+    for (size_t i = *next; i < list->count && span[i].start < end; i++) {
+        double part = MIN(end, span[i].end) - MAX(begin, span[i].start);
+        share[list->item[i].kind] += part;
+        idle -= part;
+    }
+    int best = 0;
+    for (int k = 1; k < PASS_KINDS; k++)
+        if (share[k] > share[best])
+            best = k;
+    return share[best] >= idle && share[best] > 0 ? LETTERS[best] : '.';
+}
+
+static void print_timeline(const struct simulation *s, struct text *out) {
+    int ranks = s->schedule.stages, step = (ranks + TIMELINE_ROWS - 1) / TIMELINE_ROWS;
+    double last = 0;
+    for (int r = 0; r < ranks; r++)
+        last = MAX(last, s->cost.rank[r].end);
+    text_add(out, "\n%4s  0%*.6g\n", "rank", TIMELINE_WIDTH - 1, last);
+    for (int r = 0; r < ranks; r += step) {
+        char line[TIMELINE_WIDTH + 1];
+        size_t next = 0;
+        for (int i = 0; i < TIMELINE_WIDTH; i++)
+            line[i] = column(s, r, &next, last * i / TIMELINE_WIDTH, last * (i + 1) / TIMELINE_WIDTH);
+        line[TIMELINE_WIDTH] = '\0';
+        text_add(out, "%4d  %s\n", r, line);
+    }
+    text_add(out, "F forward, B backward (I its part for the input, W for the weights), . idle%s\n",
+             step > 1 ? "; some of the ranks" : "");
+}
+
+static void print_table(const struct simulation *s, struct text *out) {
+    const struct schedule *schedule = &s->schedule;
+    const struct schedule_times *t = &s->times;
+    double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
+    text_add(out, "%s: %d stages, %d microbatches, %d chunk%s a rank\n", s->name, schedule->stages,
+             schedule->microbatches, schedule->chunks, schedule->chunks == 1 ? "" : "s");
+    text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatches", s->cost.cost, s->cost.bubble,
+             most_activations(s));
+    if (s->weight_share < 1)
+        text_add(out, " (%g of each between its two backward passes)", s->weight_share);
+    text_add(out, "\n\n%4s %12s %12s %12s %12s\n", "rank", "begin", "end", "idle", "activations");
+    int rows = MIN(schedule->stages, TABLE_ROWS);
+    for (int r = 0; r < rows; r++) {
+        const struct schedule_span *span = &s->cost.rank[r];
+        text_add(out, "%4d %12.6g %12.6g %12.6g %12.4g\n", r, span->start, span->end,
+                 MAX(0, span->end - span->start - work), s->activations[r]);
+    }
+    if (rows < schedule->stages)
+        text_add(out, "and %d more: --json has all\n", schedule->stages - rows);
+    print_timeline(s, out);
+}
+
+trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error) {
+    struct simulation s = {0};
+    TRY(load(values, &s, error));
+    schedule_cost(&s.schedule, &s.times, &s.cost);
+    count_activations(&s, integer_of(values, SIMULATE_ACTIVATION_LIMIT));
+    struct text out = {0};
+    if (json)
+        print_json(&s, &out);
+    else
+        print_table(&s, &out);
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    free(s.activations);
+    schedule_cost_release(&s.cost);
+    schedule_release(&s.schedule);
+    return status;
+}

@@ -1,0 +1,135 @@
+"""Pipeline schedules without a model: costs against closed forms and published tables, and what is refused."""
+
+import itertools
+
+import tool
+
+
+def simulate(schedule, stages, microbatches, times=(1, 1, 1, 0), **keys):
+    keys |= dict(zip(("forward", "backward_input", "backward_weight", "latency"), times))
+    return tool.good_json("simulate", f"schedule={schedule}", f"stages={stages}", f"microbatches={microbatches}",
+                          *(f"{key}={value}" for key, value in keys.items()))
+
+
+def near(a, b, tolerance=1e-9):
+    assert abs(a - b) <= tolerance * max(1, abs(b)), f"{a} is not {b}"
+
+
+def test_closed_forms():
+    for p, m in (4, 8), (16, 48), (32, 64):
+        F, B, W, C = 11.3, 11.2, 8.1, 0.38
+        work, last = m * (F + B + W), (p - 1) * (F + B)
+        for name in "gpipe", "1f1b":
+            result = simulate(name, p, m, (F, B, W, 0))
+            near(result["cost"], (m + p - 1) * (F + B + W))
+            near(result["bubble"], (p - 1) / (m + p - 1))
+        near(simulate("1f1b", p, m, (F, B, W, C))["cost"],
+             (m + p - 1) * (F + B + W) + (2 * (p - 1) * m / p + 2 * (p - 2)) * C)
+        near(simulate("zb-h1", p, m, (F, B, W, C))["cost"], work + last - (p - 1) * W + 4 * (p - 1) * C)
+        if m >= 2 * p - 1:
+            near(simulate("zb-h2", p, m, (F, B, W, C))["cost"], work + last - 2 * (p - 1) * W + 2 * (p - 1) * C)
+        for v in 2, 3:
+            near(simulate("interleaved", p, m, (F, B, W, 0), chunks=v)["bubble"], (p - 1) / (v * m + p - 1))
+    for p, m in (8, 8), (16, 5):
+        F, B, W = 2, 2.2, 1.5
+        near(simulate("1f1b", p, m, (F, B, W, 0))["cost"], (m + p - 1) * (F + B + W))
+        for name in "zb-h1", "zb-h2", "auto":
+            near(simulate(name, p, m, (F, B, W, 0))["cost"], (m + p - 1) * (F + B) + W)
+
+
+def test_activations():
+    for p, m in (8, 24), (16, 48):
+        for name, expected in (("gpipe", [m] * p), ("1f1b", [p - i for i in range(p)]), ("zb-h1", [p] * p),
+                               ("zb-h2", [2 * p - 1] * p)):
+            assert simulate(name, p, m)["peak_activations"] == expected, name
+        for v in 2, 3:
+            near(simulate("interleaved", p, m, chunks=v)["peak_activations"][0], p * (1 + (p - 1) / (p * v)))
+        plain = (p - 1) / (m + p - 1)
+        for name, limit, bubble in ("zb-v", p, 0), ("v-half", (p + 2) // 2, .6 * plain), ("v-min", (p + 4) // 3,
+                                                                                         .8 * plain):
+            result = simulate(name, p, m)
+            assert max(result["peak_activations"]) <= limit and result["bubble"] <= bubble + 1e-9, (name, result)
+    for limit in 8, 12, 16, 24:
+        result = simulate("auto", 8, 24, activation_limit=limit)
+        assert max(result["peak_activations"]) <= limit, result
+
+
+# Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 5 and 6: p, m; F, B, W, C; bubbles of 1F1B, interleaved
+# (and its chunks), ZB-H1, ZB-H2, ZB-2p.
+PUBLISHED = [
+    (8, 24, (18.522, 18.086, 9.337, .601), .2431, .1055, 3, .1585, .1083, .0433),
+    (8, 32, (18.513, 18.086, 9.331, .626), .1985, .0818, 3, .1242, .0837, .0039),
+    (8, 64, (18.546, 18.097, 9.321, .762), .1240, .0443, 3, .0674, .0444, .0026),
+    (8, 24, (29.718, 29.444, 19.927, .527), .2347, .0808, 4, .1323, .0698, .0029),
+]
+
+
+def test_published_bubbles():
+    for p, m, times, of_1f1b, of_interleaved, v, of_h1, of_h2, of_2p in PUBLISHED:
+        for name, expected in ("1f1b", of_1f1b), ("zb-h1", of_h1), ("zb-h2", of_h2):
+            near(simulate(name, p, m, times)["bubble"], expected, .5001e-4)
+        F, B, W, C = times
+        near(simulate("interleaved", p, m, (F / v, B / v, W / v, C), chunks=v)["bubble"], of_interleaved, .004)
+        result = simulate("auto", p, m, times)
+        assert result["bubble"] <= of_2p + .5e-4 and max(result["peak_activations"]) <= 2 * p, result
+
+
+# Liu et al. 2023, "Hanayo", where backward takes twice as long as forward: about (2p - 2) / (3pw + p - 1).
+def test_hanayo():
+    for p, waves in (4, 1), (8, 2):
+        result = simulate("hanayo", p, p, waves=waves)
+        about = (2 * p - 2) / (3 * p * waves + p - 1)
+        assert result["chunks"] == 2 * waves and .75 * about <= result["bubble"] <= about + .01, result
+
+
+def test_files_and_tables():
+    tool.write("two.txt", "F0 F1 B0 B1\nF0 I0 W0 F1 B1\n")
+    result = tool.good_json("simulate", "schedule=two.txt", "--forward=2", "--backward_input", "3",
+                            "backward_weight=1", "latency=0.5")
+    assert (result["stages"], result["microbatches"], result["peak_activations"]) == (2, 2, [2, 1]), result
+    near(result["cost"], 19)
+    out = tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=2")
+    lines = out.splitlines()
+    assert lines[0] == "1f1b: 2 stages, 2 microbatches, 1 chunk a rank", out
+    assert "cost 9, bubble 0.3333, activations of at most 2 microbatches" in out, out
+    rows = [words[1] for words in map(str.split, lines) if len(words) == 2 and set(words[1]) <= set("FB.")]
+    assert [[key for key, _ in itertools.groupby(row)] for row in rows] == [list("F.B.B"), list(".FBFB.")], out
+    assert len(tool.good("simulate", "schedule=gpipe", "stages=300", "microbatches=2").splitlines()) < 110
+
+
+def test_refusals():
+    def refused(pattern, *words):
+        tool.refused(2, pattern, "simulate", *words)
+    numbers = "stages=4", "microbatches=4"
+    refused(r'"zbh1".*zb-h1, .*did you mean zb-h1\?', "schedule=zbh1", *numbers)
+    refused(r'no key "stage" \(given: "4"\).*did you mean stages; there are: schedule, ', "schedule=1f1b", "stage=4")
+    refused(r'no key "training.steps"', "schedule=1f1b", *numbers, "training.steps=4")
+    refused(r'unexpected "c.yaml"', "schedule=1f1b", *numbers, "c.yaml")
+    refused(r"microbatches is missing", "schedule=1f1b", "stages=4")
+    refused(r"stages is given twice: 4 and 5", "schedule=1f1b", *numbers, "--stages=5")
+    refused(r"backward_weight is missing", "schedule=1f1b", *numbers, "forward=1", "backward_input=1")
+    refused(r"are all 0", "schedule=1f1b", *numbers, "forward=0", "backward_input=0", "backward_weight=0")
+    for value in "-4", "0", "4.0", "four", "", "99999999999999999999", "0x4", " 4":
+        refused(r'stages=".*": expected a whole number from 1 to 65536', "schedule=1f1b", f"stages={value}",
+                "microbatches=4")
+    for value in "-1", "nan", "inf", "1e400", "1e", "1,5", "0x1p3":
+        refused(r'latency=".*": expected a number from 0 to ', "schedule=1f1b", *numbers, f"latency={value}")
+    refused(r"more than the \d+ passes", "schedule=1f1b", "stages=60000", "microbatches=1000000")
+    refused(r"1 chunk to a rank, not 2", "schedule=zb-h1", *numbers, "chunks=2")
+    refused(r"no activation limit", "schedule=1f1b", *numbers, "activation_limit=3")
+    refused(r"two chunks to a rank and wave", "schedule=hanayo", *numbers, "waves=2", "chunks=2")
+    tool.write("bad.txt", "B0 F0\n")
+    refused(r"bad.txt: rank 0 \(line 1\): B0 comes before F0", "schedule=bad.txt")
+    tool.write("cycle.txt", "placement 0 1 1 0\nF0.0 F0.1 B0.1 B0.0\nF0.1 F0.0 B0.1 B0.0\n")
+    refused(r"cycle.txt: the schedule cannot finish", "schedule=cycle.txt")
+    refused(r"is for 1 stages, the run has 4", "schedule=" + tool_schedule(), *numbers)
+    refused(r"is not hanayo", "schedule=" + tool_schedule(), "waves=1")
+
+
+def tool_schedule():
+    tool.write("one.txt", "F0 B0\n")
+    return "one.txt"
+
+
+if __name__ == "__main__":
+    tool.main(globals())
