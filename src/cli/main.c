@@ -38,15 +38,12 @@ const struct command commands[] = {
      "example: trireme verify --model.preset=llama3.1-405b\n",
      command_verify},
     {"simulate", "schedule=NAME stages=P microbatches=M", "what a pipeline schedule costs, without a model",
-     "NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto, or the path of a file. Times of "
-     "one\n"
-     "chunk and one microbatch: forward, backward_input, backward_weight; latency from rank to rank. chunks; waves "
-     "(of\n"
-     "hanayo); activation_limit (of auto, in microbatches of a stage: 2P). cost: the largest over ranks of last end "
-     "minus\n"
-     "first start; bubble: 1 - work / cost.\n"
-     "example: trireme simulate schedule=zb-h1 stages=16 microbatches=48 forward=11.3 backward_input=11.2 "
-     "backward_weight=8.1\n",
+     "NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto, or the path of a file.\n"
+     "forward, backward_input, backward_weight: times of one chunk and one microbatch; latency from rank to rank.\n"
+     "chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage: 2P). svg=FILE draws it.\n"
+     "cost: the largest over ranks of last end minus first start; bubble: 1 - work / cost.\n"
+     "example: trireme simulate schedule=zb-h1 stages=16 microbatches=48 forward=11 backward_input=11 "
+     "backward_weight=8\n",
      command_simulate},
     {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "

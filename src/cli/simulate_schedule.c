@@ -1,6 +1,7 @@
 #include "base/json.h"
 #include "cli/simulate.h"
 #include "parallel/schedule.h"
+#include "sim/picture.h"
 
 enum { TIMELINE_WIDTH = 100, TIMELINE_ROWS = 32, TABLE_ROWS = 64 };
 
@@ -151,8 +152,9 @@ static void print_table(const struct simulation *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
     const struct schedule_times *t = &s->times;
     double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
-    text_add(out, "%s: %d stages, %d microbatches, %d chunk%s a rank\n", s->name, schedule->stages,
-             schedule->microbatches, schedule->chunks, schedule->chunks == 1 ? "" : "s");
+    text_add(out, "%s: %d stage%s, %d microbatch%s, %d chunk%s a rank\n", s->name, schedule->stages,
+             schedule->stages == 1 ? "" : "s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",
+             schedule->chunks, schedule->chunks == 1 ? "" : "s");
     text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatches", s->cost.cost, s->cost.bubble,
              most_activations(s));
     if (s->weight_share < 1)
@@ -169,6 +171,50 @@ static void print_table(const struct simulation *s, struct text *out) {
     print_timeline(s, out);
 }
 
+static struct picture_row picture_row(const struct simulation *s, int rank) {
+    static const enum picture_kind KINDS[PASS_KINDS] = {PICTURE_FORWARD, PICTURE_BACKWARD, PICTURE_BACKWARD_INPUT,
+                                                        PICTURE_BACKWARD_WEIGHT};
+    const struct schedule_rank *list = &s->schedule.rank[rank];
+    struct picture_row row = {.count = list->count, .label = rank};
+    row.box = mem_alloc(list->count * sizeof *row.box);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct pass *pass = &list->item[i];
+        const struct schedule_span *span = &s->cost.pass[rank][i];
+        row.box[i] = (struct picture_box){span->start, span->end, KINDS[pass->kind], pass->chunk, pass->microbatch};
+    }
+    return row;
+}
+
+static trireme_status draw(const struct simulation *s, const char *path, trireme_error *error) {
+    const struct schedule *schedule = &s->schedule;
+    size_t boxes = 0;
+    for (int r = 0; r < schedule->stages; r++)
+        boxes += schedule->rank[r].count;
+    if (boxes > PICTURE_BOXES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "svg=%s: %zu passes are too many for a picture, which has %zu at most", path, boxes,
+             PICTURE_BOXES_MAX);
+    char chunks[32] = "";
+    if (schedule->chunks > 1)
+        snprintf(chunks, sizeof chunks, ", %d chunks a rank", schedule->chunks);
+    char *title = mem_printf("%s: %d stage%s, %d microbatch%s%s, bubble %.1f%%", s->name, schedule->stages,
+                             schedule->stages == 1 ? "" : "s", schedule->microbatches,
+                             schedule->microbatches == 1 ? "" : "es", chunks, 100 * s->cost.bubble);
+    struct picture picture = {
+        .title = title, .unit = "", .rows_are = "rank", .rows = schedule->stages, .chunks = schedule->chunks};
+    picture.row = mem_alloc((size_t)picture.rows * sizeof *picture.row);
+    for (int r = 0; r < picture.rows; r++)
+        picture.row[r] = picture_row(s, r);
+    struct text svg = {0};
+    picture_print(&picture, &svg);
+    trireme_status status = file_write_atomic(path, svg.text, svg.length, error);
+    text_release(&svg);
+    for (int r = 0; r < picture.rows; r++)
+        free(picture.row[r].box);
+    free(picture.row);
+    free(title);
+    return status;
+}
+
 trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error) {
     struct simulation s = {0};
     TRY(load(values, &s, error));
@@ -179,7 +225,11 @@ trireme_status simulate_schedule(const struct command_value *values, bool json, 
         print_json(&s, &out);
     else
         print_table(&s, &out);
-    trireme_status status = print_text(&out, error);
+    trireme_status status = TRIREME_OK;
+    if (values[SIMULATE_SVG].given)
+        status = draw(&s, values[SIMULATE_SVG].given, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
     text_release(&out);
     free(s.activations);
     schedule_cost_release(&s.cost);

@@ -1,6 +1,8 @@
 """Pipeline schedules without a model: costs against closed forms and published tables, and what is refused."""
 
 import itertools
+import re
+import xml.etree.ElementTree as xml
 
 import tool
 
@@ -95,6 +97,34 @@ def test_files_and_tables():
     rows = [words[1] for words in map(str.split, lines) if len(words) == 2 and set(words[1]) <= set("FB.")]
     assert [[key for key, _ in itertools.groupby(row)] for row in rows] == [list("F.B.B"), list(".FBFB.")], out
     assert len(tool.good("simulate", "schedule=gpipe", "stages=300", "microbatches=2").splitlines()) < 110
+
+
+def test_picture():
+    """Every pass is a box as long as it takes, where it is; the last one ends at the right edge."""
+    keys = "stages=3", "microbatches=4", "forward=2", "backward_input=3", "backward_weight=1", "latency=0.5"
+    tool.good("simulate", "schedule=zb-h1", *keys, "svg=p.svg")
+    root = xml.fromstring(tool.read("p.svg"))
+    paths = [path for path in root.iter("{http://www.w3.org/2000/svg}path") if "fill" in path.attrib]
+    boxes = {}
+    for path in paths[1:]: # behind the rows' ground
+        for x, y, width in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v", path.get("d")):
+            boxes.setdefault(float(y), []).append((float(x), float(width), path.get("fill")))
+    ground = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v", paths[0].get("d"))
+    left, whole = float(ground[0][0]), float(ground[0][2])
+    assert sorted(boxes) == sorted(float(y) for _, y, _ in ground) and all(len(b) == 12 for b in boxes.values())
+    # The closed form: the first rank begins first and ends last.
+    cost = 4 * 6 + 2 * (2 + 3 - 1) + 4 * 2 * .5
+    scale, first = whole / cost, sorted(boxes[min(boxes)])
+    for (x, width, _), begin, time in zip(first, (0, 2, 4), (2, 2, 2)):
+        assert abs(x - left - begin * scale) < .1 and 0 <= time * scale - width < 1, first
+    assert abs(first[-1][0] + first[-1][1] - left - whole) < 1, first
+    assert len({fill for row in boxes.values() for _, _, fill in row}) == 3
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [words.count(str(number)) for number in (0, 3)] == [9 + 2, 9], words # and a rank, and the axis
+    assert {"forward", "backward, input", "backward, weights", "idle", "time"} <= set(words), words
+    tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
+    tool.refused(2, r"too many for a picture", "simulate", "schedule=1f1b", "stages=64", "microbatches=8192",
+                 "svg=p.svg")
 
 
 def test_refusals():

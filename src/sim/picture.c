@@ -1,0 +1,295 @@
+#include "sim/picture.h"
+
+#include <math.h>
+
+// All lengths are in pixels of 1/96 inch: 10 inches wide before it is scaled.
+#define WIDTH 960.
+#define LEFT 46.
+#define RIGHT 18.
+#define TOP 48.
+#define BOTTOM 40.
+
+// From the first chunk's colour to the last one's; a single chunk takes one between.
+struct shades {
+    const char *name;
+    int first, last; // 0xRRGGBB
+};
+
+static const struct shades SHADES[PICTURE_KINDS] = {
+    [PICTURE_FORWARD] = {"forward", 0x6aaee0, 0xc4def3},
+    [PICTURE_BACKWARD] = {"backward", 0xb34700, 0xeead7c},
+    [PICTURE_BACKWARD_INPUT] = {"backward, input", 0xc4590f, 0xf2b887},
+    [PICTURE_BACKWARD_WEIGHT] = {"backward, weights", 0x0f4f5c, 0x78aeb4},
+    [PICTURE_OPTIMIZER] = {"optimizer", 0x5f3c7d, 0x5f3c7d},
+    [PICTURE_COMMUNICATION] = {"communication", 0xa31f3b, 0xa31f3b},
+    [PICTURE_OTHER] = {"other", 0x8a8a8a, 0x8a8a8a},
+};
+#define SINGLE_CHUNK .35
+#define IDLE "#f0f0f0"
+
+static int shade(enum picture_kind kind, int chunk, int chunks) {
+    double part = chunks > 1 ? (double)MIN(chunk, chunks - 1) / (chunks - 1) : SINGLE_CHUNK;
+    int result = 0;
+    for (int shift = 16; shift >= 0; shift -= 8) {
+        int first = SHADES[kind].first >> shift & 255, last = SHADES[kind].last >> shift & 255;
+        result |= (int)lround(first + part * (last - first)) << shift;
+    }
+    return result;
+}
+
+static bool is_dark(int colour) {
+    return .299 * (colour >> 16) + .587 * (colour >> 8 & 255) + .114 * (colour & 255) < 125;
+}
+
+// A hundredth of a pixel is enough; without zeros at the end.
+static void add_length(struct text *out, const char *before, double length) {
+    char digits[32];
+    int n = snprintf(digits, sizeof digits, "%.2f", length);
+    while (digits[n - 1] == '0')
+        digits[--n] = '\0';
+    if (digits[n - 1] == '.')
+        digits[--n] = '\0';
+    text_add(out, "%s%s", before, strcmp(digits, "-0") == 0 ? "0" : digits);
+}
+
+static void add_escaped(struct text *out, const char *words) {
+    for (const char *s = words; *s; s++)
+        switch (*s) {
+        case '&':
+            text_add(out, "&amp;");
+            break;
+        case '<':
+            text_add(out, "&lt;");
+            break;
+        case '>':
+            text_add(out, "&gt;");
+            break;
+        default:
+            text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : s, 1);
+        }
+}
+
+struct canvas {
+    const struct picture *picture;
+    struct text *out;
+    double end, scale;        // of time; pixels of a unit of it
+    double pitch, row_height; // from row to row; of a box
+    double height;
+    int digits; // of the longest microbatch's number
+};
+
+static double row_top(const struct canvas *c, int row) {
+    return TOP + c->pitch * row;
+}
+
+static double at_time(const struct canvas *c, double time) {
+    return LEFT + c->scale * time;
+}
+
+// ---- boxes
+
+// A blank line before the next box, thin where boxes are.
+static double box_width(const struct canvas *c, const struct picture_box *box) {
+    double width = c->scale * (box->end - box->begin);
+    return width - MIN(.7, .1 * width);
+}
+
+// One path for each colour of a row: thousands of boxes in few bytes each.
+static void add_boxes(const struct canvas *c, int row) {
+    const struct picture_row *r = &c->picture->row[row];
+    for (int kind = 0; kind < PICTURE_KINDS; kind++)
+        for (int chunk = 0; chunk < c->picture->chunks; chunk++) {
+            bool any = false;
+            for (size_t i = 0; i < r->count; i++) {
+                const struct picture_box *box = &r->box[i];
+                if ((int)box->kind != kind || box->chunk != chunk || !(box->end > box->begin))
+                    continue;
+                if (!any)
+                    text_add(c->out, "<path fill=\"#%06x\" d=\"", shade(box->kind, chunk, c->picture->chunks));
+                any = true;
+                add_length(c->out, "M", at_time(c, box->begin));
+                add_length(c->out, " ", row_top(c, row));
+                add_length(c->out, "h", box_width(c, box));
+                add_length(c->out, "v", c->row_height);
+                add_length(c->out, "h", -box_width(c, box));
+                text_add(c->out, "z");
+            }
+            if (any)
+                text_add(c->out, "\"/>\n");
+        }
+}
+
+// Whether the longest of all numbers fits into a box, so that boxes of one size all have theirs or none has.
+static bool number_fits(const struct picture_box *box, const struct canvas *c, double size) {
+    return box->microbatch >= 0 && .6 * size * c->digits + 1.5 <= box_width(c, box);
+}
+
+// The largest letters that fit into nearly all boxes, or at least into half of them; 0 where none that can be read do.
+static double number_size(const struct canvas *c) {
+    static const double SIZES[] = {10.5, 9.5, 8.5, 7.5, 6.5, 5.5}, SHARES[] = {.9, .5};
+    for (size_t n = 0; n < ARRAY_LENGTH(SHARES); n++)
+        for (size_t k = 0; k < ARRAY_LENGTH(SIZES); k++) {
+            size_t fitting = 0, all = 0;
+            for (int r = 0; r < c->picture->rows; r++)
+                for (size_t i = 0; i < c->picture->row[r].count; i++) {
+                    all += c->picture->row[r].box[i].microbatch >= 0;
+                    fitting += number_fits(&c->picture->row[r].box[i], c, SIZES[k]);
+                }
+            if (fitting > 0 && (double)fitting >= SHARES[n] * (double)all && SIZES[k] <= .8 * c->row_height)
+                return SIZES[k];
+        }
+    return 0;
+}
+
+static void add_numbers(const struct canvas *c, int row, double size) {
+    const struct picture_row *r = &c->picture->row[row];
+    for (size_t i = 0; i < r->count; i++) {
+        const struct picture_box *box = &r->box[i];
+        if (!number_fits(box, c, size))
+            continue;
+        add_length(c->out, "<text x=\"", at_time(c, box->begin) + box_width(c, box) / 2);
+        add_length(c->out, "\" y=\"", row_top(c, row) + c->row_height / 2 + .36 * size);
+        text_add(c->out, "\"%s>%d</text>\n",
+                 is_dark(shade(box->kind, box->chunk, c->picture->chunks)) ? " fill=\"#fff\"" : "", box->microbatch);
+    }
+}
+
+static void add_rows(const struct canvas *c) {
+    const struct picture *p = c->picture;
+    double bottom = row_top(c, p->rows) - (c->pitch - c->row_height), size = number_size(c);
+    text_add(c->out, "<g shape-rendering=\"geometricPrecision\">\n<path fill=\"" IDLE "\" d=\"");
+    for (int i = 0; i < p->rows; i++) {
+        add_length(c->out, "M", LEFT);
+        add_length(c->out, " ", row_top(c, i));
+        add_length(c->out, "h", WIDTH - LEFT - RIGHT);
+        add_length(c->out, "v", c->row_height);
+        add_length(c->out, "H", LEFT);
+        text_add(c->out, "z");
+    }
+    text_add(c->out, "\"/>\n");
+    for (int i = 0; i < p->rows; i++)
+        add_boxes(c, i);
+    text_add(c->out, "</g>\n");
+    if (size > 0) {
+        add_length(c->out, "<g text-anchor=\"middle\" font-size=\"", size);
+        text_add(c->out, "\">\n");
+        for (int i = 0; i < p->rows; i++)
+            add_numbers(c, i, size);
+        text_add(c->out, "</g>\n");
+    }
+    int step = 1;
+    while (step * c->pitch < 11)
+        step *= 2;
+    text_add(c->out, "<g text-anchor=\"end\" font-size=\"10.5\">\n");
+    for (int i = 0; i < p->rows; i += step) {
+        add_length(c->out, "<text x=\"", LEFT - 5);
+        add_length(c->out, "\" y=\"", row_top(c, i) + c->row_height / 2 + 3.7);
+        text_add(c->out, "\">%d</text>\n", p->row[i].label);
+    }
+    text_add(c->out, "</g>\n<text font-size=\"10.5\" text-anchor=\"middle\" transform=\"translate(12 ");
+    add_length(c->out, "", (TOP + bottom) / 2);
+    text_add(c->out, ") rotate(-90)\">");
+    add_escaped(c->out, p->rows_are);
+    text_add(c->out, "</text>\n");
+}
+
+// ---- around them
+
+// 1, 2 or 5 times a power of 10, for about `count` of them.
+static double tick_step(double end, int count) {
+    double step = pow(10, floor(log10(end / count)));
+    while (step * count < end)
+        step *= step * 2.5 * count >= end && step * 2 * count < end ? 2.5 : 2;
+    double power = pow(10, floor(log10(step) + 1e-9)), lead = step / power;
+    return power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
+}
+
+static void add_axis(const struct canvas *c) {
+    double y = row_top(c, c->picture->rows) + 1, step = tick_step(c->end, 8);
+    text_add(c->out, "<g font-size=\"10.5\" text-anchor=\"middle\">\n");
+    for (int i = 0; i * step <= c->end * (1 + 1e-9); i++) {
+        double x = at_time(c, i * step);
+        add_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", x);
+        add_length(c->out, " ", y);
+        add_length(c->out, "v4\"/><text x=\"", x);
+        add_length(c->out, "\" y=\"", y + 15);
+        text_add(c->out, "\">%.6g</text>\n", i * step);
+    }
+    add_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", LEFT);
+    add_length(c->out, " ", y);
+    add_length(c->out, "H", WIDTH - RIGHT);
+    add_length(c->out, "\"/>\n<text x=\"", (LEFT + WIDTH - RIGHT) / 2);
+    add_length(c->out, "\" y=\"", y + 29);
+    text_add(c->out, "\">time");
+    if (*c->picture->unit) {
+        text_add(c->out, " (");
+        add_escaped(c->out, c->picture->unit);
+        text_add(c->out, ")");
+    }
+    text_add(c->out, "</text>\n</g>\n");
+}
+
+static void add_swatch(const struct canvas *c, double x, const char *fill, const char *name) {
+    add_length(c->out, "<rect x=\"", x);
+    text_add(c->out, "\" y=\"30\" width=\"11\" height=\"10\" fill=\"%s\"/>", fill);
+    add_length(c->out, "<text x=\"", x + 15);
+    text_add(c->out, "\" y=\"38.8\">%s</text>\n", name);
+}
+
+// The kinds that there are, of the first chunk and, where there are several, all of them side by side.
+static void add_legend(const struct canvas *c) {
+    const struct picture *p = c->picture;
+    bool is_there[PICTURE_KINDS] = {0};
+    for (int r = 0; r < p->rows; r++)
+        for (size_t i = 0; i < p->row[r].count; i++)
+            is_there[p->row[r].box[i].kind] = true;
+    text_add(c->out, "<g font-size=\"10.5\">\n");
+    double x = LEFT;
+    for (int kind = 0; kind < PICTURE_KINDS; kind++) {
+        if (!is_there[kind])
+            continue;
+        int shown = SHADES[kind].first == SHADES[kind].last ? 1 : MIN(p->chunks, 4);
+        for (int i = 0; i < shown; i++, x += 11) {
+            char fill[8];
+            int chunk = shown > 1 ? i * (p->chunks - 1) / (shown - 1) : 0;
+            snprintf(fill, sizeof fill, "#%06x", shade((enum picture_kind)kind, chunk, p->chunks));
+            add_swatch(c, x, fill, i + 1 < shown ? "" : SHADES[kind].name);
+        }
+        x += 20 + 5.6 * (double)strlen(SHADES[kind].name);
+    }
+    add_swatch(c, x, IDLE, "idle");
+    if (p->chunks > 1) {
+        add_length(c->out, "<text x=\"", x + 52);
+        text_add(c->out, "\" y=\"38.8\" fill=\"#555\">later chunks of a rank are lighter</text>\n");
+    }
+    text_add(c->out, "</g>\n");
+}
+
+void picture_print(const struct picture *picture, struct text *svg) {
+    struct canvas c = {.picture = picture, .out = svg};
+    for (int r = 0; r < picture->rows; r++)
+        for (size_t i = 0; i < picture->row[r].count; i++) {
+            const struct picture_box *box = &picture->row[r].box[i];
+            c.end = MAX(c.end, box->end);
+            c.digits = MAX(c.digits, snprintf(NULL, 0, "%d", box->microbatch));
+        }
+    CHECK(c.end > 0);
+    c.scale = (WIDTH - LEFT - RIGHT) / c.end;
+    c.pitch = MAX(4, MIN(24, 640. / picture->rows));
+    c.row_height = c.pitch - (c.pitch > 8 ? 2 : .2 * c.pitch);
+    c.height = row_top(&c, picture->rows) + BOTTOM;
+    add_length(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", WIDTH);
+    add_length(svg, "\" height=\"", c.height);
+    add_length(svg, "\" viewBox=\"0 0 ", WIDTH);
+    add_length(svg, " ", c.height);
+    text_add(svg, "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#111\">\n"
+                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
+    add_length(svg, "<text x=\"", LEFT);
+    text_add(svg, "\" y=\"19\" font-size=\"12.5\" font-weight=\"bold\">");
+    add_escaped(svg, picture->title);
+    text_add(svg, "</text>\n");
+    add_legend(&c);
+    add_rows(&c);
+    add_axis(&c);
+    text_add(svg, "</svg>\n");
+}

@@ -1,0 +1,47 @@
+// A picture of a pipeline as SVG, for print: a row for each rank, a box for each thing it does, so that bubbles are
+// what is left blank. Colours differ in lightness too, for black and white and for eyes that tell few colours apart.
+#ifndef SIM_PICTURE_H
+#define SIM_PICTURE_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+enum picture_kind {
+    PICTURE_FORWARD,
+    PICTURE_BACKWARD,        // for the input and the weights
+    PICTURE_BACKWARD_INPUT,  // for the input alone
+    PICTURE_BACKWARD_WEIGHT, // for the weights
+    PICTURE_OPTIMIZER,
+    PICTURE_COMMUNICATION,
+    PICTURE_OTHER,
+    PICTURE_KINDS
+};
+
+struct picture_box {
+    double begin, end; // in any unit, from 0 on
+    enum picture_kind kind;
+    int chunk;      // from 0 on: later ones are lighter
+    int microbatch; // written into the box where it fits; negative: none
+};
+
+struct picture_row {
+    struct picture_box *box; // in the order of time, without overlap
+    size_t count;
+    int label; // the number that stands before it
+};
+
+struct picture {
+    const char *title;    // UTF-8
+    const char *unit;     // of time, or "": "ms"
+    const char *rows_are; // "rank"
+    struct picture_row *row;
+    int rows, chunks;
+};
+
+// Boxes that are worth drawing: more make files that nothing opens.
+#define PICTURE_BOXES_MAX ((size_t)1000000)
+
+// Appends the whole file. There is at least one box that takes time.
+void picture_print(const struct picture *picture, struct text *svg);
+
+#endif
