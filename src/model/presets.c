@@ -8,11 +8,14 @@ struct preset {
 };
 
 // bos_token_id and eos_token_id are those of the base models.
-#define GPT2(layers, hidden, heads)                                                                                   \
+#define GPT2(layers, hidden, heads) GPT(layers, hidden, heads, 50257, 1024)
+// Megatron's: GPT-2's layers, 2048 positions, the tokens padded to 51200.
+#define GPT3(layers, hidden, heads) GPT(layers, hidden, heads, 51200, 2048)
+#define GPT(layers, hidden, heads, vocab, positions)                                                                  \
     {                                                                                                                 \
         .family = FAMILY_GPT2, .architecture = "GPT2LMHeadModel", .num_hidden_layers = layers, .hidden_size = hidden, \
         .num_attention_heads = heads, .num_key_value_heads = heads, .head_dim = hidden / heads,                       \
-        .intermediate_size = 4 * hidden, .vocab_size = 50257, .max_position_embeddings = 1024,                        \
+        .intermediate_size = 4 * hidden, .vocab_size = vocab, .max_position_embeddings = positions,                   \
         .activation = ACTIVATION_GELU_TANH, .tie_word_embeddings = true, .bias = true, .norm_eps = 1e-5,              \
         .initializer_range = 0.02, .bos_token_id = 50256, .eos_token_id = 50256                                       \
     }
@@ -50,6 +53,18 @@ static const struct preset presets[] = {
     {"gpt2-355m", "GPT-2 medium", GPT2(24, 1024, 16)},
     {"gpt2-774m", "GPT-2 large", GPT2(36, 1280, 20)},
     {"gpt2-1558m", "GPT-2 XL", GPT2(48, 1600, 25)},
+    {"gpt3-1.7b", "Megatron-LM (Narayanan et al. 2021, table 1)", GPT3(24, 2304, 24)},
+    {"gpt3-3.6b", "Megatron-LM", GPT3(30, 3072, 32)},
+    {"gpt3-7.5b", "Megatron-LM", GPT3(36, 4096, 32)},
+    {"gpt3-18b", "Megatron-LM", GPT3(40, 6144, 48)},
+    {"gpt3-22b", "Megatron-LM (Korthikanti et al. 2022, table 3)", GPT3(48, 6144, 64)},
+    {"gpt3-39b", "Megatron-LM", GPT3(48, 8192, 64)},
+    {"gpt3-76b", "Megatron-LM", GPT3(60, 10240, 80)},
+    {"gpt3-145b", "Megatron-LM", GPT3(80, 12288, 96)},
+    {"gpt3-175b", "GPT-3 (Brown et al. 2020), as Megatron-LM", GPT3(96, 12288, 96)},
+    {"gpt3-310b", "Megatron-LM", GPT3(96, 16384, 128)},
+    {"gpt3-530b", "Megatron-LM", GPT3(105, 20480, 128)},
+    {"gpt3-1t", "Megatron-LM", GPT3(128, 25600, 160)},
     {"tinyllama-1.1b", "TinyLlama (Zhang et al. 2024)", LLAMA2(22, 2048, 32, 4, 5632, 2048)},
     {"llama2-7b", "Llama 2 (Touvron et al. 2023)", LLAMA2(32, 4096, 32, 32, 11008, 4096)},
     {"llama2-13b", "Llama 2", LLAMA2(40, 5120, 40, 40, 13824, 4096)},

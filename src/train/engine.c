@@ -1,5 +1,6 @@
 #include "train/engine.h"
 
+#include "compile/options.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/peak.h"
 #include "train/stages.h"
@@ -17,29 +18,6 @@ int engine_threads(const struct config *config, int ranks) {
     return MAX(1, engine_cores() / ranks);
 }
 
-enum dtype engine_dtype(const struct config *config) {
-    static const enum dtype DTYPES[] = {
-        [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
-    return DTYPES[config->training.dtype];
-}
-
-static enum recompute recompute_mode(const struct config *config) {
-    static const enum recompute MODES[] = {[CONFIG_RECOMPUTE_NONE] = RECOMPUTE_NONE,
-                                           [CONFIG_RECOMPUTE_SELECTIVE] = RECOMPUTE_SELECTIVE,
-                                           [CONFIG_RECOMPUTE_FULL] = RECOMPUTE_FULL};
-    return MODES[config->activation_checkpoint.mode];
-}
-
-static void create_tables(struct engine *e, const struct model_config *model, int rank) {
-    const struct mesh *mesh = &e->parallel.mesh;
-    e->parallel.stage = mesh_coordinate(mesh, rank, AXIS_PP);
-    parameter_table_create(&e->table, model);
-    bool *sections = parallel_sections(&e->parallel, e->table.units.count);
-    parameter_table_split(&e->local, &e->table, model, &e->parallel.split, mesh_index(mesh, rank, AXES_TENSOR),
-                          sections);
-    free(sections);
-}
-
 trireme_status engine_compile(struct engine *e, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, enum engine_use use, int rank, trireme_error *error) {
     const struct config_training *t = &config->training;
@@ -50,7 +28,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
         TRY(parallel_resolve(&parallel, config, model, error));
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
-                         .dtype = engine_dtype(config),
+                         .dtype = options_dtype(config),
                          .kernels = t->kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
                          .threads = engine_threads(config, mesh_ranks(&parallel.mesh)),
                          .parallel = parallel,
@@ -60,20 +38,9 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                          .microbatches = parallel.microbatches,
                          .trains = use == ENGINE_TRAIN};
     e->ops = op_table_create();
-    create_tables(e, model, rank);
-    struct compile_options options = {.model = &e->model,
-                                      .table = &e->local,
-                                      .ops = e->ops,
-                                      .dtype = e->dtype,
-                                      .micro_batch_size = e->micro_batch_size,
-                                      .seq_len = e->seq_len,
-                                      .microbatches = e->microbatches,
-                                      .logits_rows = t->logits_rows,
-                                      .recompute = recompute_mode(config),
-                                      .optimizer = e->optimizer,
-                                      .kernels = e->kernels,
-                                      .threads = e->threads,
-                                      .parallel = e->parallel};
+    e->parallel.stage = mesh_coordinate(&e->parallel.mesh, rank, AXIS_PP);
+    options_tables(&e->table, &e->local, model, &e->parallel, rank);
+    struct compile_options options = options_create(config, &e->model, &e->local, e->ops, &e->parallel, e->threads);
     trireme_status status = TRIREME_OK;
     if (e->trains)
         status = compile_train(&e->train, &options, error);

@@ -32,7 +32,6 @@ struct engine {
 int engine_cores(void); // that this process may use
 // Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use.
 int engine_threads(const struct config *config, int ranks);
-enum dtype engine_dtype(const struct config *config);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
 // before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `plan` is what the

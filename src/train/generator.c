@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "ckpt/model_files.h"
+#include "compile/options.h"
 #include "kernels/bf16.h"
 #include "kernels/ref/math.h"
 #include "train/checkpoint.h"
@@ -113,7 +114,7 @@ trireme_status generator_fit(struct config *config, const char *directory, size_
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);
-    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = engine_dtype(config)};
+    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = options_dtype(config)};
     trireme_status status = create(g, directory, prompt_tokens, error);
     if (status != TRIREME_OK) {
         generator_free(g);

@@ -1,0 +1,90 @@
+#include "compile/options.h"
+
+enum dtype options_dtype(const struct config *config) {
+    static const enum dtype DTYPES[] = {
+        [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
+    return DTYPES[config->training.dtype];
+}
+
+static enum recompute recompute_mode(const struct config *config) {
+    static const enum recompute MODES[] = {[CONFIG_RECOMPUTE_NONE] = RECOMPUTE_NONE,
+                                           [CONFIG_RECOMPUTE_SELECTIVE] = RECOMPUTE_SELECTIVE,
+                                           [CONFIG_RECOMPUTE_FULL] = RECOMPUTE_FULL};
+    return MODES[config->activation_checkpoint.mode];
+}
+
+void options_tables(struct parameter_table *whole, struct parameter_table *local, const struct model_config *model,
+                    const struct parallel *plan, int rank) {
+    struct parallel own = *plan;
+    own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
+    parameter_table_create(whole, model);
+    bool *sections = parallel_sections(&own, whole->units.count);
+    parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR), sections);
+    free(sections);
+}
+
+struct compile_options options_create(const struct config *config, const struct model_config *model,
+                                      const struct parameter_table *local, const struct op_table *ops,
+                                      const struct parallel *plan, int threads) {
+    const struct config_training *t = &config->training;
+    return (struct compile_options){.model = model,
+                                    .table = local,
+                                    .ops = ops,
+                                    .dtype = options_dtype(config),
+                                    .micro_batch_size = plan->micro_batch_size,
+                                    .seq_len = t->seq_len,
+                                    .microbatches = plan->microbatches,
+                                    .logits_rows = t->logits_rows,
+                                    .recompute = recompute_mode(config),
+                                    .optimizer = optimizer_config_resolve(config),
+                                    .kernels =
+                                        t->kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
+                                    .threads = threads,
+                                    .parallel = *plan};
+}
+
+trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
+                                      const struct model_config *model, const struct parallel *plan,
+                                      const struct op_table *ops, int threads, trireme_error *error) {
+    int stages = plan->mesh.degree[AXIS_PP], ranks = mesh_ranks(&plan->mesh);
+    struct stage_programs programs = {0};
+    programs.of = mem_alloc((size_t)stages * sizeof *programs.of);
+    programs.program = mem_alloc((size_t)stages * sizeof *programs.program);
+    trireme_status status = TRIREME_OK;
+    for (int stage = 0; stage < stages && status == TRIREME_OK; stage++) {
+        struct parameter_table whole, local;
+        struct parallel own = *plan;
+        own.stage = stage;
+        // Stages are what ranks are counted along last.
+        options_tables(&whole, &local, model, plan, ranks / stages * stage);
+        struct compile_options options = options_create(config, model, &local, ops, &own, threads);
+        status = compile_train(&programs.of[stage], &options, error);
+        if (status == TRIREME_OK)
+            programs.program[programs.count++] = &programs.of[stage].program;
+        parameter_table_release(&whole);
+        parameter_table_release(&local);
+    }
+    if (status == TRIREME_OK)
+        *out = programs;
+    else
+        stage_programs_release(&programs);
+    return status;
+}
+
+trireme_status stage_programs_verify(const struct stage_programs *p, const struct op_table *ops, trireme_error *error) {
+    int ranks = mesh_ranks(&p->program[0]->mesh);
+    const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
+    for (int rank = 0; rank < ranks; rank++)
+        of_rank[rank] = p->program[rank / (ranks / p->count)];
+    trireme_status status = programs_verify(of_rank, ranks, ops, error);
+    free(of_rank);
+    return status;
+}
+
+void stage_programs_release(struct stage_programs *p) {
+    for (int stage = 0; stage < p->count; stage++)
+        compiled_release(&p->of[stage]);
+    free(p->of);
+    free(p->program);
+    *p = (struct stage_programs){0};
+}

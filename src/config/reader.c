@@ -1,0 +1,102 @@
+#include "config/reader.h"
+
+#include <inttypes.h>
+
+static void reader_place(struct reader *r, size_t line) {
+    snprintf(r->where, sizeof r->where, "%s:%zu", r->name, line);
+}
+
+// 1-based line of a byte.
+static size_t line_of(const char *text, size_t at) {
+    size_t line = 1;
+    for (size_t i = 0; i < at; i++)
+        line += text[i] == '\n';
+    return line;
+}
+
+// Refuses what is not UTF-8, and the characters that YAML forbids, which libyaml would refuse without a line number.
+static trireme_status characters_check(const char *name, const char *text, size_t length, trireme_error *error) {
+    size_t valid = utf8_prefix(text, length);
+    if (valid < length)
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu", name, line_of(text, valid),
+             (unsigned char)text[valid], valid);
+    uint32_t code;
+    for (size_t at = 0, bytes; at < length; at += bytes) {
+        bytes = utf8_decode(text + at, length - at, &code);
+        bool control = (code < 0x20 && code != '\t' && code != '\n' && code != '\r') ||
+                       (code >= 0x7f && code < 0xa0 && code != 0x85);
+        if (control || code == 0xfeff || code == 0xfffe || code == 0xffff)
+            FAIL(TRIREME_ERROR_USAGE, "%s:%zu: the character U+%04" PRIX32 " at offset %zu may not stand in YAML", name,
+                 line_of(text, at), code, at);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status reader_open(struct reader *r, const char *name, const char *yaml, size_t length, trireme_error *error) {
+    memset(r, 0, sizeof *r);
+    if (length >= 3 && memcmp(yaml, "\xef\xbb\xbf", 3) == 0) {
+        yaml += 3; // a byte order mark
+        length -= 3;
+    }
+    // The end of a long path says more than its beginning; `where` must hold it all.
+    size_t name_length = strlen(name);
+    if (name_length > NAME_MAX_SHOWN)
+        snprintf(r->name, sizeof r->name, "...%s", name + name_length - NAME_MAX_SHOWN);
+    else
+        snprintf(r->name, sizeof r->name, "%s", name);
+    TRY(characters_check(r->name, yaml, length, error));
+    if (!yaml_parser_initialize(&r->parser))
+        FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
+    yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)yaml, length);
+    return TRIREME_OK;
+}
+
+void reader_close(struct reader *r) {
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->parser);
+}
+
+trireme_status reader_next(struct reader *r, trireme_error *error) {
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) {
+        if (r->parser.error == YAML_MEMORY_ERROR)
+            FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
+        const char *context = r->parser.context;
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s", r->name, r->parser.problem_mark.line + 1,
+             context ? context : "", context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem");
+    }
+    reader_place(r, r->event.start_mark.line + 1);
+    const yaml_char_t *anchor = NULL, *tag = NULL;
+    switch (r->event.type) {
+    case YAML_ALIAS_EVENT:
+        FAIL(TRIREME_ERROR_USAGE, "%s: *%.60s: aliases are not accepted, write the value out", r->where,
+             (const char *)r->event.data.alias.anchor);
+    case YAML_SCALAR_EVENT:
+        anchor = r->event.data.scalar.anchor;
+        tag = r->event.data.scalar.tag;
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        anchor = r->event.data.sequence_start.anchor;
+        tag = r->event.data.sequence_start.tag;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        anchor = r->event.data.mapping_start.anchor;
+        tag = r->event.data.mapping_start.tag;
+        break;
+    default:
+        break;
+    }
+    if (anchor)
+        FAIL(TRIREME_ERROR_USAGE, "%s: &%.60s: anchors are not accepted, write the value out", r->where,
+             (const char *)anchor);
+    if (tag)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %.60s: tags are not accepted, write the value alone", r->where,
+             (const char *)tag);
+    return TRIREME_OK;
+}
+
+bool reader_is_empty(const struct reader *r) {
+    return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           r->event.data.scalar.length == 0;
+}

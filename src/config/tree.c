@@ -1,0 +1,329 @@
+#include "config/tree.h"
+
+#include "config/reader.h"
+
+#include <ctype.h>
+#include <math.h>
+
+// ---- from text
+
+struct open {
+    int node, last; // the last child so far
+};
+
+struct builder {
+    struct tree *tree;
+    struct reader *reader;
+    struct open stack[TREE_DEPTH_MAX];
+    int depth;
+    char *key; // of the next value, in a mapping
+};
+
+static int line_here(const struct reader *r) {
+    return (int)r->event.start_mark.line + 1;
+}
+
+static int add_node(struct builder *b, enum tree_form form) {
+    struct tree_node node = {.form = form, .line = line_here(b->reader), .key = b->key, .parent = -1, .child = -1};
+    int number = (int)b->tree->nodes.count;
+    node.next = -1;
+    b->key = NULL;
+    if (b->depth) {
+        struct open *open = &b->stack[b->depth - 1];
+        node.parent = open->node;
+        if (open->last < 0) {
+            b->tree->nodes.item[open->node].child = number;
+        } else {
+            b->tree->nodes.item[open->last].next = number;
+            node.position = b->tree->nodes.item[open->last].position + 1;
+        }
+        open->last = number;
+    }
+    VEC_PUSH(&b->tree->nodes, node);
+    return number;
+}
+
+static trireme_status open_node(struct builder *b, enum tree_form form, trireme_error *error) {
+    if (b->depth == TREE_DEPTH_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: lists and mappings within one another deeper than %d", b->reader->where,
+             TREE_DEPTH_MAX);
+    int node = add_node(b, form);
+    b->stack[b->depth++] = (struct open){node, -1};
+    return TRIREME_OK;
+}
+
+static trireme_status read_key(struct builder *b, trireme_error *error) {
+    const yaml_event_t *event = &b->reader->event;
+    if (event->type != YAML_SCALAR_EVENT)
+        FAIL(TRIREME_ERROR_USAGE, "%s: a key is a word, not a list or mapping", b->reader->where);
+    const char *key = (const char *)event->data.scalar.value;
+    char excerpt[KEY_EXCERPT];
+    if (strlen(key) != event->data.scalar.length)
+        FAIL(TRIREME_ERROR_USAGE, "%s: the text holds a NUL character", b->reader->where);
+    int last = b->stack[b->depth - 1].last;
+    if (last >= 0 && b->tree->nodes.item[last].position + 1 == TREE_KEYS_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d keys", b->reader->where, TREE_KEYS_MAX);
+    int before = tree_member(b->tree, b->stack[b->depth - 1].node, key);
+    if (before >= 0)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: given twice (before: line %d)", b->reader->where, key_excerpt(key, excerpt),
+             b->tree->nodes.item[before].line);
+    b->key = mem_strdup(key);
+    return TRIREME_OK;
+}
+
+static trireme_status read_scalar(struct builder *b, trireme_error *error) {
+    const char *text = (const char *)b->reader->event.data.scalar.value;
+    if (strlen(text) != b->reader->event.data.scalar.length)
+        FAIL(TRIREME_ERROR_USAGE, "%s: the text holds a NUL character", b->reader->where);
+    int node = add_node(b, TREE_SCALAR);
+    b->tree->nodes.item[node].text = mem_strdup(text);
+    return TRIREME_OK;
+}
+
+// One event inside the document.
+static trireme_status take_event(struct builder *b, trireme_error *error) {
+    if (b->tree->nodes.count == TREE_NODES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d values", b->reader->where, TREE_NODES_MAX);
+    yaml_event_type_t type = b->reader->event.type;
+    if (type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT) {
+        b->depth--;
+        return TRIREME_OK;
+    }
+    bool in_mapping = b->depth && b->tree->nodes.item[b->stack[b->depth - 1].node].form == TREE_MAPPING;
+    if (in_mapping && !b->key)
+        return read_key(b, error);
+    if (type == YAML_SCALAR_EVENT)
+        return read_scalar(b, error);
+    return open_node(b, type == YAML_MAPPING_START_EVENT ? TREE_MAPPING : TREE_LIST, error);
+}
+
+static trireme_status read_document(struct builder *b, trireme_error *error) {
+    struct reader *r = b->reader;
+    TRY(reader_next(r, error)); // the stream begins
+    TRY(reader_next(r, error));
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        TRY(reader_next(r, error)); // past the beginning of the document
+    if (r->event.type == YAML_STREAM_END_EVENT || reader_is_empty(r)) {
+        add_node(b, TREE_MAPPING);
+    } else {
+        if (r->event.type != YAML_MAPPING_START_EVENT)
+            FAIL(TRIREME_ERROR_USAGE, "%s: expected keys with their values", r->where);
+        TRY(take_event(b, error));
+        while (b->depth) {
+            TRY(reader_next(r, error));
+            TRY(take_event(b, error));
+        }
+    }
+    while (r->event.type != YAML_STREAM_END_EVENT) {
+        TRY(reader_next(r, error));
+        if (r->event.type == YAML_DOCUMENT_START_EVENT)
+            FAIL(TRIREME_ERROR_USAGE, "%s: a second document begins; this file is one", r->where);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status tree_parse(struct tree *out, const char *name, const char *yaml, size_t length, trireme_error *error) {
+    if (length > TREE_BYTES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: longer than %d bytes", name, TREE_BYTES_MAX);
+    struct reader reader;
+    TRY(reader_open(&reader, name, yaml, length, error));
+    struct tree tree = {.name = mem_strdup(reader.name)};
+    struct builder b = {.tree = &tree, .reader = &reader};
+    trireme_status status = read_document(&b, error);
+    free(b.key);
+    reader_close(&reader);
+    if (status == TRIREME_OK)
+        *out = tree;
+    else
+        tree_release(&tree);
+    return status;
+}
+
+void tree_release(struct tree *tree) {
+    for (size_t i = 0; i < tree->nodes.count; i++) {
+        free(tree->nodes.item[i].key);
+        free(tree->nodes.item[i].text);
+    }
+    VEC_RELEASE(&tree->nodes);
+    free(tree->name);
+    *tree = (struct tree){0};
+}
+
+// ---- looking
+
+int tree_member(const struct tree *tree, int mapping, const char *key) {
+    int child = tree->nodes.item[mapping].child;
+    while (child >= 0 && (!tree->nodes.item[child].key || strcmp(tree->nodes.item[child].key, key) != 0))
+        child = tree->nodes.item[child].next;
+    return child;
+}
+
+int tree_children(const struct tree *tree, int node) {
+    int count = 0;
+    for (int child = tree->nodes.item[node].child; child >= 0; child = tree->nodes.item[child].next)
+        count++;
+    return count;
+}
+
+// "links[1].bandwidth"
+static void add_path(const struct tree *tree, int node, struct text *out) {
+    const struct tree_node *n = &tree->nodes.item[node];
+    char excerpt[KEY_EXCERPT];
+    if (n->parent < 0)
+        return;
+    add_path(tree, n->parent, out);
+    if (n->key)
+        text_add(out, "%s%s", out->length ? "." : "", key_excerpt(n->key, excerpt));
+    else
+        text_add(out, "[%d]", n->position);
+}
+
+trireme_status tree_refuse(const struct tree *tree, int node, trireme_error *error, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *reason = mem_vprintf(format, args);
+    va_end(args);
+    struct text path = {0};
+    add_path(tree, node, &path);
+    error_set(error, TRIREME_ERROR_USAGE, "%s:%d: %s%s%s", tree->name, tree->nodes.item[node].line,
+              path.length ? path.text : "", path.length ? ": " : "", reason);
+    text_release(&path);
+    free(reason);
+    return TRIREME_ERROR_USAGE;
+}
+
+trireme_status tree_expect(const struct tree *tree, int node, enum tree_form form, trireme_error *error) {
+    static const char *const WORDS[] = {"a word or number", "a list", "keys with their values, indented below"};
+    return tree->nodes.item[node].form == form ? TRIREME_OK
+                                               : tree_refuse(tree, node, error, "expected %s", WORDS[form]);
+}
+
+static bool is_word_of(const char *word, const char *list) {
+    size_t length = strlen(word);
+    for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+trireme_status tree_known(const struct tree *tree, int mapping, const char *known, trireme_error *error) {
+    TRY(tree_expect(tree, mapping, TREE_MAPPING, error));
+    for (int child = tree->nodes.item[mapping].child; child >= 0; child = tree->nodes.item[child].next) {
+        const char *key = tree->nodes.item[child].key;
+        if (is_word_of(key, known))
+            continue;
+        char nearest[64] = "";
+        size_t least = SIZE_MAX;
+        for (const char *word = known; *word;) {
+            size_t length = strcspn(word, " ");
+            char candidate[64];
+            snprintf(candidate, sizeof candidate, "%.*s", (int)length, word);
+            size_t distance = strlen(key) < 256 ? text_distance(key, candidate) : SIZE_MAX - 1;
+            if (distance < least) {
+                least = distance;
+                memcpy(nearest, candidate, sizeof nearest);
+            }
+            word += length + strspn(word + length, " ");
+        }
+        return tree_refuse(tree, child, error, "there is no such key; the nearest is %s (all: %s)", nearest, known);
+    }
+    return TRIREME_OK;
+}
+
+// ---- figures
+
+struct unit {
+    enum quantity quantity;
+    const char *name;
+    double factor;
+};
+
+static const struct unit UNITS[] = {
+    {QUANTITY_BYTES, "B", 1},           {QUANTITY_BYTES, "kB", 1e3},         {QUANTITY_BYTES, "MB", 1e6},
+    {QUANTITY_BYTES, "GB", 1e9},        {QUANTITY_BYTES, "TB", 1e12},        {QUANTITY_BYTES, "KiB", 1024},
+    {QUANTITY_BYTES, "MiB", 1048576},   {QUANTITY_BYTES, "GiB", 1073741824}, {QUANTITY_BYTES, "TiB", 1099511627776},
+    {QUANTITY_RATE, "B/s", 1},          {QUANTITY_RATE, "kB/s", 1e3},        {QUANTITY_RATE, "MB/s", 1e6},
+    {QUANTITY_RATE, "GB/s", 1e9},       {QUANTITY_RATE, "TB/s", 1e12},       {QUANTITY_RATE, "kbit/s", 1e3 / 8},
+    {QUANTITY_RATE, "Mbit/s", 1e6 / 8}, {QUANTITY_RATE, "Gbit/s", 1e9 / 8},  {QUANTITY_RATE, "Tbit/s", 1e12 / 8},
+    {QUANTITY_SECONDS, "s", 1},         {QUANTITY_SECONDS, "ms", 1e-3},      {QUANTITY_SECONDS, "us", 1e-6},
+    {QUANTITY_SECONDS, "ns", 1e-9},     {QUANTITY_FLOPS, "FLOP/s", 1},       {QUANTITY_FLOPS, "MFLOP/s", 1e6},
+    {QUANTITY_FLOPS, "GFLOP/s", 1e9},   {QUANTITY_FLOPS, "TFLOP/s", 1e12},   {QUANTITY_FLOPS, "PFLOP/s", 1e15},
+};
+
+static const char *const UNIT_WORDS[] = {
+    [QUANTITY_NUMBER] = "a number without a unit",
+    [QUANTITY_BYTES] = "bytes in MB, GB, TB, MiB, GiB or TiB, as in 80 GB",
+    [QUANTITY_RATE] = "a rate in MB/s, GB/s, TB/s, Mbit/s or Gbit/s, as in 25 GB/s",
+    [QUANTITY_SECONDS] = "a time in s, ms, us or ns, as in 5 us",
+    [QUANTITY_FLOPS] = "operations in GFLOP/s, TFLOP/s or PFLOP/s, as in 312 TFLOP/s",
+};
+
+// How a figure is written in the largest unit that leaves it above one, for messages.
+static void figure_print(enum quantity quantity, double value, char out[48]) {
+    const struct unit *best = NULL;
+    double size = fabs(value);
+    for (size_t i = 0; i < ARRAY_LENGTH(UNITS); i++) {
+        const struct unit *u = &UNITS[i];
+        if (u->quantity != quantity || strchr(u->name, 'i'))
+            continue;
+        bool fits = u->factor <= size, fitted = best && best->factor <= size;
+        if (!best || (fits && (!fitted || u->factor > best->factor)) || (!fitted && u->factor < best->factor))
+            best = u;
+    }
+    snprintf(out, 48, "%.6g%s%s", best ? value / best->factor : value, best ? " " : "", best ? best->name : "");
+}
+
+// False: not a number in plain decimal form.
+static bool read_number(const char *text, double *out, const char **rest) {
+    const char *first = text + (*text == '-' || *text == '+');
+    if (!isdigit((unsigned char)*first) && !(*first == '.' && isdigit((unsigned char)first[1])))
+        return false;
+    if (first[0] == '0' && (first[1] == 'x' || first[1] == 'X'))
+        return false;
+    char *end;
+    *out = strtod(text, &end);
+    *rest = end;
+    return isfinite(*out);
+}
+
+trireme_status tree_figure(const struct tree *tree, int node, enum quantity quantity, double least, double most,
+                           double *out, trireme_error *error) {
+    TRY(tree_expect(tree, node, TREE_SCALAR, error));
+    const char *text = tree->nodes.item[node].text, *rest;
+    char excerpt[KEY_EXCERPT];
+    double value;
+    if (!read_number(text, &value, &rest))
+        return tree_refuse(tree, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
+                           UNIT_WORDS[quantity]);
+    rest += strspn(rest, " ");
+    const struct unit *unit = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(UNITS); i++)
+        if (UNITS[i].quantity == quantity && strcmp(UNITS[i].name, rest) == 0)
+            unit = &UNITS[i];
+    if (quantity != QUANTITY_NUMBER && !*rest)
+        return tree_refuse(tree, node, error, "given %s without a unit, expected %s", key_excerpt(text, excerpt),
+                           UNIT_WORDS[quantity]);
+    if (quantity == QUANTITY_NUMBER ? *rest != '\0' : !unit)
+        return tree_refuse(tree, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
+                           UNIT_WORDS[quantity]);
+    value *= unit ? unit->factor : 1;
+    if (!(value >= least && value <= most)) {
+        char low[48], high[48];
+        figure_print(quantity, least, low);
+        figure_print(quantity, most, high);
+        return tree_refuse(tree, node, error, "given %s, expected from %s to %s", key_excerpt(text, excerpt), low,
+                           high);
+    }
+    *out = value;
+    return TRIREME_OK;
+}
+
+trireme_status tree_integer(const struct tree *tree, int node, int64_t least, int64_t most, int64_t *out,
+                            trireme_error *error) {
+    double value;
+    TRY(tree_figure(tree, node, QUANTITY_NUMBER, (double)least, (double)most, &value, error));
+    if (value != floor(value))
+        return tree_refuse(tree, node, error, "given %s, expected a whole number", tree->nodes.item[node].text);
+    *out = (int64_t)value;
+    return TRIREME_OK;
+}

@@ -1,0 +1,120 @@
+// sim/: what a step of given programs takes on given machines: time, memory and what they are made of, computed without
+// running anything. Reads the programs that exec/ runs, and never includes it. Includes what stands above: base/,
+// config/, mesh/, program/, kernels/ (names of dtypes alone).
+//
+//   cluster    machines as a file describes them
+//   cost       seconds of one instruction on a device, of a collective or a message on links
+//   place      which ranks are alike, and what lies between the ranks of a group
+//   simulate   the instructions of all ranks in time
+//   memory     what a program's peak consists of
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
+
+#include "program/program.h"
+
+enum { CLUSTER_LEVELS_MAX = 6, CURVE_LETTERS_MAX = 6, CLUSTER_DEVICES_MAX = 1 << 20 };
+
+// A matrix product, as it was measured.
+struct curve_point {
+    enum dtype dtype;
+    double m, n, k;
+    double share; // of the peak
+};
+
+// How much of the peak and of the memory's bandwidth an op reaches on operands of one dtype:
+//   seconds = launch + max(flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
+//   f = product over letters of x / (x + half), x the extent of a letter of the op's row (ops.def)
+// The op's `launch` is added to the device's. Measured points stand for themselves, and draw what lies near along.
+struct curve {
+    double compute, memory; // above 0; compute 0: operations cost nothing beside the bytes
+    double half_bytes;
+    double launch; // seconds
+    int letters;
+    struct {
+        char letter;
+        double half;
+    } half[CURVE_LETTERS_MAX];
+};
+
+// Of so many ranks that share a device, each has the rates of another one.
+struct shared {
+    int ranks, device;
+};
+
+struct device {
+    char *name;
+    double peak[DTYPE_COUNT];       // FLOP/s, 0: does not compute with it
+    int64_t memory, runtime_memory; // bytes; the second is taken by the runtime of each rank
+    double bandwidth;               // bytes per second, of its memory
+    double launch;                  // seconds from one instruction's end to the next one's begin
+    // Of CPUs: threads that it runs at once. Several ranks may then share a device, up to its cores: each has its part
+    // of all rates, or the rates of the device that `shared` names for so many ranks.
+    int cores;
+    VEC(struct shared) shared;
+    struct curve curve[OP_COUNT][DTYPE_COUNT];
+    VEC(struct curve_point) points[OP_COUNT];
+};
+
+struct node_group {
+    int device, nodes, devices; // devices of each node
+};
+
+enum link_algorithm { LINK_RING, LINK_TREE, LINK_DIRECT };
+
+// A collective as it was measured within a level.
+struct link_point {
+    enum op op; // OP_SEND: a message
+    int ranks;
+    double bytes; // of the whole: what all_reduce takes in, all_gather gives, reduce_scatter takes in
+    double seconds;
+};
+
+// What joins the parts that the level below holds: ranks of a device, devices of a node, nodes.
+struct link_level {
+    char *name;
+    enum { SPAN_DEVICE, SPAN_NODE, SPAN_NODES, SPAN_ALL } span;
+    int nodes;                     // SPAN_NODES
+    double start;                  // seconds: once for each collective or message
+    double latency;                // seconds: of each of an algorithm's steps
+    double bandwidth;              // bytes per second, each way: of one rank, or of one adapter
+    int adapters;                  // of a part; 0: each rank has its own
+    enum link_algorithm algorithm; // ring: n - 1 steps to gather among n parts; tree: log2 n; direct: 1
+    VEC(struct link_point) points; // by op, ranks, bytes
+};
+
+struct straggler {
+    int device;    // counted through all nodes
+    double slower; // its computing takes so many times as long
+};
+
+struct cluster {
+    char *name;  // of the file
+    char *about; // one line, or NULL
+    VEC(struct device) devices;
+    VEC(struct node_group) groups;
+    int levels;
+    struct link_level level[CLUSTER_LEVELS_MAX]; // from the inside out; the last spans all
+    // Of collectives over several levels: the next level works on what the one before has finished already, so that
+    // the slowest decides; else one after the other.
+    bool pipelined;
+    VEC(struct straggler) stragglers;
+    int total_nodes, total_devices;
+};
+
+// Reads a file's text; `name` stands for it in messages (TRIREME_ERROR_USAGE, with line and key).
+trireme_status cluster_parse(struct cluster *out, const struct op_table *table, const char *name, const char *yaml,
+                             size_t length, trireme_error *error);
+// A cluster that is shipped, by its name, or the path of a file.
+trireme_status cluster_load(struct cluster *out, const struct op_table *table, const char *what, trireme_error *error);
+// Leaves so many devices of the cluster: its first ones. Refuses more than it has.
+trireme_status cluster_resize(struct cluster *cluster, int devices, trireme_error *error);
+void cluster_release(struct cluster *cluster);
+
+// Of a device's number: its node, its type (an index of `devices`).
+int cluster_node(const struct cluster *cluster, int device);
+int cluster_type(const struct cluster *cluster, int device);
+
+// The shipped clusters, one line each, for people.
+trireme_status clusters_help(struct text *out, const struct op_table *table, trireme_error *error);
+
+#endif

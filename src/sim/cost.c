@@ -1,0 +1,161 @@
+#include "sim/cost.h"
+
+#include "kernels/call.h"
+
+#include <math.h>
+
+// ---- computing
+
+static double shape_factor(const struct curve *c, const int64_t extent[128]) {
+    double factor = 1;
+    for (int i = 0; i < c->letters; i++) {
+        double x = (double)extent[(unsigned char)c->half[i].letter];
+        if (x > 0)
+            factor *= x / (x + c->half[i].half);
+    }
+    return factor;
+}
+
+// Measured points draw the share near them towards what was measured: at a point wholly, some octaves away not at all.
+static double near_points(const struct device *d, const struct curve *curve, enum op op, enum dtype dtype,
+                          const int64_t extent[128]) {
+    static const double REACH = 1.0; // octaves: standard deviation
+    double sum = 0, weights = 1, own[3] = {(double)extent['m'], (double)extent['n'], (double)extent['k']};
+    for (size_t i = 0; i < d->points[op].count; i++) {
+        const struct curve_point *p = &d->points[op].item[i];
+        if (p->dtype != dtype)
+            continue;
+        double at[3] = {p->m, p->n, p->k}, distance = 0;
+        int64_t there[128];
+        memcpy(there, extent, sizeof there);
+        for (int k = 0; k < 3; k++) {
+            distance += log2(own[k] / at[k]) * log2(own[k] / at[k]);
+            there[(unsigned char)"mnk"[k]] = (int64_t)at[k];
+        }
+        double smooth = curve->compute * shape_factor(curve, there);
+        double weight = exp(-distance / (2 * REACH * REACH)) / (distance + 1e-6);
+        sum += weight * log(p->share / smooth);
+        weights += weight;
+    }
+    return exp(sum / weights);
+}
+
+// Attention to the last `window` positions alone.
+static double window_factor(const struct op_info *info, const struct instruction *in, const int64_t extent[128]) {
+    for (int i = 0; i < info->attributes; i++)
+        if (strcmp(info->attribute[i].name, "window") == 0 && extent['T'] > 0) {
+            double share = (double)in->attribute[i].i / (double)extent['T'];
+            return share > 0 && share < 1 ? 2 * share - share * share : 1;
+        }
+    return 1;
+}
+
+static double peak_of(const struct device *d, enum dtype dtype) {
+    double best = d->peak[dtype];
+    for (int i = 0; i < DTYPE_COUNT && d->peak[dtype] <= 0; i++)
+        best = MAX(best, d->peak[i]);
+    return best;
+}
+
+double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,
+                    const struct instruction *in, bool accumulates) {
+    const struct device *d = s->device;
+    const struct op_info *info = &table->op[in->op];
+    enum dtype dtype = instruction_dtype(program, table, in);
+    const struct curve *c = &d->curve[in->op][dtype];
+    struct invocation as = {.first = !accumulates};
+    double bytes = instruction_bytes(program, table, in, &as), flops = instruction_flops(table, in);
+    double seconds = (bytes + c->half_bytes) / (d->bandwidth * s->part * c->memory);
+    if (flops > 0 && c->compute > 0) {
+        int64_t extent[128];
+        const char *what;
+        CHECK(instruction_extents(table, in, extent, &what));
+        double share = c->compute * shape_factor(c, extent);
+        if (d->points[in->op].count)
+            share *= near_points(d, c, in->op, dtype, extent);
+        flops *= window_factor(info, in, extent);
+        seconds = MAX(seconds, flops / (peak_of(d, dtype) * s->part * MIN(share, 1)));
+    }
+    return (d->launch + c->launch + seconds) * s->slower;
+}
+
+// ---- communication
+
+static double steps_of(enum link_algorithm algorithm, int parts) {
+    switch (algorithm) {
+    case LINK_RING:
+        return parts - 1;
+    case LINK_TREE:
+        return ceil(log2(parts));
+    default:
+        return 1;
+    }
+}
+
+// Between the points of one collective and so many ranks, straight in logarithms; past the largest as its bytes per
+// second, below the smallest as long as that. False: there are none.
+static bool from_points(const struct link_level *level, enum op op, int ranks, double bytes, double *out) {
+    const struct link_point *below = NULL, *above = NULL;
+    for (size_t i = 0; i < level->points.count; i++) {
+        const struct link_point *p = &level->points.item[i];
+        if (p->op != op || p->ranks != ranks)
+            continue;
+        if (p->bytes <= bytes)
+            below = p;
+        else if (!above)
+            above = p;
+    }
+    if (!below && !above)
+        return false;
+    if (!below)
+        *out = above->seconds;
+    else if (!above)
+        *out = below->seconds * bytes / below->bytes;
+    else
+        *out = below->seconds *
+               pow(above->seconds / below->seconds, log(bytes / below->bytes) / log(above->bytes / below->bytes));
+    return true;
+}
+
+// The level that alone joins the ranks, NONE where several do.
+static int only_level(const struct cluster *c, const struct route *route) {
+    int only = NONE;
+    for (int i = 0; i < c->levels; i++)
+        if (route->parts[i] > 1) {
+            if (only != NONE)
+                return NONE;
+            only = i;
+        }
+    return only;
+}
+
+double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
+    int only = only_level(c, route);
+    double measured;
+    if (only != NONE && from_points(&c->level[only], op, route->ranks, bytes, &measured))
+        return measured;
+    double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
+    for (int i = 0; i < c->levels; i++) {
+        const struct link_level *level = &c->level[i];
+        int parts = route->parts[i];
+        if (parts < 2)
+            continue;
+        start = MAX(start, level->start);
+        double moved = op == OP_SEND ? bytes : times * share * bytes * (parts - 1) / parts;
+        latency += (op == OP_SEND ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
+        sum += moved / route->bandwidth[i];
+        slowest = MAX(slowest, moved / route->bandwidth[i]);
+        share /= parts;
+    }
+    return start + latency + (c->pipelined ? slowest : sum);
+}
+
+double communicated_bytes(const struct program *program, const struct instruction *in) {
+    bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE;
+    const struct operand *operand = gives ? &in->out[0] : &in->in[0];
+    enum dtype dtype = program->buffers.item[operand->buffer].dtype;
+    if (in->op == OP_SEND || in->op == OP_RECEIVE)
+        return (double)(operand_count(operand) * dtype_size(dtype));
+    bool narrow = in->attribute[in->op == OP_ALL_REDUCE].i != 0;
+    return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));
+}

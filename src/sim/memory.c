@@ -1,0 +1,74 @@
+#include "sim/memory.h"
+
+// Buffers that communication fills.
+static bool *find_received(const struct program *p, const struct op_table *table) {
+    bool *received = mem_alloc(p->buffers.count);
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (table->op[in->op].role == ROLE_COMMUNICATION && in->outputs && in->out[0].buffer != NONE &&
+                (in->op == OP_RECEIVE || in->op == OP_ALL_GATHER))
+                received[program_root(p, in->out[0].buffer)] = true;
+        }
+    return received;
+}
+
+static enum memory_part part_of(const struct buffer *b, bool received) {
+    switch (b->kind) {
+    case KIND_INPUT:
+    case KIND_OUTPUT:
+        return MEMORY_BATCH;
+    case KIND_PARAM:
+        return b->scope == SCOPE_STATE ? MEMORY_PARAMETERS : MEMORY_COMMUNICATION;
+    case KIND_GRAD:
+        return MEMORY_GRADIENTS;
+    case KIND_OPTIM:
+        return MEMORY_OPTIMIZER;
+    case KIND_WORK:
+        return MEMORY_WORKSPACE;
+    default:
+        return received ? MEMORY_COMMUNICATION : MEMORY_ACTIVATIONS;
+    }
+}
+
+void memory_of_program(struct sim_memory *out, const struct program *p, const struct op_table *table,
+                       const struct device *device) {
+    *out = (struct sim_memory){.largest = NONE};
+    bool *received = find_received(p, table);
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->scope == SCOPE_STATE && b->parent == NONE)
+            out->part[part_of(b, false)] += buffer_bytes(b);
+    }
+    struct memory_profile profile;
+    program_memory_profile(p, table, &profile);
+    if (profile.moments.count)
+        out->peak = profile.moments.item[profile.peak];
+    int64_t listed = 0, arenas = p->state_bytes + p->step_bytes;
+    for (size_t i = 0; i < profile.at_peak.count; i++) {
+        int number = profile.at_peak.item[i];
+        const struct buffer *b = &p->buffers.item[number];
+        int64_t bytes = buffer_bytes(b);
+        if (b->scope == SCOPE_MICROBATCH)
+            bytes *= p->microbatches;
+        out->part[part_of(b, received[number])] += bytes;
+        listed += align_up(bytes);
+        if (out->largest == NONE || bytes > buffer_bytes(&p->buffers.item[out->largest]))
+            out->largest = number;
+    }
+    memory_profile_release(&profile);
+    free(received);
+    // The rest of what lives there is held for other microbatches.
+    out->part[MEMORY_ACTIVATIONS] += out->peak.live - listed;
+    out->part[MEMORY_UNUSED] = arenas;
+    for (int i = 0; i < MEMORY_UNUSED; i++)
+        out->part[MEMORY_UNUSED] -= out->part[i];
+    out->part[MEMORY_RUNTIME] = device ? device->runtime_memory : 0;
+    out->total = arenas + out->part[MEMORY_RUNTIME];
+}
+
+const char *memory_part_name(enum memory_part part) {
+    static const char *const NAMES[] = {"parameters", "gradients", "optimizer", "activations", "communication",
+                                        "workspace",  "batch",     "unused",    "runtime"};
+    return NAMES[part];
+}

@@ -1,0 +1,369 @@
+#include "sim/place.h"
+
+#include <math.h>
+
+// ---- devices
+
+static int device_of(const struct place *p, int rank) {
+    return rank / p->ranks_per_device;
+}
+
+struct station place_station(const struct place *p, int rank) {
+    int number = device_of(p, rank);
+    const struct cluster *c = p->cluster;
+    struct station s = {.device = &c->devices.item[cluster_type(c, number)], .part = 1, .slower = 1};
+    const struct device *whole = s.device;
+    if (p->ranks_per_device > 1)
+        s.part = 1.0 / p->ranks_per_device;
+    for (size_t i = 0; i < whole->shared.count; i++)
+        if (whole->shared.item[i].ranks == p->ranks_per_device) {
+            s.device = &c->devices.item[whole->shared.item[i].device];
+            s.part = 1;
+        }
+    for (size_t i = 0; i < c->stragglers.count; i++)
+        if (c->stragglers.item[i].device == number)
+            s.slower *= c->stragglers.item[i].slower;
+    return s;
+}
+
+static trireme_status find_room(struct place *p, trireme_error *error) {
+    const struct cluster *c = p->cluster;
+    p->ranks_per_device = (p->ranks + c->total_devices - 1) / c->total_devices;
+    for (size_t i = 0; i < c->groups.count; i++) {
+        const struct device *d = &c->devices.item[c->groups.item[i].device];
+        if (p->ranks_per_device > d->cores) {
+            char *mesh = mesh_print(&p->mesh);
+            error_set(error, TRIREME_ERROR_USAGE, "the mesh has %d ranks (%s), but %s has %d device%s%s", p->ranks,
+                      mesh, c->name, c->total_devices, c->total_devices == 1 ? "" : "s",
+                      d->cores > 1 ? " of too few cores to share" : "");
+            free(mesh);
+            return TRIREME_ERROR_USAGE;
+        }
+    }
+    return TRIREME_OK;
+}
+
+// ---- links
+
+// The part that a rank belongs to at a level; at level -1 it is a part of its own.
+static int part_of(const struct place *p, int rank, int level) {
+    if (level < 0)
+        return rank;
+    const struct link_level *l = &p->cluster->level[level];
+    int device = device_of(p, rank);
+    switch (l->span) {
+    case SPAN_DEVICE:
+        return device;
+    case SPAN_NODE:
+        return cluster_node(p->cluster, device);
+    case SPAN_NODES:
+        return cluster_node(p->cluster, device) / l->nodes;
+    default:
+        return 0;
+    }
+}
+
+// For one use: parts of all ranks at all levels, and how much goes on at the adapters of each part.
+struct links {
+    const struct place *place;
+    const struct link_use *use;
+    int *part[CLUSTER_LEVELS_MAX + 1];  // [level + 1][rank]
+    int *ranks[CLUSTER_LEVELS_MAX + 1]; // of each part
+    int *users[CLUSTER_LEVELS_MAX + 1]; // groups, or messages, that leave each part at the level above
+};
+
+static void links_create(struct links *l, const struct place *p, const struct link_use *use) {
+    *l = (struct links){.place = p, .use = use};
+    for (int level = 0; level <= p->cluster->levels; level++) {
+        l->part[level] = mem_alloc((size_t)p->ranks * sizeof(int));
+        l->ranks[level] = mem_alloc((size_t)p->ranks * sizeof(int));
+        l->users[level] = mem_alloc((size_t)p->ranks * sizeof(int));
+        for (int r = 0; r < p->ranks; r++)
+            l->ranks[level][l->part[level][r] = part_of(p, r, level - 1)]++;
+    }
+}
+
+static void links_release(struct links *l) {
+    for (int level = 0; level <= CLUSTER_LEVELS_MAX; level++) {
+        free(l->part[level]);
+        free(l->ranks[level]);
+        free(l->users[level]);
+    }
+}
+
+static int peer_of(const struct place *p, int rank, const struct link_use *use) {
+    int size = mesh_group_size(&p->mesh, use->group), own = mesh_index(&p->mesh, rank, use->group);
+    return mesh_member(&p->mesh, rank, use->group, ((own + use->peer) % size + size) % size);
+}
+
+// The members of a rank's group, in ascending order.
+static int members_of(const struct links *l, int rank, int *member) {
+    const struct place *p = l->place;
+    if (l->use->peer) {
+        int other = peer_of(p, rank, l->use);
+        member[0] = MIN(rank, other);
+        member[1] = MAX(rank, other);
+        return 2;
+    }
+    int size = mesh_group_size(&p->mesh, l->use->group);
+    for (int i = 0; i < size; i++)
+        member[i] = mesh_member(&p->mesh, rank, l->use->group, i);
+    return size;
+}
+
+// Each part that the group leaves at the level above gets one more user.
+static void count_users(struct links *l, const int *member, int count) {
+    for (int level = 0; level < l->place->cluster->levels; level++) {
+        const int *part = l->part[level], *above = l->part[level + 1];
+        for (int i = 0; i < count; i++) {
+            if (i && part[member[i]] == part[member[i - 1]])
+                continue;
+            bool leaves = i && above[member[i]] == above[member[i - 1]];
+            for (int k = i + 1; k < count && !leaves; k++)
+                if (part[member[k]] != part[member[i]]) {
+                    leaves = above[member[k]] == above[member[i]];
+                    break;
+                }
+            l->users[level][part[member[i]]] += leaves;
+        }
+    }
+}
+
+// What of a part's adapters one of its ranks has, of so many of its group there.
+static double adapters_of_rank(const struct link_level *level, int ranks, int users, int own) {
+    double adapters = level->adapters, each = MAX(1, adapters / ranks);
+    double reached = MIN(adapters, own * each), shared = adapters / MAX(users, 1);
+    return MIN(reached, shared) / own;
+}
+
+static void fill_route(const struct links *l, const int *member, int count, struct route *route) {
+    const struct cluster *c = l->place->cluster;
+    route->ranks = count;
+    for (int level = 0; level < c->levels; level++) {
+        const int *part = l->part[level], *above = l->part[level + 1];
+        int most = 1, parts = 1, own = 1;
+        double share = INFINITY;
+        for (int i = 0; i < count; i++) {
+            bool same = i && part[member[i]] == part[member[i - 1]];
+            own = same ? own + 1 : 1;
+            if (i && !same)
+                parts = above[member[i]] == above[member[i - 1]] ? parts + 1 : 1;
+            most = MAX(most, parts);
+            bool ends = i + 1 == count || part[member[i + 1]] != part[member[i]];
+            if (ends && c->level[level].adapters) {
+                int number = part[member[i]];
+                share = MIN(share,
+                            adapters_of_rank(&c->level[level], l->ranks[level][number], l->users[level][number], own));
+            }
+        }
+        route->parts[level] = most;
+        route->bandwidth[level] = c->level[level].bandwidth * (isfinite(share) ? share : 1);
+    }
+}
+
+// A message leaves its sender's part at one level.
+static void count_message(struct links *l, int from, int to) {
+    for (int level = 0; level < l->place->cluster->levels; level++)
+        if (l->part[level][from] != l->part[level][to] && l->part[level + 1][from] == l->part[level + 1][to])
+            l->users[level][l->part[level][from]]++;
+}
+
+static void fill_message(const struct links *l, int from, int to, struct route *route) {
+    const struct cluster *c = l->place->cluster;
+    route->ranks = 2;
+    for (int level = 0; level < c->levels; level++) {
+        int part = l->part[level][from];
+        bool here = part != l->part[level][to] && l->part[level + 1][from] == l->part[level + 1][to];
+        route->parts[level] = here ? 2 : 1;
+        route->bandwidth[level] = c->level[level].bandwidth;
+        if (here && c->level[level].adapters)
+            route->bandwidth[level] *=
+                adapters_of_rank(&c->level[level], l->ranks[level][part], l->users[level][part], 1);
+    }
+}
+
+static void find_messages(struct links *l, struct route *route) {
+    const struct place *p = l->place;
+    for (int r = 0; r < p->ranks; r++)
+        count_message(l, r, peer_of(p, r, l->use));
+    for (int r = 0; r < p->ranks; r++)
+        fill_message(l, r, peer_of(p, r, l->use), &route[r]);
+}
+
+// Ranks that share a group share the work of finding its route.
+static void find_collectives(struct links *l, struct route *route) {
+    const struct place *p = l->place;
+    int *member = mem_alloc((size_t)MAX(2, mesh_group_size(&p->mesh, l->use->group)) * sizeof *member);
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < p->ranks; r++) {
+            if (!l->use->peer && mesh_index(&p->mesh, r, l->use->group) != 0)
+                continue;
+            int count = members_of(l, r, member);
+            if (pass == 0 && r == member[0])
+                count_users(l, member, count);
+            if (pass == 0)
+                continue;
+            struct route found;
+            fill_route(l, member, count, &found);
+            for (int i = 0; i < count; i++)
+                route[member[i]] = found;
+        }
+    free(member);
+}
+
+// Of all groups of one use.
+static struct route *find_routes(const struct place *p, const struct link_use *use) {
+    struct links l;
+    links_create(&l, p, use);
+    struct route *route = mem_alloc((size_t)p->ranks * sizeof *route);
+    if (use->message)
+        find_messages(&l, route);
+    else
+        find_collectives(&l, route);
+    links_release(&l);
+    return route;
+}
+
+// ---- ranks that are alike
+
+static bool same_route(const struct route *a, const struct route *b, int levels) {
+    if (a->ranks != b->ranks)
+        return false;
+    for (int i = 0; i < levels; i++)
+        if (a->parts[i] != b->parts[i] || (a->parts[i] > 1 && a->bandwidth[i] != b->bandwidth[i]))
+            return false;
+    return true;
+}
+
+// Numbers for what ranks see: equal where nothing tells them apart.
+static int *describe_ranks(const struct place *p) {
+    int *number = mem_alloc((size_t)p->ranks * sizeof *number);
+    VEC(int) seen = {0}; // the first rank of each description
+    for (int r = 0; r < p->ranks; r++) {
+        struct station s = place_station(p, r);
+        size_t k = 0;
+        for (; k < seen.count; k++) {
+            int other = seen.item[k];
+            struct station t = place_station(p, other);
+            bool same = s.device == t.device && s.part == t.part && s.slower == t.slower;
+            for (size_t u = 0; u < p->uses && same; u++)
+                same = same_route(&p->route[u][r], &p->route[u][other], p->cluster->levels);
+            if (same)
+                break;
+        }
+        if (k == seen.count)
+            VEC_PUSH(&seen, r);
+        number[r] = (int)k;
+    }
+    VEC_RELEASE(&seen);
+    return number;
+}
+
+// Whether the ranks with coordinate a see what those with coordinate b see, the other coordinates being the same.
+static bool same_coordinates(const struct place *p, const int *number, enum axis axis, int stride, int a, int b) {
+    int degree = p->mesh.degree[axis];
+    for (int outer = 0; outer < p->ranks; outer += stride * degree)
+        for (int inner = 0; inner < stride; inner++)
+            if (number[outer + a * stride + inner] != number[outer + b * stride + inner])
+                return false;
+    return true;
+}
+
+static void find_kinds(struct place *p, const int *number, enum axis axis, int stride, bool apart) {
+    int degree = p->mesh.degree[axis];
+    p->kind[axis] = mem_alloc((size_t)degree * sizeof(int));
+    p->first[axis] = mem_alloc((size_t)degree * sizeof(int));
+    for (int i = 0; i < degree; i++) {
+        int k = apart ? p->kinds[axis] : 0;
+        while (k < p->kinds[axis] && !same_coordinates(p, number, axis, stride, p->first[axis][k], i))
+            k++;
+        p->kind[axis][i] = k;
+        if (k == p->kinds[axis])
+            p->first[axis][p->kinds[axis]++] = i;
+    }
+}
+
+// Along an axis that messages go along, neighbours of unlike coordinates are unlike, too.
+static bool carries_messages(const struct place *p, enum axis axis) {
+    for (size_t u = 0; u < p->uses; u++)
+        if (p->use[u].peer && p->use[u].group & AXES(axis))
+            return true;
+    return false;
+}
+
+static void find_classes(struct place *p, bool every_rank) {
+    int *number = describe_ranks(p), stride = 1;
+    p->classes = 1;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        enum axis axis = (enum axis)a;
+        find_kinds(p, number, axis, stride, every_rank || axis == AXIS_PP);
+        if (p->kinds[a] > 1 && p->kinds[a] < p->mesh.degree[a] && carries_messages(p, axis)) {
+            free(p->kind[a]);
+            free(p->first[a]);
+            p->kinds[a] = 0;
+            find_kinds(p, number, axis, stride, true);
+        }
+        stride *= p->mesh.degree[a];
+        p->classes *= p->kinds[a];
+    }
+    free(number);
+}
+
+// A class counts kinds as a rank counts coordinates.
+int place_rank(const struct place *p, int class) {
+    int rank = 0, stride = 1;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        rank += stride * p->first[a][class % p->kinds[a]];
+        class /= p->kinds[a];
+        stride *= p->mesh.degree[a];
+    }
+    return rank;
+}
+
+int place_class(const struct place *p, int rank) {
+    int class = 0, stride = 1;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        class += stride * p->kind[a][rank % p->mesh.degree[a]];
+        rank /= p->mesh.degree[a];
+        stride *= p->kinds[a];
+    }
+    return class;
+}
+
+int place_members(const struct place *p, int class) {
+    int members = 1;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        int count = 0;
+        for (int i = 0; i < p->mesh.degree[a]; i++)
+            count += p->kind[a][i] == class % p->kinds[a];
+        members *= count;
+        class /= p->kinds[a];
+    }
+    return members;
+}
+
+trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,
+                            const struct link_use *uses, size_t count, bool every_rank, trireme_error *error) {
+    struct place p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
+    TRY(find_room(&p, error));
+    p.use = mem_alloc(count * sizeof *p.use);
+    memcpy(p.use, uses, count * sizeof *p.use);
+    p.route = mem_alloc(count * sizeof *p.route);
+    for (size_t u = 0; u < count; u++)
+        p.route[u] = find_routes(&p, &p.use[u]);
+    find_classes(&p, every_rank);
+    *out = p;
+    return TRIREME_OK;
+}
+
+void place_release(struct place *p) {
+    for (size_t u = 0; u < p->uses; u++)
+        free(p->route[u]);
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        free(p->kind[a]);
+        free(p->first[a]);
+    }
+    free(p->route);
+    free(p->use);
+    *p = (struct place){0};
+}

@@ -1,0 +1,60 @@
+// Where ranks lie on a cluster, what lies between the ranks of a group, and which ranks nothing tells apart.
+//
+// Ranks are numbered as mesh.h does, and take devices in order; where there are more ranks than devices, each device
+// has as many.
+#ifndef SIM_PLACE_H
+#define SIM_PLACE_H
+
+#include "sim/cluster.h"
+
+// What a rank computes on.
+struct station {
+    const struct device *device;
+    double part;   // of its rates
+    double slower; // its time is so many times as long
+};
+
+// Between the members of a group. At each level so many parts are joined (1: nothing to do there).
+struct route {
+    int ranks;
+    int parts[CLUSTER_LEVELS_MAX];
+    double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank, beside the others that use the same adapters
+};
+
+// One use of links: collectives of `group`; with `peer` those between a rank and the rank so far along the one axis, or
+// messages from the one to the other.
+struct link_use {
+    axis_set group;
+    int peer;
+    bool message;
+};
+
+struct place {
+    const struct cluster *cluster;
+    struct mesh mesh;
+    int ranks, ranks_per_device;
+    size_t uses;
+    struct link_use *use;
+    struct route **route; // [uses]: what a rank's group goes over: [uses][ranks]
+    // Ranks of one class are alike. A rank's class follows from its coordinates alone: along each axis coordinates are
+    // put into so many kinds, and a class is a kind along each.
+    int kinds[AXIS_COUNT];
+    int *kind[AXIS_COUNT];  // of each coordinate
+    int *first[AXIS_COUNT]; // the first coordinate of each kind
+    int classes;
+};
+
+// Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart
+// always; along the others where device, straggler or links differ, or all of them with `every_rank`.
+trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,
+                            const struct link_use *uses, size_t count, bool every_rank, trireme_error *error);
+void place_release(struct place *place);
+
+struct station place_station(const struct place *place, int rank);
+// The first rank of a class, and the class of a rank.
+int place_rank(const struct place *place, int class);
+int place_class(const struct place *place, int rank);
+// How many ranks the class has.
+int place_members(const struct place *place, int class);
+
+#endif

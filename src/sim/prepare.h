@@ -1,0 +1,60 @@
+// Programs as the loop over events reads them: per template and stream the instructions in order, with their waits; per
+// class of ranks the time of each instruction. Internal to sim/.
+#ifndef SIM_PREPARE_H
+#define SIM_PREPARE_H
+
+#include "sim/simulate.h"
+
+enum { MAX_WAITS = STREAM_COUNT - 1 };
+
+struct lane_wait {
+    uint8_t stream;
+    bool slot;
+    int32_t target; // instructions of the stream from the template's beginning on, where it is not for the slot
+};
+
+enum lane_kind { LANE_COMPUTE, LANE_COLLECTIVE, LANE_SEND, LANE_RECEIVE };
+
+// An instruction.
+struct lane_item {
+    int32_t index;       // in its template
+    int32_t number;      // in its program, over all templates
+    int32_t first_wait;  // in the program's waits
+    int32_t use;         // communication: of prepared.uses
+    uint8_t waits, kind; // lane_kind
+    uint8_t axis;        // communication: the outermost of its group
+    uint8_t part;        // computing: sim_part
+    bool only_last, after_first;
+};
+
+struct lane {
+    struct lane_item *item;
+    int count;
+};
+
+struct prepared_program {
+    const struct program *program;
+    struct lane *lane; // [templates][STREAM_COUNT]
+    VEC(struct lane_wait) waits;
+    struct slot_waits slot_waits;
+    int *base;        // of each template: the number of its first instruction
+    int instructions; // of all templates
+    bool used[STREAM_COUNT];
+};
+
+struct prepared {
+    const struct op_table *table;
+    int stages;
+    struct prepared_program *program; // [stages]
+    VEC(struct link_use) uses;        // of links, by all programs
+};
+
+void prepare(struct prepared *out, const struct program *const *program_of_stage, const struct op_table *table);
+void prepared_release(struct prepared *prepared);
+
+// Seconds of each instruction of a class's program, [instructions][2]: the second where it adds to its outputs. The
+// caller frees.
+double *prepare_seconds(const struct prepared *prepared, const struct place *place, int class,
+                        const struct simulation_options *options);
+
+#endif

@@ -1,0 +1,470 @@
+#include "program/names.h"
+#include "sim/prepare.h"
+
+#include <math.h>
+
+// A communicator of classes, as executors open them for ranks.
+struct meeting {
+    int members, arrived;
+    int *member;          // classes
+    double time, seconds; // of those that have arrived: the latest, and the longest
+};
+
+// When each instruction of a stream ran.
+struct span {
+    double begin, end;
+};
+
+struct line { // a stream of a class
+    int64_t done;
+    double end;        // of its last instruction
+    size_t invocation; // of the next one
+    int position;      // in its lane
+    struct span *span; // of each done instruction
+    uint8_t *axis;     // of each, communication only
+    unsigned waiters;  // streams of the same class that wait for this one
+    bool posted, queued, ended;
+    double ready; // posted: since when
+};
+
+struct actor { // a class of ranks
+    const struct prepared_program *program;
+    double *seconds;
+    int **meeting; // [uses][stream_channel]: NONE: not open
+    int *peer;     // [uses]: the class at the other end of messages
+    struct line line[STREAM_COUNT];
+};
+
+struct ready {
+    int class, stream;
+};
+
+struct event_loop {
+    const struct prepared *prepared;
+    struct place place;
+    struct simulation *out;
+    struct actor *actor;
+    VEC(struct meeting) meetings;
+    VEC(struct ready) stack;
+};
+
+// ---- who meets whom
+
+static int peer_class(const struct place *p, int class, const struct link_use *use) {
+    int rank = place_rank(p, class);
+    int size = mesh_group_size(&p->mesh, use->group), own = mesh_index(&p->mesh, rank, use->group);
+    return place_class(p, mesh_member(&p->mesh, rank, use->group, ((own + use->peer) % size + size) % size));
+}
+
+// The classes of a group, each once, ascending.
+static int classes_of_group(const struct place *p, int class, const struct link_use *use, int *out) {
+    int count = 0;
+    if (use->peer) {
+        int other = peer_class(p, class, use);
+        out[count++] = MIN(class, other);
+        if (other != class)
+            out[count++] = MAX(class, other);
+        return count;
+    }
+    // A class's coordinates are kinds.
+    int base = class, stride = 1, size = 1, strides[AXIS_COUNT];
+    for (int a = 0, rest = class; a < AXIS_COUNT; a++) {
+        strides[a] = stride;
+        if (use->group & AXES(a)) {
+            base -= rest % p->kinds[a] * stride;
+            size *= p->kinds[a];
+        }
+        rest /= p->kinds[a];
+        stride *= p->kinds[a];
+    }
+    for (int i = 0; i < size; i++) {
+        int member = base;
+        for (int a = 0, rest = i; a < AXIS_COUNT; a++)
+            if (use->group & AXES(a)) {
+                member += rest % p->kinds[a] * strides[a];
+                rest /= p->kinds[a];
+            }
+        out[count++] = member;
+    }
+    return count;
+}
+
+static int open_meeting(struct event_loop *l, int class, int use, int channel) {
+    int **slot = &l->actor[class].meeting[use];
+    if (!*slot) {
+        *slot = mem_alloc(STREAM_COUNT * sizeof **slot);
+        for (int s = 0; s < STREAM_COUNT; s++)
+            (*slot)[s] = NONE;
+    }
+    if ((*slot)[channel] != NONE)
+        return (*slot)[channel];
+    struct meeting m = {.member = mem_alloc((size_t)l->place.classes * sizeof(int))};
+    const struct link_use *u = &l->prepared->uses.item[use];
+    m.members = classes_of_group(&l->place, class, u, m.member);
+    int number = (int)l->meetings.count;
+    VEC_PUSH(&l->meetings, m);
+    for (int i = 0; i < m.members; i++) {
+        // Of a pair, the other end knows the distance the other way round.
+        int theirs = use;
+        if (u->peer && m.member[i] != class)
+            for (size_t k = 0; k < l->prepared->uses.count; k++) {
+                const struct link_use *v = &l->prepared->uses.item[k];
+                if (!v->message && v->group == u->group && v->peer && peer_class(&l->place, m.member[i], v) == class)
+                    theirs = (int)k;
+            }
+        struct actor *a = &l->actor[m.member[i]];
+        if (!a->meeting[theirs]) {
+            a->meeting[theirs] = mem_alloc(STREAM_COUNT * sizeof(int));
+            for (int s = 0; s < STREAM_COUNT; s++)
+                a->meeting[theirs][s] = NONE;
+        }
+        a->meeting[theirs][channel] = number;
+    }
+    return number;
+}
+
+// ---- accounts
+
+// The compute stream has stood still from `begin` to `end`, for the first `count` instructions of `stream`.
+static void account_gap(struct sim_class *out, const struct actor *a, double begin, double end, int stream,
+                        int64_t count) {
+    const struct line *line = &a->line[stream];
+    double waited = end - begin;
+    for (int64_t i = count - 1; i >= 0 && stream != STREAM_COMPUTE && line->span[i].end > begin; i--) {
+        double from = MAX(begin, line->span[i].begin), to = MIN(end, line->span[i].end);
+        if (to <= from)
+            continue;
+        out->exposed[line->axis[i]] += to - from;
+        waited -= to - from;
+    }
+    out->bubble += MAX(0, waited);
+}
+
+// ---- events
+
+static void enqueue(struct event_loop *l, int class, int stream) {
+    struct line *line = &l->actor[class].line[stream];
+    if (line->queued || line->ended)
+        return;
+    line->queued = true;
+    VEC_PUSH(&l->stack, (struct ready){class, stream});
+}
+
+static void finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
+    struct line *line = &a->line[stream];
+    line->span[line->done] = (struct span){begin, end};
+    if (line->axis)
+        line->axis[line->done] = axis;
+    line->done++;
+    line->position++;
+    line->end = end;
+    line->posted = false;
+}
+
+static void wake(struct event_loop *l, int class, int stream) {
+    struct line *line = &l->actor[class].line[stream];
+    unsigned waiters = line->waiters;
+    line->waiters = 0;
+    for (int s = 0; waiters; s++, waiters >>= 1)
+        if (waiters & 1)
+            enqueue(l, class, s);
+}
+
+static void account_communication(struct sim_class *out, int stream, uint8_t axis, double seconds) {
+    out->moving[axis] += seconds;
+    if (stream == STREAM_COMPUTE)
+        out->exposed[axis] += seconds;
+}
+
+// False: others have not come yet.
+static bool meet(struct event_loop *l, int class, int stream, const struct lane_item *item, double ready) {
+    struct actor *a = &l->actor[class];
+    struct meeting *m = &l->meetings.item[open_meeting(l, class, item->use, stream_channel(stream))];
+    m->time = m->arrived ? MAX(m->time, ready) : ready;
+    m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
+    a->line[stream].posted = true;
+    if (++m->arrived < m->members)
+        return false;
+    m->arrived = 0;
+    double end = m->time + m->seconds;
+    for (int i = 0; i < m->members; i++) {
+        account_communication(&l->out->class[m->member[i]], stream, item -> axis, m -> seconds);
+        finish(&l->actor[m->member[i]], stream, item->axis, m->time, end);
+        if (m->member[i] != class)
+            enqueue(l, m->member[i], stream);
+    }
+    return true;
+}
+
+static bool exchange(struct event_loop *l, int class, int stream, const struct lane_item *item, double ready) {
+    int other = l->actor[class].peer[item->use], end_stream = stream_other_end(stream);
+    struct actor *a = &l->actor[class], *b = &l->actor[other];
+    struct line *mine = &a->line[stream], *theirs = &b->line[end_stream];
+    mine->posted = true;
+    mine->ready = ready;
+    if (!theirs->posted)
+        return false;
+    const struct prepared_program *pp = b->program;
+    const struct invocation *v = &pp->program->schedule.item[theirs->invocation];
+    const struct lane_item *there = &pp->lane[v->template * STREAM_COUNT + end_stream].item[theirs->position];
+    double seconds = item->kind == LANE_SEND ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
+    double begin = MAX(ready, theirs->ready), end = begin + seconds;
+    account_communication(&l->out->class[class], stream, item -> axis, seconds);
+    account_communication(&l->out->class[other], end_stream, there -> axis, seconds);
+    finish(a, stream, item->axis, begin, end);
+    finish(b, end_stream, there->axis, begin, end);
+    enqueue(l, other, end_stream);
+    return true;
+}
+
+static void compute(struct sim_class *out, struct actor *a, const struct lane_item *item, bool accumulates,
+                    double ready) {
+    double seconds = a->seconds[2 * item->number + accumulates];
+    out->computing += seconds;
+    out->part[item->part] += seconds;
+    finish(a, STREAM_COMPUTE, 0, ready, ready + seconds);
+}
+
+// When all waits of the next instruction are over; false: for one of them nobody knows yet.
+static bool waits_over(struct actor *a, int stream, const struct lane_item *item, struct sim_class *out,
+                       double *ready) {
+    struct line *line = &a->line[stream];
+    const struct prepared_program *pp = a->program;
+    *ready = line->end;
+    int last = NONE;
+    int64_t last_count = 0;
+    for (int w = 0; w < item->waits; w++) {
+        const struct lane_wait *wait = &pp->waits.item[item->first_wait + w];
+        int64_t count;
+        if (wait->slot) {
+            const struct invocation *v = &pp->program->schedule.item[line->invocation];
+            count = slot_waits_count(&pp->slot_waits, pp->program, line->invocation,
+                                     &pp->program->templates.item[v->template].instructions.item[item->index],
+                                     wait->stream);
+        } else {
+            count = pp->slot_waits.before[line->invocation][wait->stream] + wait->target;
+        }
+        if (count <= 0)
+            continue;
+        struct line *on = &a->line[wait->stream];
+        if (on->done < count) {
+            on->waiters |= 1u << stream;
+            return false;
+        }
+        double end = on->span[count - 1].end;
+        if (end > *ready) {
+            *ready = end;
+            last = wait->stream;
+            last_count = count;
+        }
+    }
+    if (stream == STREAM_COMPUTE && last != NONE)
+        account_gap(out, a, line->end, *ready, last, last_count);
+    return true;
+}
+
+// The next instruction of a line, NULL at its end.
+static const struct lane_item *next_item(struct actor *a, int stream) {
+    struct line *line = &a->line[stream];
+    const struct program *p = a->program->program;
+    for (; line->invocation < p->schedule.count; line->invocation++, line->position = 0) {
+        const struct lane *lane =
+            &a->program->lane[p->schedule.item[line->invocation].template * STREAM_COUNT + stream];
+        if (line->position < lane->count)
+            return &lane->item[line->position];
+    }
+    line->ended = true;
+    return NULL;
+}
+
+// Runs a stream as far as it comes.
+static void run_line(struct event_loop *l, int class, int stream) {
+    struct actor *a = &l->actor[class];
+    struct line *line = &a->line[stream];
+    struct sim_class *out = &l->out->class[class];
+    const struct lane_item *item;
+    while (!line->posted && (item = next_item(a, stream))) {
+        double ready;
+        if (!waits_over(a, stream, item, out, &ready))
+            break;
+        const struct invocation *v = &a->program->program->schedule.item[line->invocation];
+        if (item->only_last && !v->last)
+            finish(a, stream, item->axis, ready, ready);
+        else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
+            compute(out, a, item, item->after_first && !v->first, ready);
+        else if (item->kind == LANE_COMPUTE)
+            finish(a, stream, 0, ready, ready + a->seconds[2 * item->number]);
+        else if (item->kind == LANE_COLLECTIVE ? !meet(l, class, stream, item, ready)
+                                               : !exchange(l, class, stream, item, ready))
+            break;
+    }
+    wake(l, class, stream);
+}
+
+// ---- beginning and end
+
+static void create_actor(struct event_loop *l, int class, const struct simulation_options *options) {
+    struct actor *a = &l->actor[class];
+    struct sim_class *out = &l->out->class[class];
+    size_t uses = l->prepared->uses.count;
+    int rank = place_rank(&l->place, class);
+    a->program = &l->prepared->program[mesh_coordinate(&l->place.mesh, rank, AXIS_PP)];
+    a->seconds = prepare_seconds(l->prepared, &l->place, class, options);
+    a->meeting = mem_alloc(uses * sizeof *a->meeting);
+    a->peer = mem_alloc(uses * sizeof *a->peer);
+    for (size_t u = 0; u < uses; u++)
+        a->peer[u] =
+            l->prepared->uses.item[u].message ? peer_class(&l->place, class, &l->prepared->uses.item[u]) : NONE;
+    const int64_t *total = a->program->slot_waits.before[a->program->program->schedule.count];
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        a->line[s].span = mem_alloc((size_t)total[s] * sizeof *a->line[s].span);
+        a->line[s].axis = s == STREAM_COMPUTE ? NULL : mem_alloc((size_t)total[s]);
+    }
+    *out = (struct sim_class){.rank = rank,
+                              .members = place_members(&l->place, class),
+                              .program = a->program->program,
+                              .device = place_station(&l->place, rank).device};
+}
+
+static void release_actor(struct event_loop *l, int class) {
+    struct actor *a = &l->actor[class];
+    for (size_t u = 0; u < l->prepared->uses.count; u++)
+        free(a->meeting[u]);
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        free(a->line[s].span);
+        free(a->line[s].axis);
+    }
+    free(a->meeting);
+    free(a->peer);
+    free(a->seconds);
+}
+
+// Names an instruction that does not come to its end: best one that nobody answers.
+static trireme_status check_ended(const struct event_loop *l, trireme_error *error) {
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < l->place.classes * STREAM_COUNT; k++) {
+            const struct actor *a = &l->actor[k / STREAM_COUNT];
+            const struct line *line = &a->line[k % STREAM_COUNT];
+            const struct program *p = a->program->program;
+            if (line->ended || (pass == 0 && !line->posted))
+                continue;
+            const struct invocation *v = &p->schedule.item[line->invocation];
+            const struct template *t = &p->templates.item[v->template];
+            int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[line->position].index;
+            FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s waits for ever",
+                 l->out->class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
+                 l->prepared->table->op[t->instructions.item[index].op].name);
+        }
+    return TRIREME_OK;
+}
+
+// What is left of a rank's step when it has computed all.
+static void account_end(struct event_loop *l, int class) {
+    struct sim_class *out = &l->out->class[class];
+    const struct actor *a = &l->actor[class];
+    int last = STREAM_COMPUTE;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (a->line[s].end > a->line[last].end)
+            last = s;
+    out->end = a->line[last].end;
+    if (last != STREAM_COMPUTE)
+        account_gap(out, a, a->line[STREAM_COMPUTE].end, out->end, last, a->line[last].done);
+    l->out->seconds = MAX(l->out->seconds, out->end);
+}
+
+static void keep_events(struct event_loop *l, int class) {
+    struct actor *a = &l->actor[class];
+    const struct program *p = a->program->program;
+    struct sim_class *out = &l->out->class[class];
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        int64_t done = 0;
+        for (size_t k = 0; k < p->schedule.count; k++) {
+            const struct invocation *v = &p->schedule.item[k];
+            const struct lane *lane = &a->program->lane[v->template * STREAM_COUNT + s];
+            for (int i = 0; i < lane->count; i++, done++)
+                if (!lane->item[i].only_last || v->last)
+                    VEC_PUSH(&out->events, (struct sim_event){(int)k, lane->item[i].index, a->line[s].span[done].begin,
+                                                              a->line[s].span[done].end});
+        }
+    }
+}
+
+static void sum_up(struct event_loop *l, bool events) {
+    struct simulation *out = l->out;
+    for (int c = 0; c < out->classes; c++)
+        account_end(l, c);
+    for (int c = 0; c < out->classes; c++) {
+        struct sim_class *class = &out->class[c];
+        double weight = class->members / (out->ranks * MAX(out->seconds, 1e-300));
+        class->bubble += out->seconds - class->end;
+        out->bubble += weight * class->bubble;
+        for (int a = 0; a < AXIS_COUNT; a++)
+            out->exposed[a] += weight * class->exposed[a];
+        if (events)
+            keep_events(l, c);
+    }
+}
+
+static trireme_status run(struct event_loop *l, const struct simulation_options *options, trireme_error *error) {
+    int classes = l->place.classes;
+    l->actor = mem_alloc((size_t)classes * sizeof *l->actor);
+    l->out->class = mem_alloc((size_t)classes * sizeof *l->out->class);
+    l->out->classes = classes;
+    l->out->ranks = l->place.ranks;
+    for (int c = 0; c < classes; c++)
+        create_actor(l, c, options);
+    for (int c = classes; c-- > 0;)
+        for (int s = STREAM_COUNT; s-- > 0;)
+            enqueue(l, c, s);
+    while (l->stack.count) {
+        struct ready next = l->stack.item[--l->stack.count];
+        l->actor[next.class].line[next.stream].queued = false;
+        run_line(l, next.class, next.stream);
+    }
+    trireme_status status = check_ended(l, error);
+    if (status == TRIREME_OK)
+        sum_up(l, options->events);
+    for (int c = 0; c < classes; c++)
+        release_actor(l, c);
+    for (size_t i = 0; i < l->meetings.count; i++)
+        free(l->meetings.item[i].member);
+    VEC_RELEASE(&l->meetings);
+    VEC_RELEASE(&l->stack);
+    free(l->actor);
+    return status;
+}
+
+trireme_status simulate(struct simulation *out, const struct program *const *program_of_stage,
+                        const struct op_table *table, const struct cluster *cluster,
+                        const struct simulation_options *options, trireme_error *error) {
+    static const struct simulation_options none;
+    struct prepared prepared;
+    struct simulation simulation = {0};
+    struct event_loop loop = {.prepared = &prepared, .out = &simulation};
+    options = options ? options : &none;
+    prepare(&prepared, program_of_stage, table);
+    trireme_status status = place_create(&loop.place, cluster, &program_of_stage[0]->mesh, prepared.uses.item,
+                                         prepared.uses.count, options->every_rank, error);
+    if (status == TRIREME_OK) {
+        status = run(&loop, options, error);
+        place_release(&loop.place);
+    }
+    prepared_release(&prepared);
+    if (status == TRIREME_OK)
+        *out = simulation;
+    else
+        simulation_release(&simulation);
+    return status;
+}
+
+void simulation_release(struct simulation *s) {
+    for (int c = 0; c < s->classes; c++)
+        VEC_RELEASE(&s->class[c].events);
+    free(s->class);
+    *s = (struct simulation){0};
+}
+
+const char *sim_part_name(enum sim_part part) {
+    static const char *const NAMES[] = {"matmul", "attention", "rest", "optimizer"};
+    return NAMES[part];
+}
