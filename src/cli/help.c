@@ -1,12 +1,14 @@
 #include "cli/cli.h"
 #include "model/model.h"
+#include "sim/cluster.h"
 
 static void overview(struct text *out) {
     text_add(out, "usage: trireme COMMAND ... [--section.key=value ...] [--json]\n\n");
     for (size_t i = 0; i < command_count; i++)
         text_add(out, "  %-9s %-36s %s\n", commands[i].name, commands[i].operands, commands[i].help);
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
-                  "trireme help config lists all keys, trireme help models the named models; man trireme has more.\n");
+                  "trireme help config lists all keys, trireme help models and clusters what has a name; man trireme "
+                  "has more.\n");
 }
 
 // A command whose settings are a section of their own is followed by it.
@@ -18,6 +20,13 @@ static void describe(const struct command *command, struct text *out) {
     if (config_help(&keys, command->name, false, &none) == TRIREME_OK)
         text_add(out, "\n%s", keys.text);
     text_release(&keys);
+}
+
+static trireme_status help_clusters(struct text *out, trireme_error *error) {
+    struct op_table *ops = op_table_create();
+    trireme_status status = clusters_help(out, ops, error);
+    free(ops);
+    return status;
 }
 
 trireme_status command_help(const struct arguments *a, trireme_error *error) {
@@ -37,6 +46,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         model_presets_help_json(&out);
     else if (strcmp(topic, "models") == 0)
         model_presets_help(&out);
+    else if (strcmp(topic, "clusters") == 0)
+        status = help_clusters(&out, error);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
     if (status == TRIREME_OK)

@@ -37,13 +37,18 @@ const struct command commands[] = {
      "Every run proves its programs before it starts; this does nothing else, and needs neither data nor memory.\n"
      "example: trireme verify --model.preset=llama3.1-405b\n",
      command_verify},
-    {"simulate", "schedule=NAME stages=P microbatches=M", "what a pipeline schedule costs, without a model",
-     "NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto, or the path of a file.\n"
-     "forward, backward_input, backward_weight: times of one chunk and one microbatch; latency from rank to rank.\n"
-     "chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage: 2P). svg=FILE draws it.\n"
-     "cost: the largest over ranks of last end minus first start; bubble: 1 - work / cost.\n"
-     "example: trireme simulate schedule=zb-h1 stages=16 microbatches=48 forward=11 backward_input=11 "
-     "backward_weight=8\n",
+    {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
+     "predict a step on a cluster, or what a pipeline schedule costs",
+     "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N. trace=FILE writes a Chrome "
+     "trace\n"
+     "of trace_ranks=0,8 or all, else of one rank of each kind; svg=FILE a picture of the pipeline.\n"
+     "schedule=NAME stages=P microbatches=M needs no model. NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v,\n"
+     "v-half, v-min, hanayo, auto, or the path of a file. forward, backward_input, backward_weight: times of one "
+     "chunk\n"
+     "and one microbatch; latency from rank to rank. chunks; waves (of hanayo); activation_limit (of auto, in\n"
+     "microbatches of a stage: 2P). svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
+     "bubble: 1 - work / cost.\n"
+     "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate},
     {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
@@ -52,8 +57,9 @@ const struct command commands[] = {
      "sequences of 1024 tokens.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench},
-    {"help", "[COMMAND|SECTION|KEY|config|models]", "this, a command, configuration keys, or the named models",
-     "example: trireme help optimizer\n", command_help},
+    {"help", "[COMMAND|SECTION|KEY|config|models|clusters]",
+     "this, a command, configuration keys, or the named models and clusters", "example: trireme help optimizer\n",
+     command_help},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
 

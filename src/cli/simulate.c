@@ -17,18 +17,45 @@ static const struct command_key SCHEDULE_KEYS[SIMULATE_KEYS] = {
     [SIMULATE_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0},
 };
 
-trireme_status command_simulate(const struct arguments *a, trireme_error *error) {
+// What a step of programs is simulated with, besides a configuration.
+static const struct command_key PROGRAM_KEYS[SIMULATE_PROGRAM_KEYS] = {
+    [SIMULATE_PROGRAM_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0},
+    [SIMULATE_PROGRAM_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576},
+    [SIMULATE_PROGRAM_TRACE] = {"trace", COMMAND_KEY_TEXT, "the path of a Chrome trace to be written", 0, 0},
+    [SIMULATE_PROGRAM_RANKS] = {"trace_ranks", COMMAND_KEY_TEXT, "ranks, as 0,8,16, or all", 0, 0},
+    [SIMULATE_PROGRAM_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0},
+};
+
+static trireme_status command_simulate_schedule(const struct arguments *a, trireme_error *error) {
     struct command_value values[SIMULATE_KEYS] = {0};
     struct arguments rest;
     TRY(command_keys_read(a, SCHEDULE_KEYS, SIMULATE_KEYS, values, &rest, error));
-    trireme_status status;
-    if (values[SIMULATE_SCHEDULE].given)
-        status = command_keys_refuse_rest(&rest, SCHEDULE_KEYS, SIMULATE_KEYS, "with schedule=", error);
-    else
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "usage: trireme simulate schedule=NAME stages=P microbatches=M [forward=F ...]");
+    trireme_status status = command_keys_refuse_rest(&rest, SCHEDULE_KEYS, SIMULATE_KEYS, "with schedule=", error);
     if (status == TRIREME_OK)
         status = simulate_schedule(values, a->json, error);
     arguments_release(&rest);
     return status;
+}
+
+static trireme_status command_simulate_programs(const struct arguments *a, trireme_error *error) {
+    struct command_value values[SIMULATE_PROGRAM_KEYS] = {0};
+    struct arguments rest;
+    TRY(command_keys_read(a, PROGRAM_KEYS, SIMULATE_PROGRAM_KEYS, values, &rest, error));
+    trireme_status status;
+    if (values[SIMULATE_PROGRAM_CLUSTER].given)
+        status = simulate_programs(values, &rest, error);
+    else
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "usage: trireme simulate CONFIG.yaml cluster=CLUSTER, or simulate schedule=NAME stages=P "
+                           "microbatches=M; `trireme help simulate` has more");
+    arguments_release(&rest);
+    return status;
+}
+
+trireme_status command_simulate(const struct arguments *a, trireme_error *error) {
+    struct command_value schedule = {0};
+    struct arguments rest;
+    TRY(command_keys_read(a, &SCHEDULE_KEYS[SIMULATE_SCHEDULE], 1, &schedule, &rest, error));
+    arguments_release(&rest);
+    return schedule.given ? command_simulate_schedule(a, error) : command_simulate_programs(a, error);
 }

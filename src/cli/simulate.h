@@ -20,7 +20,22 @@ enum simulate_key {
     SIMULATE_KEYS
 };
 
+// Keys of a step of programs.
+enum simulate_program_key {
+    SIMULATE_PROGRAM_CLUSTER,
+    SIMULATE_PROGRAM_DEVICES,
+    SIMULATE_PROGRAM_TRACE,
+    SIMULATE_PROGRAM_RANKS,
+    SIMULATE_PROGRAM_SVG,
+    SIMULATE_PROGRAM_KEYS
+};
+
 // A schedule without a model: its cost, bubble and activations. values: [SIMULATE_KEYS], the schedule given.
 trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error);
+
+// A step of the programs that a configuration gives each rank, on a cluster. values: [SIMULATE_PROGRAM_KEYS], the
+// cluster given; the configuration is in `rest`.
+trireme_status simulate_programs(const struct command_value *values, const struct arguments *rest,
+                                 trireme_error *error);
 
 #endif

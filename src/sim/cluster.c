@@ -1,7 +1,7 @@
 // From a file to a cluster.
 #include "sim/cluster.h"
 
-#include "config/tree.h"
+#include "config/outline.h"
 #include "sim/shipped.h"
 
 #include <math.h>
@@ -9,46 +9,46 @@
 enum { NAME_BYTES_MAX = 64 };
 
 struct reading {
-    const struct tree *tree;
+    const struct outline *outline;
     const struct op_table *table;
     struct cluster *cluster;
 };
 
-static const char *text_of(const struct tree *t, int node) {
+static const char *text_of(const struct outline *t, int node) {
     return t->nodes.item[node].text;
 }
 
 // A member that must be there.
-static trireme_status need(const struct tree *t, int mapping, const char *key, int *out, trireme_error *error) {
-    *out = tree_member(t, mapping, key);
-    return *out >= 0 ? TRIREME_OK : tree_refuse(t, mapping, error, "%s is missing", key);
+static trireme_status need(const struct outline *t, int mapping, const char *key, int *out, trireme_error *error) {
+    *out = outline_member(t, mapping, key);
+    return *out >= 0 ? TRIREME_OK : outline_refuse(t, mapping, error, "%s is missing", key);
 }
 
-static trireme_status need_figure(const struct tree *t, int mapping, const char *key, enum quantity quantity,
+static trireme_status need_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
                                   double least, double most, double *out, trireme_error *error) {
     int node;
     TRY(need(t, mapping, key, &node, error));
-    return tree_figure(t, node, quantity, least, most, out, error);
+    return outline_figure(t, node, quantity, least, most, out, error);
 }
 
 // One that may be left out: *out stays.
-static trireme_status may_figure(const struct tree *t, int mapping, const char *key, enum quantity quantity,
+static trireme_status may_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
                                  double least, double most, double *out, trireme_error *error) {
-    int node = tree_member(t, mapping, key);
-    return node < 0 ? TRIREME_OK : tree_figure(t, node, quantity, least, most, out, error);
+    int node = outline_member(t, mapping, key);
+    return node < 0 ? TRIREME_OK : outline_figure(t, node, quantity, least, most, out, error);
 }
 
-static trireme_status may_integer(const struct tree *t, int mapping, const char *key, int64_t least, int64_t most,
+static trireme_status may_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
                                   int *out, trireme_error *error) {
-    int node = tree_member(t, mapping, key);
+    int node = outline_member(t, mapping, key);
     int64_t value = *out;
     if (node >= 0)
-        TRY(tree_integer(t, node, least, most, &value, error));
+        TRY(outline_integer(t, node, least, most, &value, error));
     *out = (int)value;
     return TRIREME_OK;
 }
 
-static trireme_status need_integer(const struct tree *t, int mapping, const char *key, int64_t least, int64_t most,
+static trireme_status need_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
                                    int *out, trireme_error *error) {
     int node;
     TRY(need(t, mapping, key, &node, error));
@@ -61,40 +61,40 @@ static trireme_status need_integer(const struct tree *t, int mapping, const char
 static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e18, RATE_LEAST = 1e3, RATE_MOST = 1e15, SECONDS_MOST = 10,
                     BYTES_MOST = 1e15, HALF_MOST = 1e6;
 
-static trireme_status read_half(const struct tree *t, int mapping, struct curve *curve, trireme_error *error) {
-    TRY(tree_expect(t, mapping, TREE_MAPPING, error));
+static trireme_status read_half(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     curve->letters = 0;
     for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next) {
         const char *key = t->nodes.item[node].key;
         if (strlen(key) != 1 || !strchr("mnkbThgDCcfvVs", *key))
-            return tree_refuse(t, node, error, "expected a letter of the op's dims, as m, n or k");
+            return outline_refuse(t, node, error, "expected a letter of the op's dims, as m, n or k");
         if (curve->letters == CURVE_LETTERS_MAX)
-            return tree_refuse(t, node, error, "more than %d letters", CURVE_LETTERS_MAX);
+            return outline_refuse(t, node, error, "more than %d letters", CURVE_LETTERS_MAX);
         double half;
-        TRY(tree_figure(t, node, QUANTITY_NUMBER, 0, HALF_MOST, &half, error));
+        TRY(outline_figure(t, node, QUANTITY_NUMBER, 0, HALF_MOST, &half, error));
         curve->half[curve->letters].letter = *key;
         curve->half[curve->letters++].half = half;
     }
     return TRIREME_OK;
 }
 
-static trireme_status read_curve(const struct tree *t, int mapping, struct curve *curve, trireme_error *error) {
+static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
     TRY(may_figure(t, mapping, "compute", QUANTITY_NUMBER, 1e-6, 1, &curve->compute, error));
     // Above one: what lies in a cache comes faster than from memory.
     TRY(may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
     TRY(may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, BYTES_MOST, &curve->half_bytes, error));
     TRY(may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, SECONDS_MOST, &curve->launch, error));
-    int half = tree_member(t, mapping, "half");
+    int half = outline_member(t, mapping, "half");
     return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
 }
 
 // [m, n, k, dtype, rate]
-static trireme_status read_point(const struct tree *t, int list, struct device *device, enum op op,
+static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op,
                                  trireme_error *error) {
-    TRY(tree_expect(t, list, TREE_LIST, error));
-    if (tree_children(t, list) != 5)
-        return tree_refuse(t, list, error,
-                           "expected [m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]");
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
+    if (outline_children(t, list) != 5)
+        return outline_refuse(t, list, error,
+                              "expected [m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]");
     int node[5];
     node[0] = t->nodes.item[list].child;
     for (int i = 1; i < 5; i++)
@@ -102,11 +102,11 @@ static trireme_status read_point(const struct tree *t, int list, struct device *
     struct curve_point point;
     double *extent[3] = {&point.m, &point.n, &point.k}, rate;
     for (int i = 0; i < 3; i++)
-        TRY(tree_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
-    TRY(tree_expect(t, node[3], TREE_SCALAR, error));
+        TRY(outline_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
+    TRY(outline_expect(t, node[3], OUTLINE_SCALAR, error));
     if (!dtype_parse(text_of(t, node[3]), &point.dtype) || device->peak[point.dtype] <= 0)
-        return tree_refuse(t, node[3], error, "expected a dtype that the device has a peak of");
-    TRY(tree_figure(t, node[4], QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
+        return outline_refuse(t, node[3], error, "expected a dtype that the device has a peak of");
+    TRY(outline_figure(t, node[4], QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
     point.share = rate / device->peak[point.dtype];
     VEC_PUSH(&device->points[op], point);
     return TRIREME_OK;
@@ -128,13 +128,13 @@ static bool has_letters(const struct op_info *info, const char *letters) {
 
 static trireme_status read_points(const struct reading *r, int mapping, struct device *device, enum op op,
                                   trireme_error *error) {
-    const struct tree *t = r->tree;
-    int list = tree_member(t, mapping, "measured");
+    const struct outline *t = r->outline;
+    int list = outline_member(t, mapping, "measured");
     if (list < 0)
         return TRIREME_OK;
-    TRY(tree_expect(t, list, TREE_LIST, error));
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
     if (op == OP_COUNT || !has_letters(&r->table->op[op], "mnk"))
-        return tree_refuse(t, list, error, "only matrix products have measured points");
+        return outline_refuse(t, list, error, "only matrix products have measured points");
     device->points[op].count = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_point(t, node, device, op, error));
@@ -142,29 +142,29 @@ static trireme_status read_points(const struct reading *r, int mapping, struct d
 }
 
 // Of all dtypes, and then of those that have something of their own.
-static trireme_status read_op(const struct tree *t, int mapping, struct curve curve[DTYPE_COUNT],
+static trireme_status read_op(const struct outline *t, int mapping, struct curve curve[DTYPE_COUNT],
                               trireme_error *error) {
-    TRY(tree_known(t, mapping, CURVE_KEYS, error));
+    TRY(outline_known(t, mapping, CURVE_KEYS, error));
     for (int d = 0; d < DTYPE_COUNT; d++) {
         TRY(read_curve(t, mapping, &curve[d], error));
-        int own = tree_member(t, mapping, dtype_name((enum dtype)d));
+        int own = outline_member(t, mapping, dtype_name((enum dtype)d));
         if (own < 0)
             continue;
-        TRY(tree_known(t, own, "compute memory half_bytes launch half", error));
+        TRY(outline_known(t, own, "compute memory half_bytes launch half", error));
         TRY(read_curve(t, own, &curve[d], error));
     }
     return TRIREME_OK;
 }
 
 static trireme_status check_ops(const struct reading *r, int mapping, trireme_error *error) {
-    const struct tree *t = r->tree;
-    TRY(tree_expect(t, mapping, TREE_MAPPING, error));
+    const struct outline *t = r->outline;
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     struct text known = {0};
     text_add(&known, "other");
     for (int op = 0; op < OP_COUNT; op++)
         if (r->table->op[op].role != ROLE_COMMUNICATION)
             text_add(&known, " %s", r->table->op[op].name);
-    trireme_status status = tree_known(t, mapping, known.text, error);
+    trireme_status status = outline_known(t, mapping, known.text, error);
     text_release(&known);
     return status;
 }
@@ -174,12 +174,13 @@ static trireme_status read_efficiency(const struct reading *r, int mapping, stru
     TRY(check_ops(r, mapping, error));
     int node;
     struct curve other[DTYPE_COUNT] = {0};
-    TRY(need(r->tree, mapping, "other", &node, error));
-    TRY(read_op(r->tree, node, other, error));
+    TRY(need(r->outline, mapping, "other", &node, error));
+    TRY(read_op(r->outline, node, other, error));
     TRY(read_points(r, node, device, OP_COUNT, error));
     for (int d = 0; d < DTYPE_COUNT; d++)
         if (other[d].memory <= 0)
-            return tree_refuse(r->tree, node, error, "memory is missing: the share of the bandwidth that is reached");
+            return outline_refuse(r->outline, node, error,
+                                  "memory is missing: the share of the bandwidth that is reached");
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &r->table->op[op];
         bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
@@ -188,10 +189,10 @@ static trireme_status read_efficiency(const struct reading *r, int mapping, stru
         if (follows)
             for (size_t i = 0; i < device->points[info->forward].count; i++)
                 VEC_PUSH(&device->points[op], device->points[info->forward].item[i]);
-        node = tree_member(r->tree, mapping, info->name);
+        node = outline_member(r->outline, mapping, info->name);
         if (node < 0)
             continue;
-        TRY(read_op(r->tree, node, device->curve[op], error));
+        TRY(read_op(r->outline, node, device->curve[op], error));
         TRY(read_points(r, node, device, (enum op)op, error));
     }
     return TRIREME_OK;
@@ -199,31 +200,32 @@ static trireme_status read_efficiency(const struct reading *r, int mapping, stru
 
 // ---- devices
 
-static trireme_status check_name(const struct tree *t, int node, const char *name, trireme_error *error) {
+static trireme_status check_name(const struct outline *t, int node, const char *name, trireme_error *error) {
     size_t length = strlen(name);
     bool good = length > 0 && length <= NAME_BYTES_MAX;
     for (size_t i = 0; i < length && good; i++)
         good = name[i] > ' ' && name[i] < 127;
-    return good ? TRIREME_OK : tree_refuse(t, node, error, "a name has 1 to %d letters without spaces", NAME_BYTES_MAX);
+    return good ? TRIREME_OK
+                : outline_refuse(t, node, error, "a name has 1 to %d letters without spaces", NAME_BYTES_MAX);
 }
 
-static trireme_status read_peak(const struct tree *t, int mapping, struct device *device, trireme_error *error) {
-    TRY(tree_known(t, mapping, "f32 bf16 f64", error));
+static trireme_status read_peak(const struct outline *t, int mapping, struct device *device, trireme_error *error) {
+    TRY(outline_known(t, mapping, "f32 bf16 f64", error));
     bool any = false;
     for (int d = 0; d < DTYPE_COUNT; d++) {
         TRY(may_figure(t, mapping, dtype_name((enum dtype)d), QUANTITY_FLOPS, PEAK_LEAST, PEAK_MOST, &device->peak[d],
                        error));
         any |= device->peak[d] > 0;
     }
-    return any ? TRIREME_OK : tree_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
+    return any ? TRIREME_OK : outline_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
 }
 
 static trireme_status read_device(const struct reading *r, int mapping, trireme_error *error) {
-    const struct tree *t = r->tree;
+    const struct outline *t = r->outline;
     VEC_PUSH(&r->cluster->devices, (struct device){.name = mem_strdup(t->nodes.item[mapping].key), .cores = 1});
     struct device *d = &r->cluster->devices.item[r->cluster->devices.count - 1];
     TRY(check_name(t, mapping, d->name, error));
-    TRY(tree_known(t, mapping, "peak memory runtime_memory bandwidth launch cores shared efficiency", error));
+    TRY(outline_known(t, mapping, "peak memory runtime_memory bandwidth launch cores shared efficiency", error));
     int node;
     TRY(need(t, mapping, "peak", &node, error));
     TRY(read_peak(t, node, d, error));
@@ -247,29 +249,29 @@ static int find_device(const struct cluster *c, const char *name) {
 }
 
 static trireme_status read_device_name(const struct reading *r, int node, int *out, trireme_error *error) {
-    TRY(tree_expect(r->tree, node, TREE_SCALAR, error));
-    *out = find_device(r->cluster, text_of(r->tree, node));
+    TRY(outline_expect(r->outline, node, OUTLINE_SCALAR, error));
+    *out = find_device(r->cluster, text_of(r->outline, node));
     if (*out != NONE)
         return TRIREME_OK;
     struct text names = {0};
     for (size_t i = 0; i < r->cluster->devices.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", r->cluster->devices.item[i].name);
-    trireme_status status = tree_refuse(r->tree, node, error, "no device is called \"%.64s\"; there is %.300s",
-                                        text_of(r->tree, node), names.text);
+    trireme_status status = outline_refuse(r->outline, node, error, "no device is called \"%.64s\"; there is %.300s",
+                                           text_of(r->outline, node), names.text);
     text_release(&names);
     return status;
 }
 
 // `shared`: the number of ranks that share the device, and the device whose rates each of them then has.
 static trireme_status read_shared(const struct reading *r, int mapping, struct device *device, trireme_error *error) {
-    const struct tree *t = r->tree;
-    TRY(tree_expect(t, mapping, TREE_MAPPING, error));
+    const struct outline *t = r->outline;
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next) {
         char *end;
         long ranks = strtol(t->nodes.item[node].key, &end, 10);
         if (*end || ranks < 2 || ranks > device->cores)
-            return tree_refuse(t, node, error, "expected a number of ranks from 2 to the device's cores, %d",
-                               device->cores);
+            return outline_refuse(t, node, error, "expected a number of ranks from 2 to the device's cores, %d",
+                                  device->cores);
         int other;
         TRY(read_device_name(r, node, &other, error));
         VEC_PUSH(&device->shared, (struct shared){(int)ranks, other});
@@ -278,17 +280,17 @@ static trireme_status read_shared(const struct reading *r, int mapping, struct d
 }
 
 static trireme_status read_devices(const struct reading *r, trireme_error *error) {
-    const struct tree *t = r->tree;
+    const struct outline *t = r->outline;
     int mapping;
     TRY(need(t, 0, "devices", &mapping, error));
-    TRY(tree_expect(t, mapping, TREE_MAPPING, error));
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     if (t->nodes.item[mapping].child < 0)
-        return tree_refuse(t, mapping, error, "no device is described");
+        return outline_refuse(t, mapping, error, "no device is described");
     for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_device(r, node, error));
     int number = 0;
     for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next, number++) {
-        int shared = tree_member(t, node, "shared");
+        int shared = outline_member(t, node, "shared");
         if (shared >= 0)
             TRY(read_shared(r, shared, &r->cluster->devices.item[number], error));
     }
@@ -296,14 +298,14 @@ static trireme_status read_devices(const struct reading *r, trireme_error *error
 }
 
 static trireme_status read_groups(const struct reading *r, trireme_error *error) {
-    const struct tree *t = r->tree;
+    const struct outline *t = r->outline;
     int list, device;
     TRY(need(t, 0, "nodes", &list, error));
-    TRY(tree_expect(t, list, TREE_LIST, error));
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
     int64_t nodes = 0, devices = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         struct node_group g = {.nodes = 1, .devices = 1};
-        TRY(tree_known(t, node, "device nodes devices", error));
+        TRY(outline_known(t, node, "device nodes devices", error));
         TRY(need(t, node, "device", &device, error));
         TRY(read_device_name(r, device, &g.device, error));
         TRY(need_integer(t, node, "nodes", 1, CLUSTER_DEVICES_MAX, &g.nodes, error));
@@ -311,11 +313,11 @@ static trireme_status read_groups(const struct reading *r, trireme_error *error)
         nodes += g.nodes;
         devices += (int64_t)g.nodes * g.devices;
         if (devices > CLUSTER_DEVICES_MAX)
-            return tree_refuse(t, node, error, "more than %d devices in all", CLUSTER_DEVICES_MAX);
+            return outline_refuse(t, node, error, "more than %d devices in all", CLUSTER_DEVICES_MAX);
         VEC_PUSH(&r->cluster->groups, g);
     }
     if (devices == 0)
-        return tree_refuse(t, list, error, "no nodes are listed");
+        return outline_refuse(t, list, error, "no nodes are listed");
     r->cluster->total_nodes = (int)nodes;
     r->cluster->total_devices = (int)devices;
     return TRIREME_OK;
@@ -323,8 +325,8 @@ static trireme_status read_groups(const struct reading *r, trireme_error *error)
 
 // ---- links
 
-static trireme_status read_span(const struct tree *t, int node, struct link_level *level, trireme_error *error) {
-    TRY(tree_expect(t, node, TREE_SCALAR, error));
+static trireme_status read_span(const struct outline *t, int node, struct link_level *level, trireme_error *error) {
+    TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     const char *text = text_of(t, node);
     char *end;
     long nodes = strtol(text, &end, 10);
@@ -333,47 +335,48 @@ static trireme_status read_span(const struct tree *t, int node, struct link_leve
         level->span = SPAN_NODES;
         level->nodes = (int)nodes;
     } else if (level->span == SPAN_ALL && strcmp(text, "all") != 0) {
-        return tree_refuse(t, node, error,
-                           "given \"%.40s\", expected device, node, a number of nodes as in 4 nodes, "
-                           "or all",
-                           text);
+        return outline_refuse(t, node, error,
+                              "given \"%.40s\", expected device, node, a number of nodes as in 4 nodes, "
+                              "or all",
+                              text);
     }
     return TRIREME_OK;
 }
 
-static trireme_status read_algorithm(const struct tree *t, int node, enum link_algorithm *out, trireme_error *error) {
+static trireme_status read_algorithm(const struct outline *t, int node, enum link_algorithm *out,
+                                     trireme_error *error) {
     static const char *const WORDS[] = {"ring", "tree", "direct"};
-    TRY(tree_expect(t, node, TREE_SCALAR, error));
+    TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     for (size_t i = 0; i < ARRAY_LENGTH(WORDS); i++)
         if (strcmp(text_of(t, node), WORDS[i]) == 0) {
             *out = (enum link_algorithm)i;
             return TRIREME_OK;
         }
-    return tree_refuse(t, node, error, "given \"%.40s\", expected ring, tree or direct", text_of(t, node));
+    return outline_refuse(t, node, error, "given \"%.40s\", expected ring, tree or direct", text_of(t, node));
 }
 
 // [all_reduce, ranks, bytes, seconds]
 static trireme_status read_link_point(const struct reading *r, int list, struct link_level *level,
                                       trireme_error *error) {
-    const struct tree *t = r->tree;
-    TRY(tree_expect(t, list, TREE_LIST, error));
-    if (tree_children(t, list) != 4)
-        return tree_refuse(t, list, error,
-                           "expected [collective, ranks, bytes, seconds], as in "
-                           "[all_reduce, 8, 16 MiB, 232 us]");
+    const struct outline *t = r->outline;
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
+    if (outline_children(t, list) != 4)
+        return outline_refuse(t, list, error,
+                              "expected [collective, ranks, bytes, seconds], as in "
+                              "[all_reduce, 8, 16 MiB, 232 us]");
     int op = t->nodes.item[list].child, ranks = t->nodes.item[op].next, bytes = t->nodes.item[ranks].next,
         seconds = t->nodes.item[bytes].next;
     struct link_point point;
     int64_t count;
-    TRY(tree_expect(t, op, TREE_SCALAR, error));
+    TRY(outline_expect(t, op, OUTLINE_SCALAR, error));
     point.op = op_find(r->table, text_of(t, op));
     if (point.op != OP_ALL_REDUCE && point.op != OP_ALL_GATHER && point.op != OP_REDUCE_SCATTER && point.op != OP_SEND)
-        return tree_refuse(t, op, error, "given \"%.40s\", expected all_reduce, all_gather, reduce_scatter or send",
-                           text_of(t, op));
-    TRY(tree_integer(t, ranks, 2, CLUSTER_DEVICES_MAX, &count, error));
+        return outline_refuse(t, op, error, "given \"%.40s\", expected all_reduce, all_gather, reduce_scatter or send",
+                              text_of(t, op));
+    TRY(outline_integer(t, ranks, 2, CLUSTER_DEVICES_MAX, &count, error));
     point.ranks = (int)count;
-    TRY(tree_figure(t, bytes, QUANTITY_BYTES, 1, BYTES_MOST, &point.bytes, error));
-    TRY(tree_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
+    TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, BYTES_MOST, &point.bytes, error));
+    TRY(outline_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
     VEC_PUSH(&level->points, point);
     return TRIREME_OK;
 }
@@ -388,28 +391,28 @@ static int compare_points(const void *a, const void *b) {
 }
 
 static trireme_status read_measured(const struct reading *r, int list, struct link_level *level, trireme_error *error) {
-    const struct tree *t = r->tree;
-    TRY(tree_expect(t, list, TREE_LIST, error));
+    const struct outline *t = r->outline;
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_link_point(r, node, level, error));
     if (level->points.count)
         qsort(level->points.item, level->points.count, sizeof *level->points.item, compare_points);
     for (size_t i = 1; i < level->points.count; i++)
         if (compare_points(&level->points.item[i - 1], &level->points.item[i]) == 0)
-            return tree_refuse(t, list, error, "two points of %s among %d ranks of %.0f bytes",
-                               r->table->op[level->points.item[i].op].name, level->points.item[i].ranks,
-                               level->points.item[i].bytes);
+            return outline_refuse(t, list, error, "two points of %s among %d ranks of %.0f bytes",
+                                  r->table->op[level->points.item[i].op].name, level->points.item[i].ranks,
+                                  level->points.item[i].bytes);
     return TRIREME_OK;
 }
 
 static trireme_status read_level(const struct reading *r, int mapping, trireme_error *error) {
-    const struct tree *t = r->tree;
+    const struct outline *t = r->outline;
     struct cluster *c = r->cluster;
     struct link_level *level = &c->level[c->levels];
     int node;
-    TRY(tree_known(t, mapping, "name spans start latency bandwidth adapters algorithm measured", error));
+    TRY(outline_known(t, mapping, "name spans start latency bandwidth adapters algorithm measured", error));
     TRY(need(t, mapping, "name", &node, error));
-    TRY(tree_expect(t, node, TREE_SCALAR, error));
+    TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     TRY(check_name(t, node, text_of(t, node), error));
     level->name = mem_strdup(text_of(t, node));
     c->levels++;
@@ -417,55 +420,55 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     TRY(read_span(t, node, level, error));
     const struct link_level *below = c->levels > 1 ? level - 1 : NULL;
     if (below && (level->span < below->span || (level->span == below->span && level->nodes <= below->nodes)))
-        return tree_refuse(t, node, error, "spans no more than %s, which comes before: list links from the inside out",
-                           below->name);
+        return outline_refuse(t, node, error,
+                              "spans no more than %s, which comes before: list links from the inside out", below->name);
     TRY(need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
     TRY(need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->latency, error));
     TRY(may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->start, error));
     TRY(may_integer(t, mapping, "adapters", 1, 4096, &level->adapters, error));
-    node = tree_member(t, mapping, "algorithm");
+    node = outline_member(t, mapping, "algorithm");
     if (node >= 0)
         TRY(read_algorithm(t, node, &level->algorithm, error));
-    node = tree_member(t, mapping, "measured");
+    node = outline_member(t, mapping, "measured");
     return node < 0 ? TRIREME_OK : read_measured(r, node, level, error);
 }
 
 static trireme_status read_links(const struct reading *r, trireme_error *error) {
-    const struct tree *t = r->tree;
+    const struct outline *t = r->outline;
     int list;
     TRY(need(t, 0, "links", &list, error));
-    TRY(tree_expect(t, list, TREE_LIST, error));
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         if (r->cluster->levels == CLUSTER_LEVELS_MAX)
-            return tree_refuse(t, node, error, "more than %d levels of links", CLUSTER_LEVELS_MAX);
+            return outline_refuse(t, node, error, "more than %d levels of links", CLUSTER_LEVELS_MAX);
         TRY(read_level(r, node, error));
     }
     if (r->cluster->levels == 0 || r->cluster->level[r->cluster->levels - 1].span != SPAN_ALL)
-        return tree_refuse(t, list, error, "the last of the links must span all");
+        return outline_refuse(t, list, error, "the last of the links must span all");
     return TRIREME_OK;
 }
 
 static trireme_status read_collectives(const struct reading *r, trireme_error *error) {
-    int node = tree_member(r->tree, 0, "collectives");
+    int node = outline_member(r->outline, 0, "collectives");
     if (node < 0)
         return TRIREME_OK;
-    TRY(tree_expect(r->tree, node, TREE_SCALAR, error));
-    const char *text = text_of(r->tree, node);
+    TRY(outline_expect(r->outline, node, OUTLINE_SCALAR, error));
+    const char *text = text_of(r->outline, node);
     r->cluster->pipelined = strcmp(text, "pipelined") == 0;
     if (!r->cluster->pipelined && strcmp(text, "in_turn") != 0)
-        return tree_refuse(r->tree, node, error, "given \"%.40s\", expected in_turn or pipelined", text);
+        return outline_refuse(r->outline, node, error, "given \"%.40s\", expected in_turn or pipelined", text);
     return TRIREME_OK;
 }
 
 static trireme_status read_stragglers(const struct reading *r, trireme_error *error) {
-    const struct tree *t = r->tree;
-    int list = tree_member(t, 0, "stragglers");
+    const struct outline *t = r->outline;
+    int list = outline_member(t, 0, "stragglers");
     if (list < 0)
         return TRIREME_OK;
-    TRY(tree_expect(t, list, TREE_LIST, error));
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         struct straggler s = {0};
-        TRY(tree_known(t, node, "device slower", error));
+        TRY(outline_known(t, node, "device slower", error));
         TRY(need_integer(t, node, "device", 0, r->cluster->total_devices - 1, &s.device, error));
         TRY(need_figure(t, node, "slower", QUANTITY_NUMBER, 0.01, 1000, &s.slower, error));
         VEC_PUSH(&r->cluster->stragglers, s);
@@ -474,27 +477,27 @@ static trireme_status read_stragglers(const struct reading *r, trireme_error *er
 }
 
 static trireme_status read_cluster(const struct reading *r, trireme_error *error) {
-    TRY(tree_known(r->tree, 0, "about devices nodes links collectives stragglers", error));
-    int about = tree_member(r->tree, 0, "about");
+    TRY(outline_known(r->outline, 0, "about devices nodes links collectives stragglers", error));
+    int about = outline_member(r->outline, 0, "about");
     if (about >= 0)
-        TRY(tree_expect(r->tree, about, TREE_SCALAR, error));
+        TRY(outline_expect(r->outline, about, OUTLINE_SCALAR, error));
     TRY(read_devices(r, error));
     TRY(read_groups(r, error));
     TRY(read_links(r, error));
     TRY(read_collectives(r, error));
     if (about >= 0)
-        r->cluster->about = mem_strdup(text_of(r->tree, about));
+        r->cluster->about = mem_strdup(text_of(r->outline, about));
     return read_stragglers(r, error);
 }
 
 trireme_status cluster_parse(struct cluster *out, const struct op_table *table, const char *name, const char *yaml,
                              size_t length, trireme_error *error) {
-    struct tree tree;
-    TRY(tree_parse(&tree, name, yaml, length, error));
+    struct outline outline;
+    TRY(outline_parse(&outline, name, yaml, length, error));
     struct cluster cluster = {.name = mem_strdup(name)};
-    struct reading reading = {&tree, table, &cluster};
+    struct reading reading = {&outline, table, &cluster};
     trireme_status status = read_cluster(&reading, error);
-    tree_release(&tree);
+    outline_release(&outline);
     if (status == TRIREME_OK)
         *out = cluster;
     else
@@ -519,7 +522,7 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
         text_release(&names);
         return TRIREME_ERROR_USAGE;
     }
-    TRY(file_read(what, TREE_BYTES_MAX, &text, &length, error));
+    TRY(file_read(what, OUTLINE_BYTES_MAX, &text, &length, error));
     trireme_status status = cluster_parse(out, table, what, text, length, error);
     free(text);
     return status;

@@ -26,20 +26,21 @@ struct station place_station(const struct place *p, int rank) {
     return s;
 }
 
-static trireme_status find_room(struct place *p, trireme_error *error) {
-    const struct cluster *c = p->cluster;
-    p->ranks_per_device = (p->ranks + c->total_devices - 1) / c->total_devices;
+trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,
+                           trireme_error *error) {
+    int ranks = mesh_ranks(mesh), each = (ranks + c->total_devices - 1) / c->total_devices;
     for (size_t i = 0; i < c->groups.count; i++) {
         const struct device *d = &c->devices.item[c->groups.item[i].device];
-        if (p->ranks_per_device > d->cores) {
-            char *mesh = mesh_print(&p->mesh);
-            error_set(error, TRIREME_ERROR_USAGE, "the mesh has %d ranks (%s), but %s has %d device%s%s", p->ranks,
-                      mesh, c->name, c->total_devices, c->total_devices == 1 ? "" : "s",
+        if (each > d->cores) {
+            char *text = mesh_print(mesh);
+            error_set(error, TRIREME_ERROR_USAGE, "the mesh has %d ranks (%s), but %s has %d device%s%s", ranks, text,
+                      c->name, c->total_devices, c->total_devices == 1 ? "" : "s",
                       d->cores > 1 ? " of too few cores to share" : "");
-            free(mesh);
+            free(text);
             return TRIREME_ERROR_USAGE;
         }
     }
+    *ranks_per_device = each;
     return TRIREME_OK;
 }
 
@@ -345,7 +346,7 @@ int place_members(const struct place *p, int class) {
 trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,
                             const struct link_use *uses, size_t count, bool every_rank, trireme_error *error) {
     struct place p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
-    TRY(find_room(&p, error));
+    TRY(place_check(cluster, mesh, &p.ranks_per_device, error));
     p.use = mem_alloc(count * sizeof *p.use);
     memcpy(p.use, uses, count * sizeof *p.use);
     p.route = mem_alloc(count * sizeof *p.route);

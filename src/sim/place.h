@@ -44,6 +44,9 @@ struct place {
     int classes;
 };
 
+// How many ranks each device has; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
+trireme_status place_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
+                           trireme_error *error);
 // Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart
 // always; along the others where device, straggler or links differ, or all of them with `every_rank`.
 trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,

@@ -179,7 +179,8 @@ static void account_communication(struct sim_class *out, int stream, uint8_t axi
 // False: others have not come yet.
 static bool meet(struct event_loop *l, int class, int stream, const struct lane_item *item, double ready) {
     struct actor *a = &l->actor[class];
-    struct meeting *m = &l->meetings.item[open_meeting(l, class, item->use, stream_channel(stream))];
+    int number = open_meeting(l, class, item->use, stream_channel(stream));
+    struct meeting *m = &l->meetings.item[number];
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
     a->line[stream].posted = true;
@@ -323,7 +324,7 @@ static void create_actor(struct event_loop *l, int class, const struct simulatio
     *out = (struct sim_class){.rank = rank,
                               .members = place_members(&l->place, class),
                               .program = a->program->program,
-                              .device = place_station(&l->place, rank).device};
+                              .station = place_station(&l->place, rank)};
 }
 
 static void release_actor(struct event_loop *l, int class) {

@@ -28,7 +28,7 @@ struct sim_event {
 struct sim_class {
     int rank, members; // the first of them, and how many
     const struct program *program;
-    const struct device *device;
+    struct station station;
     double computing;
     double part[SIM_PARTS];     // of it
     double exposed[AXIS_COUNT]; // by the outermost axis of the group

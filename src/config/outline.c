@@ -1,4 +1,4 @@
-#include "config/tree.h"
+#include "config/outline.h"
 
 #include "config/reader.h"
 
@@ -12,9 +12,9 @@ struct open {
 };
 
 struct builder {
-    struct tree *tree;
+    struct outline *outline;
     struct reader *reader;
-    struct open stack[TREE_DEPTH_MAX];
+    struct open stack[OUTLINE_DEPTH_MAX];
     int depth;
     char *key; // of the next value, in a mapping
 };
@@ -23,30 +23,30 @@ static int line_here(const struct reader *r) {
     return (int)r->event.start_mark.line + 1;
 }
 
-static int add_node(struct builder *b, enum tree_form form) {
-    struct tree_node node = {.form = form, .line = line_here(b->reader), .key = b->key, .parent = -1, .child = -1};
-    int number = (int)b->tree->nodes.count;
+static int add_node(struct builder *b, enum outline_form form) {
+    struct outline_node node = {.form = form, .line = line_here(b->reader), .key = b->key, .parent = -1, .child = -1};
+    int number = (int)b->outline->nodes.count;
     node.next = -1;
     b->key = NULL;
     if (b->depth) {
         struct open *open = &b->stack[b->depth - 1];
         node.parent = open->node;
         if (open->last < 0) {
-            b->tree->nodes.item[open->node].child = number;
+            b->outline->nodes.item[open->node].child = number;
         } else {
-            b->tree->nodes.item[open->last].next = number;
-            node.position = b->tree->nodes.item[open->last].position + 1;
+            b->outline->nodes.item[open->last].next = number;
+            node.position = b->outline->nodes.item[open->last].position + 1;
         }
         open->last = number;
     }
-    VEC_PUSH(&b->tree->nodes, node);
+    VEC_PUSH(&b->outline->nodes, node);
     return number;
 }
 
-static trireme_status open_node(struct builder *b, enum tree_form form, trireme_error *error) {
-    if (b->depth == TREE_DEPTH_MAX)
+static trireme_status open_node(struct builder *b, enum outline_form form, trireme_error *error) {
+    if (b->depth == OUTLINE_DEPTH_MAX)
         FAIL(TRIREME_ERROR_USAGE, "%s: lists and mappings within one another deeper than %d", b->reader->where,
-             TREE_DEPTH_MAX);
+             OUTLINE_DEPTH_MAX);
     int node = add_node(b, form);
     b->stack[b->depth++] = (struct open){node, -1};
     return TRIREME_OK;
@@ -61,12 +61,12 @@ static trireme_status read_key(struct builder *b, trireme_error *error) {
     if (strlen(key) != event->data.scalar.length)
         FAIL(TRIREME_ERROR_USAGE, "%s: the text holds a NUL character", b->reader->where);
     int last = b->stack[b->depth - 1].last;
-    if (last >= 0 && b->tree->nodes.item[last].position + 1 == TREE_KEYS_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d keys", b->reader->where, TREE_KEYS_MAX);
-    int before = tree_member(b->tree, b->stack[b->depth - 1].node, key);
+    if (last >= 0 && b->outline->nodes.item[last].position + 1 == OUTLINE_KEYS_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d keys", b->reader->where, OUTLINE_KEYS_MAX);
+    int before = outline_member(b->outline, b->stack[b->depth - 1].node, key);
     if (before >= 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s: given twice (before: line %d)", b->reader->where, key_excerpt(key, excerpt),
-             b->tree->nodes.item[before].line);
+             b->outline->nodes.item[before].line);
     b->key = mem_strdup(key);
     return TRIREME_OK;
 }
@@ -75,26 +75,26 @@ static trireme_status read_scalar(struct builder *b, trireme_error *error) {
     const char *text = (const char *)b->reader->event.data.scalar.value;
     if (strlen(text) != b->reader->event.data.scalar.length)
         FAIL(TRIREME_ERROR_USAGE, "%s: the text holds a NUL character", b->reader->where);
-    int node = add_node(b, TREE_SCALAR);
-    b->tree->nodes.item[node].text = mem_strdup(text);
+    int node = add_node(b, OUTLINE_SCALAR);
+    b->outline->nodes.item[node].text = mem_strdup(text);
     return TRIREME_OK;
 }
 
 // One event inside the document.
 static trireme_status take_event(struct builder *b, trireme_error *error) {
-    if (b->tree->nodes.count == TREE_NODES_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d values", b->reader->where, TREE_NODES_MAX);
+    if (b->outline->nodes.count == OUTLINE_NODES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: more than %d values", b->reader->where, OUTLINE_NODES_MAX);
     yaml_event_type_t type = b->reader->event.type;
     if (type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT) {
         b->depth--;
         return TRIREME_OK;
     }
-    bool in_mapping = b->depth && b->tree->nodes.item[b->stack[b->depth - 1].node].form == TREE_MAPPING;
+    bool in_mapping = b->depth && b->outline->nodes.item[b->stack[b->depth - 1].node].form == OUTLINE_MAPPING;
     if (in_mapping && !b->key)
         return read_key(b, error);
     if (type == YAML_SCALAR_EVENT)
         return read_scalar(b, error);
-    return open_node(b, type == YAML_MAPPING_START_EVENT ? TREE_MAPPING : TREE_LIST, error);
+    return open_node(b, type == YAML_MAPPING_START_EVENT ? OUTLINE_MAPPING : OUTLINE_LIST, error);
 }
 
 static trireme_status read_document(struct builder *b, trireme_error *error) {
@@ -104,7 +104,7 @@ static trireme_status read_document(struct builder *b, trireme_error *error) {
     if (r->event.type != YAML_STREAM_END_EVENT)
         TRY(reader_next(r, error)); // past the beginning of the document
     if (r->event.type == YAML_STREAM_END_EVENT || reader_is_empty(r)) {
-        add_node(b, TREE_MAPPING);
+        add_node(b, OUTLINE_MAPPING);
     } else {
         if (r->event.type != YAML_MAPPING_START_EVENT)
             FAIL(TRIREME_ERROR_USAGE, "%s: expected keys with their values", r->where);
@@ -122,80 +122,81 @@ static trireme_status read_document(struct builder *b, trireme_error *error) {
     return TRIREME_OK;
 }
 
-trireme_status tree_parse(struct tree *out, const char *name, const char *yaml, size_t length, trireme_error *error) {
-    if (length > TREE_BYTES_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "%s: longer than %d bytes", name, TREE_BYTES_MAX);
+trireme_status outline_parse(struct outline *out, const char *name, const char *yaml, size_t length,
+                             trireme_error *error) {
+    if (length > OUTLINE_BYTES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%s: longer than %d bytes", name, OUTLINE_BYTES_MAX);
     struct reader reader;
     TRY(reader_open(&reader, name, yaml, length, error));
-    struct tree tree = {.name = mem_strdup(reader.name)};
-    struct builder b = {.tree = &tree, .reader = &reader};
+    struct outline outline = {.name = mem_strdup(reader.name)};
+    struct builder b = {.outline = &outline, .reader = &reader};
     trireme_status status = read_document(&b, error);
     free(b.key);
     reader_close(&reader);
     if (status == TRIREME_OK)
-        *out = tree;
+        *out = outline;
     else
-        tree_release(&tree);
+        outline_release(&outline);
     return status;
 }
 
-void tree_release(struct tree *tree) {
-    for (size_t i = 0; i < tree->nodes.count; i++) {
-        free(tree->nodes.item[i].key);
-        free(tree->nodes.item[i].text);
+void outline_release(struct outline *outline) {
+    for (size_t i = 0; i < outline->nodes.count; i++) {
+        free(outline->nodes.item[i].key);
+        free(outline->nodes.item[i].text);
     }
-    VEC_RELEASE(&tree->nodes);
-    free(tree->name);
-    *tree = (struct tree){0};
+    VEC_RELEASE(&outline->nodes);
+    free(outline->name);
+    *outline = (struct outline){0};
 }
 
 // ---- looking
 
-int tree_member(const struct tree *tree, int mapping, const char *key) {
-    int child = tree->nodes.item[mapping].child;
-    while (child >= 0 && (!tree->nodes.item[child].key || strcmp(tree->nodes.item[child].key, key) != 0))
-        child = tree->nodes.item[child].next;
+int outline_member(const struct outline *outline, int mapping, const char *key) {
+    int child = outline->nodes.item[mapping].child;
+    while (child >= 0 && (!outline->nodes.item[child].key || strcmp(outline->nodes.item[child].key, key) != 0))
+        child = outline->nodes.item[child].next;
     return child;
 }
 
-int tree_children(const struct tree *tree, int node) {
+int outline_children(const struct outline *outline, int node) {
     int count = 0;
-    for (int child = tree->nodes.item[node].child; child >= 0; child = tree->nodes.item[child].next)
+    for (int child = outline->nodes.item[node].child; child >= 0; child = outline->nodes.item[child].next)
         count++;
     return count;
 }
 
 // "links[1].bandwidth"
-static void add_path(const struct tree *tree, int node, struct text *out) {
-    const struct tree_node *n = &tree->nodes.item[node];
+static void add_path(const struct outline *outline, int node, struct text *out) {
+    const struct outline_node *n = &outline->nodes.item[node];
     char excerpt[KEY_EXCERPT];
     if (n->parent < 0)
         return;
-    add_path(tree, n->parent, out);
+    add_path(outline, n->parent, out);
     if (n->key)
         text_add(out, "%s%s", out->length ? "." : "", key_excerpt(n->key, excerpt));
     else
         text_add(out, "[%d]", n->position);
 }
 
-trireme_status tree_refuse(const struct tree *tree, int node, trireme_error *error, const char *format, ...) {
+trireme_status outline_refuse(const struct outline *outline, int node, trireme_error *error, const char *format, ...) {
     va_list args;
     va_start(args, format);
     char *reason = mem_vprintf(format, args);
     va_end(args);
     struct text path = {0};
-    add_path(tree, node, &path);
-    error_set(error, TRIREME_ERROR_USAGE, "%s:%d: %s%s%s", tree->name, tree->nodes.item[node].line,
+    add_path(outline, node, &path);
+    error_set(error, TRIREME_ERROR_USAGE, "%s:%d: %s%s%s", outline->name, outline->nodes.item[node].line,
               path.length ? path.text : "", path.length ? ": " : "", reason);
     text_release(&path);
     free(reason);
     return TRIREME_ERROR_USAGE;
 }
 
-trireme_status tree_expect(const struct tree *tree, int node, enum tree_form form, trireme_error *error) {
+trireme_status outline_expect(const struct outline *outline, int node, enum outline_form form, trireme_error *error) {
     static const char *const WORDS[] = {"a word or number", "a list", "keys with their values, indented below"};
-    return tree->nodes.item[node].form == form ? TRIREME_OK
-                                               : tree_refuse(tree, node, error, "expected %s", WORDS[form]);
+    return outline->nodes.item[node].form == form ? TRIREME_OK
+                                                  : outline_refuse(outline, node, error, "expected %s", WORDS[form]);
 }
 
 static bool is_word_of(const char *word, const char *list) {
@@ -206,10 +207,10 @@ static bool is_word_of(const char *word, const char *list) {
     return false;
 }
 
-trireme_status tree_known(const struct tree *tree, int mapping, const char *known, trireme_error *error) {
-    TRY(tree_expect(tree, mapping, TREE_MAPPING, error));
-    for (int child = tree->nodes.item[mapping].child; child >= 0; child = tree->nodes.item[child].next) {
-        const char *key = tree->nodes.item[child].key;
+trireme_status outline_known(const struct outline *outline, int mapping, const char *known, trireme_error *error) {
+    TRY(outline_expect(outline, mapping, OUTLINE_MAPPING, error));
+    for (int child = outline->nodes.item[mapping].child; child >= 0; child = outline->nodes.item[child].next) {
+        const char *key = outline->nodes.item[child].key;
         if (is_word_of(key, known))
             continue;
         char nearest[64] = "";
@@ -225,7 +226,8 @@ trireme_status tree_known(const struct tree *tree, int mapping, const char *know
             }
             word += length + strspn(word + length, " ");
         }
-        return tree_refuse(tree, child, error, "there is no such key; the nearest is %s (all: %s)", nearest, known);
+        return outline_refuse(outline, child, error, "there is no such key; the nearest is %s (all: %s)", nearest,
+                              known);
     }
     return TRIREME_OK;
 }
@@ -286,44 +288,45 @@ static bool read_number(const char *text, double *out, const char **rest) {
     return isfinite(*out);
 }
 
-trireme_status tree_figure(const struct tree *tree, int node, enum quantity quantity, double least, double most,
-                           double *out, trireme_error *error) {
-    TRY(tree_expect(tree, node, TREE_SCALAR, error));
-    const char *text = tree->nodes.item[node].text, *rest;
+trireme_status outline_figure(const struct outline *outline, int node, enum quantity quantity, double least,
+                              double most, double *out, trireme_error *error) {
+    TRY(outline_expect(outline, node, OUTLINE_SCALAR, error));
+    const char *text = outline->nodes.item[node].text, *rest;
     char excerpt[KEY_EXCERPT];
     double value;
     if (!read_number(text, &value, &rest))
-        return tree_refuse(tree, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
-                           UNIT_WORDS[quantity]);
+        return outline_refuse(outline, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
+                              UNIT_WORDS[quantity]);
     rest += strspn(rest, " ");
     const struct unit *unit = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(UNITS); i++)
         if (UNITS[i].quantity == quantity && strcmp(UNITS[i].name, rest) == 0)
             unit = &UNITS[i];
     if (quantity != QUANTITY_NUMBER && !*rest)
-        return tree_refuse(tree, node, error, "given %s without a unit, expected %s", key_excerpt(text, excerpt),
-                           UNIT_WORDS[quantity]);
+        return outline_refuse(outline, node, error, "given %s without a unit, expected %s", key_excerpt(text, excerpt),
+                              UNIT_WORDS[quantity]);
     if (quantity == QUANTITY_NUMBER ? *rest != '\0' : !unit)
-        return tree_refuse(tree, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
-                           UNIT_WORDS[quantity]);
+        return outline_refuse(outline, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
+                              UNIT_WORDS[quantity]);
     value *= unit ? unit->factor : 1;
     if (!(value >= least && value <= most)) {
         char low[48], high[48];
         figure_print(quantity, least, low);
         figure_print(quantity, most, high);
-        return tree_refuse(tree, node, error, "given %s, expected from %s to %s", key_excerpt(text, excerpt), low,
-                           high);
+        return outline_refuse(outline, node, error, "given %s, expected from %s to %s", key_excerpt(text, excerpt), low,
+                              high);
     }
     *out = value;
     return TRIREME_OK;
 }
 
-trireme_status tree_integer(const struct tree *tree, int node, int64_t least, int64_t most, int64_t *out,
-                            trireme_error *error) {
+trireme_status outline_integer(const struct outline *outline, int node, int64_t least, int64_t most, int64_t *out,
+                               trireme_error *error) {
     double value;
-    TRY(tree_figure(tree, node, QUANTITY_NUMBER, (double)least, (double)most, &value, error));
+    TRY(outline_figure(outline, node, QUANTITY_NUMBER, (double)least, (double)most, &value, error));
     if (value != floor(value))
-        return tree_refuse(tree, node, error, "given %s, expected a whole number", tree->nodes.item[node].text);
+        return outline_refuse(outline, node, error, "given %s, expected a whole number",
+                              outline->nodes.item[node].text);
     *out = (int64_t)value;
     return TRIREME_OK;
 }

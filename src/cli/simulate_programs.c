@@ -1,0 +1,283 @@
+// trireme simulate CONFIG cluster=CLUSTER: a step of the programs that the ranks would run.
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/simulate.h"
+#include "compile/options.h"
+#include "sim/memory.h"
+#include "sim/simulate.h"
+#include "train/synthetic.h"
+
+struct prediction {
+    const struct config *config;
+    struct model_config model;
+    struct parallel plan;
+    struct op_table *ops;
+    struct cluster cluster;
+    int ranks_per_device;
+    struct stage_programs programs;
+    struct simulation simulation;
+    struct sim_memory *memory;            // of each stage
+    double compiled, verified, simulated; // seconds that it took
+};
+
+static double seconds_since(int64_t *begin) {
+    int64_t before = *begin;
+    *begin = clock_now();
+    return 1e-9 * (double)(*begin - before);
+}
+
+static trireme_status check_dtype(const struct prediction *p, trireme_error *error) {
+    enum dtype dtype = options_dtype(p->config);
+    for (size_t i = 0; i < p->cluster.groups.count; i++) {
+        const struct device *d = &p->cluster.devices.item[p->cluster.groups.item[i].device];
+        if (d->peak[dtype] <= 0)
+            return config_refuse(p->config, "training.dtype", error, "but %s has no peak of it in %s", d->name,
+                                 p->cluster.name);
+    }
+    return TRIREME_OK;
+}
+
+// Threads that kernels of a rank have: those of its part of the device, where that has cores.
+static int threads_of(const struct prediction *p) {
+    int cores = p->cluster.devices.item[p->cluster.groups.item[0].device].cores;
+    return p->config->training.threads > 0 ? (int)p->config->training.threads : cores / p->ranks_per_device;
+}
+
+static trireme_status predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
+    struct simulation_options options = {.events = values[SIMULATE_PROGRAM_TRACE].given ||
+                                                   values[SIMULATE_PROGRAM_SVG].given};
+    int64_t clock = clock_now();
+    p->ops = op_table_create();
+    TRY(cluster_load(&p->cluster, p->ops, values[SIMULATE_PROGRAM_CLUSTER].given, error));
+    if (values[SIMULATE_PROGRAM_DEVICES].given)
+        TRY(cluster_resize(&p->cluster, (int)values[SIMULATE_PROGRAM_DEVICES].integer, error));
+    TRY(synthetic_model(&p->model, p->config, error));
+    TRY(parallel_resolve(&p->plan, p->config, &p->model, error));
+    TRY(check_dtype(p, error));
+    TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
+    progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
+    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads_of(p), error));
+    p->compiled = seconds_since(&clock);
+    progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
+    TRY(stage_programs_verify(&p->programs, p->ops, error));
+    p->verified = seconds_since(&clock);
+    progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
+    TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));
+    p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
+    for (int c = p->simulation.classes; c-- > 0;) {
+        const struct sim_class *class = &p->simulation.class[c];
+        int stage = mesh_coordinate(&p->plan.mesh, class->rank, AXIS_PP);
+        if (p->memory[stage].total == 0)
+            memory_of_program(&p->memory[stage], class->program, p->ops, class->station.device);
+    }
+    p->simulated = seconds_since(&clock);
+    progress_clear();
+    return TRIREME_OK;
+}
+
+static void prediction_release(struct prediction *p) {
+    simulation_release(&p->simulation);
+    stage_programs_release(&p->programs);
+    parallel_release(&p->plan);
+    cluster_release(&p->cluster);
+    free(p->memory);
+    free(p->ops);
+}
+
+// ---- what comes out
+
+struct amount {
+    char text[16];
+};
+
+static struct amount amount(int64_t bytes) {
+    struct amount a;
+    bytes_text((double)bytes, a.text);
+    return a;
+}
+
+static int64_t tokens_of(const struct prediction *p) {
+    return p->plan.micro_batch_size * p->plan.microbatches * mesh_group_size(&p->plan.mesh, AXES_DATA) *
+           p->config->training.seq_len;
+}
+
+// Model FLOPs over what all devices could do.
+static double mfu_of(const struct prediction *p) {
+    enum dtype dtype = options_dtype(p->config);
+    double peak = 0;
+    for (int c = 0; c < p->simulation.classes; c++) {
+        const struct sim_class *class = &p->simulation.class[c];
+        peak += class->members * class->station.device->peak[dtype] * class->station.part;
+    }
+    return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
+}
+
+static int stage_of(const struct prediction *p, const struct sim_class *class) {
+    return mesh_coordinate(&p->plan.mesh, class->rank, AXIS_PP);
+}
+
+static int64_t memory_of(const struct prediction *p, const struct sim_class *class) {
+    return p->memory[stage_of(p, class)].total;
+}
+
+// Of the device's memory, what one of the ranks that share it has.
+static int64_t room_of(const struct prediction *p, const struct sim_class *class) {
+    int device = class->rank / p->ranks_per_device;
+    return p->cluster.devices.item[cluster_type(&p->cluster, device)].memory / p->ranks_per_device;
+}
+
+// The class that has least room left.
+static const struct sim_class *fullest(const struct prediction *p) {
+    const struct sim_class *worst = p->simulation.class;
+    for (int c = 1; c < p->simulation.classes; c++) {
+        const struct sim_class *class = &p->simulation.class[c];
+        if (room_of(p, class) - memory_of(p, class) < room_of(p, worst) - memory_of(p, worst))
+            worst = class;
+    }
+    return worst;
+}
+
+static bool has_axis(const struct prediction *p, int axis) {
+    return p->plan.mesh.degree[axis] > 1;
+}
+
+static void print_summary(const struct prediction *p, struct text *out) {
+    const struct simulation *s = &p->simulation;
+    char *mesh = mesh_print(&p->plan.mesh);
+    text_add(out, "%d rank%s%s%s%s on %s: %.4g s a step, %.0f tokens/s, MFU %.1f%%\n", s->ranks,
+             s->ranks == 1 ? "" : "s", s->ranks == 1 ? "" : " (", s->ranks == 1 ? "" : mesh, s->ranks == 1 ? "" : ")",
+             p->cluster.name, s->seconds, (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
+    free(mesh);
+    double computing = 1 - s->bubble;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        computing -= s->exposed[a];
+    text_add(out, "mean of the ranks: computing %.2f%%, bubble %.2f%%", 100 * computing, 100 * s->bubble);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (has_axis(p, a))
+            text_add(out, ", exposed %s %.2f%%", axis_name((enum axis)a), 100 * s->exposed[a]);
+    text_add(out, "\n");
+}
+
+static void print_memory(const struct prediction *p, struct text *out) {
+    const struct sim_class *worst = fullest(p);
+    const struct sim_memory *m = &p->memory[stage_of(p, worst)];
+    int64_t left = room_of(p, worst) - m->total;
+    text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m->total).text, amount(room_of(p, worst)).text,
+             left < 0 ? ", which does NOT fit" : "");
+    for (int i = 0; i < MEMORY_PARTS; i++)
+        if (m->part[i] > 0)
+            text_add(out, " %s %s,", memory_part_name((enum memory_part)i), amount(m->part[i]).text);
+    const struct template *t =
+        &worst->program->templates.item[worst->program->schedule.item[m->peak.invocation].template];
+    text_add(out, " the peak at %s[%d]\n", t->name, m->peak.instruction);
+}
+
+static void print_table(const struct prediction *p, struct text *out) {
+    const struct simulation *s = &p->simulation;
+    text_add(out, "\n%5s %7s %6s %10s", "stage", "rank", "ranks", "computing");
+    for (int i = 0; i < SIM_PARTS; i++)
+        text_add(out, " %9s", sim_part_name((enum sim_part)i));
+    text_add(out, " %8s", "bubble");
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (has_axis(p, a))
+            text_add(out, " %8s", axis_name((enum axis)a));
+    text_add(out, " %10s\n", "memory");
+    for (int c = 0; c < s->classes; c++) {
+        const struct sim_class *class = &s->class[c];
+        text_add(out, "%5d %7d %6d %8.4g s", stage_of(p, class), class->rank, class->members, class->computing);
+        for (int i = 0; i < SIM_PARTS; i++)
+            text_add(out, " %8.2f%%", 100 * class->part[i] / s->seconds);
+        text_add(out, " %7.2f%%", 100 * class->bubble / s->seconds);
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (has_axis(p, a))
+                text_add(out, " %7.2f%%", 100 * class->exposed[a] / s->seconds);
+        text_add(out, " %10s\n", amount(memory_of(p, class)).text);
+    }
+    text_add(out, "compiled in %.2f s, verified in %.2f s, simulated in %.2f s\n", p->compiled, p->verified,
+             p->simulated);
+}
+
+static void add_axes(const struct prediction *p, struct text *out, const char *key, const double seconds[AXIS_COUNT]) {
+    json_begin_object(out, key);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (has_axis(p, a))
+            json_add_number(out, axis_name((enum axis)a), seconds[a]);
+    json_end_object(out);
+}
+
+static void add_class(const struct prediction *p, struct text *out, const struct sim_class *class) {
+    const struct sim_memory *m = &p->memory[stage_of(p, class)];
+    json_begin_object(out, NULL);
+    json_add_integer(out, "stage", stage_of(p, class));
+    json_add_integer(out, "rank", class->rank);
+    json_add_integer(out, "ranks", class->members);
+    json_add_string(out, "device", class->station.device->name);
+    json_add_number(out, "step_seconds", p->simulation.seconds);
+    json_add_number(out, "computing_seconds", class->computing);
+    for (int i = 0; i < SIM_PARTS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_seconds", sim_part_name((enum sim_part)i));
+        json_add_number(out, name, class->part[i]);
+    }
+    json_add_number(out, "bubble_seconds", class->bubble);
+    add_axes(p, out, "exposed_seconds", class->exposed);
+    add_axes(p, out, "communication_seconds", class->moving);
+    json_add_integer(out, "memory_bytes", m->total);
+    json_add_integer(out, "device_bytes", room_of(p, class));
+    json_begin_object(out, "memory");
+    for (int i = 0; i < MEMORY_PARTS; i++)
+        json_add_integer(out, memory_part_name((enum memory_part)i), m->part[i]);
+    json_end_object(out);
+    json_end_object(out);
+}
+
+static void print_json(const struct prediction *p, struct text *out) {
+    const struct simulation *s = &p->simulation;
+    const struct sim_class *worst = fullest(p);
+    char *mesh = mesh_print(&p->plan.mesh);
+    json_begin_object(out, NULL);
+    json_add_string(out, "cluster", p->cluster.name);
+    json_add_string(out, "mesh", mesh);
+    json_add_integer(out, "ranks", s->ranks);
+    json_add_number(out, "step_seconds", s->seconds);
+    json_add_number(out, "tokens_per_second", (double)tokens_of(p) / s->seconds);
+    json_add_number(out, "mfu", mfu_of(p));
+    json_add_number(out, "bubble", s->bubble);
+    add_axes(p, out, "exposed", s->exposed);
+    json_add_integer(out, "peak_bytes", memory_of(p, worst));
+    json_add_integer(out, "peak_rank", worst->rank);
+    json_add_boolean(out, "fits", memory_of(p, worst) <= room_of(p, worst));
+    json_add_integer(out, "microbatches", p->plan.microbatches);
+    json_add_number(out, "compile_seconds", p->compiled);
+    json_add_number(out, "verify_seconds", p->verified);
+    json_add_number(out, "simulate_seconds", p->simulated);
+    json_begin_array(out, "classes");
+    for (int c = 0; c < s->classes; c++)
+        add_class(p, out, &s->class[c]);
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+    free(mesh);
+}
+
+trireme_status simulate_programs(const struct command_value *values, const struct arguments *a, trireme_error *error) {
+    struct config config;
+    TRY(arguments_expect(a, 0, 1, error));
+    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
+    struct prediction p = {.config = &config};
+    struct text out = {0};
+    trireme_status status = predict(&p, values, error);
+    if (status == TRIREME_OK && a->json) {
+        print_json(&p, &out);
+    } else if (status == TRIREME_OK) {
+        print_summary(&p, &out);
+        print_memory(&p, &out);
+        print_table(&p, &out);
+    }
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    prediction_release(&p);
+    config_release(&config);
+    return status;
+}

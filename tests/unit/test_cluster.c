@@ -1,0 +1,236 @@
+// Cluster files: what they say, and what is refused, with line and key.
+#include "support/checkpoint.h"
+
+#include "sim/place.h"
+#include "sim/shipped.h"
+
+#include <math.h>
+
+static struct op_table *ops;
+
+static const char GOOD[] = "about: two of a kind\n"                                              // 1
+                           "devices:\n"                                                          // 2
+                           "  small:\n"                                                          // 3
+                           "    peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s}\n"                       // 4
+                           "    memory: 16 GiB\n"                                                // 5
+                           "    runtime_memory: 500 MB\n"                                        // 6
+                           "    bandwidth: 100 GB/s\n"                                           // 7
+                           "    launch: 5 us\n"                                                  // 8
+                           "    efficiency:\n"                                                   // 9
+                           "      other: {memory: 0.5}\n"                                        // 10
+                           "      matmul: {compute: 0.8, half: {m: 10}, bf16: {compute: 0.7},\n" // 11
+                           "               measured: [[64, 64, 64, f32, 100 GFLOP/s]]}\n"        // 12
+                           "nodes:\n"                                                            // 13
+                           "  - {device: small, nodes: 3, devices: 4}\n"                         // 14
+                           "links:\n"                                                            // 15
+                           "  - {name: bus, spans: node, latency: 1 us, bandwidth: 10 GB/s}\n"   // 16
+                           "  - name: net\n"                                                     // 17
+                           "    spans: all\n"                                                    // 18
+                           "    latency: 10 us\n"                                                // 19
+                           "    bandwidth: 8 Gbit/s\n"                                           // 20
+                           "    adapters: 1\n"                                                   // 21
+                           "stragglers: [{device: 5, slower: 1.5}]\n";                           // 22
+
+static trireme_status parse(struct cluster *c, const char *text, trireme_error *error) {
+    return cluster_parse(c, ops, "my.yaml", text, strlen(text), error);
+}
+
+static void figures_have_units(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(parse(&c, GOOD, &error), &error);
+    const struct device *d = &c.devices.item[0];
+    assert_true(d->peak[DTYPE_BF16] == 2e12);
+    assert_true(d->memory == (int64_t)16 << 30);
+    assert_true(d->runtime_memory == 500000000);
+    assert_true(fabs(d->launch - 5e-6) < 1e-18);
+    assert_true(c.level[1].bandwidth == 1e9);
+    assert_int_equal(c.level[1].adapters, 1);
+    assert_int_equal(c.total_devices, 12);
+    assert_int_equal(cluster_node(&c, 7), 1);
+    assert_true(d->curve[OP_MATMUL][DTYPE_F32].compute == 0.8);
+    assert_true(d->curve[OP_MATMUL][DTYPE_BF16].compute == 0.7);
+    // Backward rows follow their forward row, all others `other`.
+    assert_true(d->curve[OP_MATMUL_DW][DTYPE_F32].compute == 0.8);
+    assert_true(d->points[OP_MATMUL_DX].count == 1);
+    assert_true(d->curve[OP_ADAMW][DTYPE_F32].memory == 0.5);
+    cluster_release(&c);
+}
+
+// GOOD with one line in place of another.
+static char *with_line(int number, const char *line) {
+    struct text out = {0};
+    const char *at = GOOD;
+    for (int i = 1; *at; i++) {
+        size_t length = strcspn(at, "\n") + 1;
+        if (i == number)
+            text_add(&out, "%s\n", line);
+        else
+            text_add_bytes(&out, at, length);
+        at += length;
+    }
+    return out.text;
+}
+
+static void refusals_name_line_and_key(void **unused) {
+    (void)unused;
+    static const struct {
+        int line;
+        const char *text, *place, *why;
+    } BAD[] = {
+        {5, "    memory: 16", "my.yaml:5: devices.small.memory", "without a unit"},
+        {5, "    memory: -16 GB", "my.yaml:5: devices.small.memory", "given -16 GB"},
+        {5, "    memory: 16 GB/s", "my.yaml:5: devices.small.memory", "expected bytes"},
+        {5, "    memory: 1e9 TB", "my.yaml:5: devices.small.memory", "expected from"},
+        {5, "    memory: lots", "my.yaml:5: devices.small.memory", "expected bytes"},
+        {5, "    memory: 0x10 GB", "my.yaml:5: devices.small.memory", "expected bytes"},
+        {5, "    # memory", "my.yaml:4: devices.small", "memory is missing"},
+        {7, "    bandwith: 100 GB/s", "my.yaml:7: devices.small.bandwith", "the nearest is bandwidth"},
+        {7, "    bandwidth: 0 GB/s", "my.yaml:7: devices.small.bandwidth", "given 0 GB/s"},
+        {7, "    bandwidth: [1, 2]", "my.yaml:7: devices.small.bandwidth", "expected a word or number"},
+        {8, "    launch: 5 s/us", "my.yaml:8: devices.small.launch", "expected a time"},
+        {4, "    peak: {f16: 1 TFLOP/s}", "my.yaml:4: devices.small.peak.f16", "there is no such key"},
+        {4, "    peak: {f32: 1 TFLOP}", "my.yaml:4: devices.small.peak.f32", "expected operations"},
+        {10, "      other: {compute: 0.5}", "my.yaml:10: devices.small.efficiency.other", "memory is missing"},
+        {10, "      other: {memory: 0.5}\n      matmull: {compute: 1}", "my.yaml:11: devices.small.efficiency.matmull",
+         "the nearest is matmul"},
+        {10, "      other: {memory: 0.5, compute: 1.5}", "my.yaml:10: devices.small.efficiency.other.compute",
+         "expected from"},
+        {12, "               measured: [[64, 64, 64, f32, 2 TFLOP/s]]}", "efficiency.matmul.measured[0][4]",
+         "expected from"},
+        {12, "               measured: [[64, 64, f32, 1 GFLOP/s]]}", "efficiency.matmul.measured[0]",
+         "expected [m, n, k"},
+        {14, "  - {device: big, nodes: 3, devices: 4}", "my.yaml:14: nodes[0].device", "no device is called \"big\""},
+        {14, "  - {device: small, nodes: 0, devices: 4}", "my.yaml:14: nodes[0].nodes", "expected from 1"},
+        {14, "  - {device: small, nodes: 1.5, devices: 4}", "my.yaml:14: nodes[0].nodes", "whole number"},
+        {14, "  - {device: small, nodes: 1000000, devices: 4000}", "my.yaml:14: nodes[0]", "devices in all"},
+        {16, "  - {name: bus, spans: rack, latency: 1 us, bandwidth: 10 GB/s}", "my.yaml:16: links[0].spans",
+         "\"rack\""},
+        {18, "    spans: node", "my.yaml:18: links[1].spans", "no more than bus"},
+        {20, "    bandwidth: 8", "my.yaml:20: links[1].bandwidth", "without a unit"},
+        {21, "    adaptors: 1", "my.yaml:21: links[1].adaptors", "the nearest is adapters"},
+        {22, "stragglers: [{device: 12, slower: 1.5}]", "my.yaml:22: stragglers[0].device", "expected from 0 to 11"},
+        {22, "stragglers: [{device: 1, slower: 0}]", "my.yaml:22: stragglers[0].slower", "expected from 0.01"},
+        {22, "about: again", "my.yaml:22", "given twice (before: line 1)"},
+        {22, "x: *a", "my.yaml:22", "aliases are not accepted"},
+        {22, "speed: 1", "my.yaml:22: speed", "there is no such key"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++) {
+        struct cluster c;
+        trireme_error error = {0};
+        char *text = with_line(BAD[i].line, BAD[i].text);
+        assert_int_equal(parse(&c, text, &error), TRIREME_ERROR_USAGE);
+        if (!strstr(error.message, BAD[i].place) || !strstr(error.message, BAD[i].why) || strchr(error.message, '\n'))
+            fail_msg("%s: \"%s\"", BAD[i].text, error.message);
+        free(text);
+    }
+}
+
+static void shipped_clusters_are_good(void **unused) {
+    (void)unused;
+    int count = 0;
+    for (const struct shipped_cluster *s = shipped_clusters; s->name; s++, count++) {
+        struct cluster c;
+        trireme_error error = {0};
+        assert_ok(cluster_load(&c, ops, s->name, &error), &error);
+        assert_non_null(c.about);
+        cluster_release(&c);
+    }
+    assert_true(count >= 2);
+    struct cluster c;
+    trireme_error error = {0};
+    assert_int_equal(cluster_load(&c, ops, "h1000", &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "h100"));
+}
+
+static void resizing_keeps_nodes_whole(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(parse(&c, GOOD, &error), &error);
+    assert_ok(cluster_resize(&c, 6, &error), &error);
+    assert_int_equal(c.total_devices, 6);
+    assert_int_equal(c.total_nodes, 2);
+    assert_int_equal(cluster_node(&c, 5), 1);
+    assert_int_equal(c.stragglers.count, 1);
+    assert_ok(cluster_resize(&c, 3, &error), &error);
+    assert_int_equal(c.total_nodes, 1);
+    assert_int_equal(c.stragglers.count, 0);
+    assert_int_equal(cluster_resize(&c, 4, &error), TRIREME_ERROR_USAGE);
+    cluster_release(&c);
+}
+
+// ---- what lies between ranks
+
+static void adapters_are_shared_by_groups(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(parse(&c, GOOD, &error), &error);
+    c.stragglers.count = 0;
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 4;
+    mesh.degree[AXIS_DP] = 3;
+    const struct link_use uses[] = {{AXES(AXIS_TP), 0, false}, {AXES(AXIS_DP), 0, false}};
+    struct place p;
+    assert_ok(place_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    // Four tensor ranks inside a node; four groups of data ranks that leave it by one adapter.
+    assert_int_equal(p.route[0][0].parts[0], 4);
+    assert_int_equal(p.route[0][0].parts[1], 1);
+    assert_int_equal(p.route[1][0].parts[0], 1);
+    assert_int_equal(p.route[1][0].parts[1], 3);
+    assert_true(p.route[1][0].bandwidth[1] == 1e9 / 4);
+    assert_int_equal(p.classes, 1);
+    assert_int_equal(place_members(&p, 0), 12);
+    place_release(&p);
+    // A group over all has the adapter to itself: each of its ranks in the node a quarter.
+    const struct link_use all[] = {{AXES(AXIS_TP) | AXES(AXIS_DP), 0, false}};
+    assert_ok(place_create(&p, &c, &mesh, all, 1, false, &error), &error);
+    assert_int_equal(p.route[0][0].parts[0], 4);
+    assert_int_equal(p.route[0][0].parts[1], 3);
+    assert_true(p.route[0][0].bandwidth[1] == 1e9 / 4);
+    place_release(&p);
+    cluster_release(&c);
+}
+
+static void stragglers_make_classes(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(parse(&c, GOOD, &error), &error);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 4;
+    mesh.degree[AXIS_DP] = 3;
+    struct place p;
+    assert_ok(place_create(&p, &c, &mesh, NULL, 0, false, &error), &error);
+    assert_int_equal(p.classes, 4);
+    int members = 0;
+    for (int class = 0; class < p.classes; class ++) {
+        members += place_members(&p, class);
+        assert_int_equal(place_class(&p, place_rank(&p, class)), class);
+        bool slow = place_station(&p, place_rank(&p, class)).slower > 1;
+        assert_int_equal(slow, place_rank(&p, class) == 5);
+    }
+    assert_int_equal(members, 12);
+    place_release(&p);
+    mesh.degree[AXIS_DP] = 4;
+    assert_int_equal(place_create(&p, &c, &mesh, NULL, 0, false, &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "16 ranks"));
+    cluster_release(&c);
+}
+
+int main(void) {
+    ops = op_table_create();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_have_units),
+        cmocka_unit_test(refusals_name_line_and_key),
+        cmocka_unit_test(shipped_clusters_are_good),
+        cmocka_unit_test(resizing_keeps_nodes_whole),
+        cmocka_unit_test(adapters_are_shared_by_groups),
+        cmocka_unit_test(stragglers_make_classes),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(ops);
+    return failed;
+}
