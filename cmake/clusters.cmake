@@ -14,8 +14,8 @@ function(trireme_embed_clusters sources)
         string(APPEND table "    {\"${name}\", ${identifier}},\n")
     endforeach()
     set(generated ${CMAKE_CURRENT_BINARY_DIR}/clusters.c)
-    file(CONFIGURE OUTPUT ${generated} CONTENT
-        "#include \"sim/shipped.h\"\n\n#include <stddef.h>\n\n${texts}\nconst struct shipped_cluster shipped_clusters[] = {\n${table}    {NULL, NULL},\n};\n"
-        @ONLY)
+    set(head "#include \"sim/shipped.h\"\n\n#include <stddef.h>\n\n")
+    set(array "const struct shipped_cluster shipped_clusters[] = {\n${table}    {NULL, NULL},\n};\n")
+    file(CONFIGURE OUTPUT ${generated} CONTENT "${head}${texts}\n${array}" @ONLY)
     set(${sources} ${${sources}} ${generated} PARENT_SCOPE)
 endfunction()
