@@ -4,7 +4,7 @@
 #include "cli/simulate.h"
 #include "compile/options.h"
 #include "sim/memory.h"
-#include "sim/simulate.h"
+#include "sim/trace.h"
 #include "train/synthetic.h"
 
 struct prediction {
@@ -260,6 +260,57 @@ static void print_json(const struct prediction *p, struct text *out) {
     free(mesh);
 }
 
+// "0,8,16" or "all"; without it the first rank of each class. The caller frees *out.
+static trireme_status read_ranks(const struct prediction *p, const char *text, int **out, int *count,
+                                 trireme_error *error) {
+    const struct simulation *s = &p->simulation;
+    bool all = text && strcmp(text, "all") == 0;
+    int *ranks = mem_alloc((size_t)s->ranks * sizeof *ranks), n = 0;
+    for (int i = 0; i < (all ? s->ranks : s->classes) && (all || !text); i++)
+        ranks[n++] = all ? i : s->class[i].rank;
+    for (const char *at = text; text && !all;) {
+        char *end;
+        long rank = strtol(at, &end, 10);
+        if (end == at || rank < 0 || rank >= s->ranks || (*end && *end != ',') || n == s->ranks) {
+            free(ranks);
+            FAIL(TRIREME_ERROR_USAGE, "trace_ranks=%.80s: expected ranks from 0 to %d, as 0,1, or all", text,
+                 s->ranks - 1);
+        }
+        ranks[n++] = (int)rank;
+        if (!*end)
+            break;
+        at = end + 1;
+    }
+    *out = ranks;
+    *count = n;
+    return TRIREME_OK;
+}
+
+static trireme_status write_trace(const struct prediction *p, const struct command_value *values,
+                                  trireme_error *error) {
+    int *ranks = NULL, count = 0;
+    struct text text = {0};
+    TRY(read_ranks(p, values[SIMULATE_PROGRAM_RANKS].given, &ranks, &count, error));
+    trireme_status status = sim_trace_print(&p->simulation, p->ops, ranks, count, &text, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(values[SIMULATE_PROGRAM_TRACE].given, text.text, text.length, error);
+    text_release(&text);
+    free(ranks);
+    return status;
+}
+
+static trireme_status write_picture(const struct prediction *p, const char *path, trireme_error *error) {
+    struct text text = {0};
+    char *mesh = mesh_print(&p->plan.mesh), *title = mem_printf("%s on %s", mesh, p->cluster.name);
+    trireme_status status = sim_picture_print(&p->simulation, title, &text, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(path, text.text, text.length, error);
+    text_release(&text);
+    free(title);
+    free(mesh);
+    return status;
+}
+
 trireme_status simulate_programs(const struct command_value *values, const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_expect(a, 0, 1, error));
@@ -267,6 +318,10 @@ trireme_status simulate_programs(const struct command_value *values, const struc
     struct prediction p = {.config = &config};
     struct text out = {0};
     trireme_status status = predict(&p, values, error);
+    if (status == TRIREME_OK && values[SIMULATE_PROGRAM_TRACE].given)
+        status = write_trace(&p, values, error);
+    if (status == TRIREME_OK && values[SIMULATE_PROGRAM_SVG].given)
+        status = write_picture(&p, values[SIMULATE_PROGRAM_SVG].given, error);
     if (status == TRIREME_OK && a->json) {
         print_json(&p, &out);
     } else if (status == TRIREME_OK) {

@@ -412,6 +412,9 @@ static trireme_status run(struct event_loop *l, const struct simulation_options 
     l->out->class = mem_alloc((size_t)classes * sizeof *l->out->class);
     l->out->classes = classes;
     l->out->ranks = l->place.ranks;
+    l->out->class_of = mem_alloc((size_t)l->place.ranks * sizeof *l->out->class_of);
+    for (int r = 0; r < l->place.ranks; r++)
+        l->out->class_of[r] = place_class(&l->place, r);
     for (int c = 0; c < classes; c++)
         create_actor(l, c, options);
     for (int c = classes; c-- > 0;)
@@ -462,6 +465,7 @@ void simulation_release(struct simulation *s) {
     for (int c = 0; c < s->classes; c++)
         VEC_RELEASE(&s->class[c].events);
     free(s->class);
+    free(s->class_of);
     *s = (struct simulation){0};
 }
 

@@ -45,6 +45,7 @@ struct simulation {
     double bubble, exposed[AXIS_COUNT];
     int classes;
     struct sim_class *class; // [classes], by rank
+    int *class_of;           // of each rank
 };
 
 // `program_of_stage` has a program for each coordinate on AXIS_PP, proved sound together (programs_verify). The result

@@ -1,0 +1,141 @@
+#include "sim/trace.h"
+
+#include "base/json.h"
+#include "program/names.h"
+
+// ---- trace
+
+static void begin_event(struct text *out, const char *phase, const char *name, int rank, int stream) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "ph", phase);
+    json_add_string(out, "name", name);
+    json_add_integer(out, "pid", rank);
+    json_add_integer(out, "tid", stream);
+}
+
+static void name_line(struct text *out, const char *what, const char *name, int rank, int stream) {
+    begin_event(out, "M", what, rank, stream);
+    json_begin_object(out, "args");
+    json_add_string(out, "name", name);
+    json_end_object(out);
+    json_end_object(out);
+}
+
+static void print_event(struct text *out, const struct program *p, const struct op_table *table,
+                        const struct sim_event *event, int rank) {
+    const struct invocation *v = &p->schedule.item[event->invocation];
+    const struct template *t = &p->templates.item[v->template];
+    const struct instruction *in = &t->instructions.item[event->instruction];
+    begin_event(out, "X", table->op[in->op].name, rank, in->stream);
+    json_add_string(out, "cat", t->name);
+    json_add_number(out, "ts", 1e6 * event->begin);
+    json_add_number(out, "dur", 1e6 * (event->end - event->begin));
+    json_begin_object(out, "args");
+    json_add_integer(out, "instruction", event->instruction);
+    if (in->layer != NONE)
+        json_add_integer(out, "layer", in->layer);
+    if (v->microbatch != NONE)
+        json_add_integer(out, "microbatch", v->microbatch);
+    if (table->op[in->op].role == ROLE_COMMUNICATION) {
+        char axes[AXES_TEXT];
+        json_add_string(out, "group", axes_print(in->group, axes));
+    }
+    json_end_object(out);
+    json_end_object(out);
+}
+
+static void print_rank(struct text *out, const struct simulation *s, const struct op_table *table, int rank) {
+    const struct sim_class *class = &s->class[s->class_of[rank]];
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    name_line(out, "process_name", name, rank, 0);
+    bool named[STREAM_COUNT] = {0};
+    for (size_t i = 0; i < class->events.count; i++) {
+        const struct sim_event *event = &class->events.item[i];
+        const struct invocation *v = &class->program->schedule.item[event->invocation];
+        int stream = class->program->templates.item[v->template].instructions.item[event->instruction].stream;
+        if (!named[stream])
+            name_line(out, "thread_name", STREAM_WORDS[stream], rank, stream);
+        named[stream] = true;
+        print_event(out, class->program, table, event, rank);
+    }
+}
+
+trireme_status sim_trace_print(const struct simulation *s, const struct op_table *table, const int *ranks, int count,
+                               struct text *out, trireme_error *error) {
+    size_t events = 0;
+    for (int i = 0; i < count; i++)
+        events += s->class[s->class_of[ranks[i]]].events.count;
+    if (events > SIM_TRACE_EVENTS_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "a trace of %d ranks has %zu events, more than %d: choose fewer by trace_ranks=0,1",
+             count, events, SIM_TRACE_EVENTS_MAX);
+    json_begin_object(out, NULL);
+    json_add_string(out, "displayTimeUnit", "ms");
+    json_begin_array(out, "traceEvents");
+    for (int i = 0; i < count; i++)
+        print_rank(out, s, table, ranks[i]);
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+    return TRIREME_OK;
+}
+
+// ---- picture
+
+static bool splits_backward(const struct program *p) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        if (p->templates.item[t].phase == PHASE_WEIGHT)
+            return true;
+    return false;
+}
+
+static enum picture_kind kind_of(const struct template *t, bool split) {
+    static const enum picture_kind KINDS[PHASE_COUNT] = {[PHASE_INPUT] = PICTURE_OTHER,
+                                                         [PHASE_FORWARD] = PICTURE_FORWARD,
+                                                         [PHASE_BACKWARD] = PICTURE_BACKWARD,
+                                                         [PHASE_WEIGHT] = PICTURE_BACKWARD_WEIGHT,
+                                                         [PHASE_OPTIMIZER] = PICTURE_OPTIMIZER};
+    return split && t->phase == PHASE_BACKWARD ? PICTURE_BACKWARD_INPUT : KINDS[t->phase];
+}
+
+static struct picture_row row_of(const struct sim_class *class) {
+    const struct program *p = class->program;
+    struct picture_row row = {.box = mem_alloc(p->schedule.count * sizeof *row.box), .label = class->rank};
+    bool split = splits_backward(p);
+    int last = NONE;
+    for (size_t i = 0; i < class->events.count; i++) {
+        const struct sim_event *event = &class->events.item[i];
+        const struct invocation *v = &p->schedule.item[event->invocation];
+        const struct template *t = &p->templates.item[v->template];
+        if (t->instructions.item[event->instruction].stream != STREAM_COMPUTE || event->end <= event->begin)
+            continue;
+        if (event->invocation != last)
+            row.box[row.count++] =
+                (struct picture_box){event->begin, event->end, kind_of(t, split), t->chunk, v->microbatch};
+        last = event->invocation;
+        row.box[row.count - 1].end = event->end;
+    }
+    return row;
+}
+
+trireme_status sim_picture_print(const struct simulation *s, const char *title, struct text *out,
+                                 trireme_error *error) {
+    size_t boxes = 0;
+    struct picture picture = {.title = title, .unit = "s", .rows_are = "rank", .rows = s->classes, .chunks = 1};
+    for (int c = 0; c < s->classes; c++) {
+        boxes += s->class[c].program->schedule.count;
+        for (size_t t = 0; t < s->class[c].program->templates.count; t++)
+            picture.chunks = MAX(picture.chunks, s->class[c].program->templates.item[t].chunk + 1);
+    }
+    if (boxes > PICTURE_BOXES_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "%zu passes are too many for a picture, which has %zu at most", boxes,
+             PICTURE_BOXES_MAX);
+    picture.row = mem_alloc((size_t)picture.rows * sizeof *picture.row);
+    for (int c = 0; c < s->classes; c++)
+        picture.row[c] = row_of(&s->class[c]);
+    picture_print(&picture, out);
+    for (int c = 0; c < s->classes; c++)
+        free(picture.row[c].box);
+    free(picture.row);
+    return TRIREME_OK;
+}
