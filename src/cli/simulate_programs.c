@@ -65,10 +65,10 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
     for (int c = p->simulation.classes; c-- > 0;) {
-        const struct sim_class *class = &p->simulation.class[c];
-        int stage = mesh_coordinate(&p->plan.mesh, class->rank, AXIS_PP);
+        const struct sim_class *who = &p->simulation.of_class[c];
+        int stage = mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP);
         if (p->memory[stage].total == 0)
-            memory_of_program(&p->memory[stage], class->program, p->ops, class->station.device);
+            memory_of_program(&p->memory[stage], who->program, p->ops, who->station.device);
     }
     p->simulated = seconds_since(&clock);
     progress_clear();
@@ -106,33 +106,33 @@ static double mfu_of(const struct prediction *p) {
     enum dtype dtype = options_dtype(p->config);
     double peak = 0;
     for (int c = 0; c < p->simulation.classes; c++) {
-        const struct sim_class *class = &p->simulation.class[c];
-        peak += class->members * class->station.device->peak[dtype] * class->station.part;
+        const struct sim_class *who = &p->simulation.of_class[c];
+        peak += who->members * who->station.device->peak[dtype] * who->station.part;
     }
     return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
 }
 
-static int stage_of(const struct prediction *p, const struct sim_class *class) {
-    return mesh_coordinate(&p->plan.mesh, class->rank, AXIS_PP);
+static int stage_of(const struct prediction *p, const struct sim_class *who) {
+    return mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP);
 }
 
-static int64_t memory_of(const struct prediction *p, const struct sim_class *class) {
-    return p->memory[stage_of(p, class)].total;
+static int64_t memory_of(const struct prediction *p, const struct sim_class *who) {
+    return p->memory[stage_of(p, who)].total;
 }
 
 // Of the device's memory, what one of the ranks that share it has.
-static int64_t room_of(const struct prediction *p, const struct sim_class *class) {
-    int device = class->rank / p->ranks_per_device;
+static int64_t room_of(const struct prediction *p, const struct sim_class *who) {
+    int device = who->rank / p->ranks_per_device;
     return p->cluster.devices.item[cluster_type(&p->cluster, device)].memory / p->ranks_per_device;
 }
 
 // The class that has least room left.
 static const struct sim_class *fullest(const struct prediction *p) {
-    const struct sim_class *worst = p->simulation.class;
+    const struct sim_class *worst = p->simulation.of_class;
     for (int c = 1; c < p->simulation.classes; c++) {
-        const struct sim_class *class = &p->simulation.class[c];
-        if (room_of(p, class) - memory_of(p, class) < room_of(p, worst) - memory_of(p, worst))
-            worst = class;
+        const struct sim_class *who = &p->simulation.of_class[c];
+        if (room_of(p, who) - memory_of(p, who) < room_of(p, worst) - memory_of(p, worst))
+            worst = who;
     }
     return worst;
 }
@@ -183,15 +183,15 @@ static void print_table(const struct prediction *p, struct text *out) {
             text_add(out, " %8s", axis_name((enum axis)a));
     text_add(out, " %10s\n", "memory");
     for (int c = 0; c < s->classes; c++) {
-        const struct sim_class *class = &s->class[c];
-        text_add(out, "%5d %7d %6d %8.4g s", stage_of(p, class), class->rank, class->members, class->computing);
+        const struct sim_class *who = &s->of_class[c];
+        text_add(out, "%5d %7d %6d %8.4g s", stage_of(p, who), who->rank, who->members, who->computing);
         for (int i = 0; i < SIM_PARTS; i++)
-            text_add(out, " %8.2f%%", 100 * class->part[i] / s->seconds);
-        text_add(out, " %7.2f%%", 100 * class->bubble / s->seconds);
+            text_add(out, " %8.2f%%", 100 * who->part[i] / s->seconds);
+        text_add(out, " %7.2f%%", 100 * who->bubble / s->seconds);
         for (int a = 0; a < AXIS_COUNT; a++)
             if (has_axis(p, a))
-                text_add(out, " %7.2f%%", 100 * class->exposed[a] / s->seconds);
-        text_add(out, " %10s\n", amount(memory_of(p, class)).text);
+                text_add(out, " %7.2f%%", 100 * who->exposed[a] / s->seconds);
+        text_add(out, " %10s\n", amount(memory_of(p, who)).text);
     }
     text_add(out, "compiled in %.2f s, verified in %.2f s, simulated in %.2f s\n", p->compiled, p->verified,
              p->simulated);
@@ -205,25 +205,25 @@ static void add_axes(const struct prediction *p, struct text *out, const char *k
     json_end_object(out);
 }
 
-static void add_class(const struct prediction *p, struct text *out, const struct sim_class *class) {
-    const struct sim_memory *m = &p->memory[stage_of(p, class)];
+static void add_class(const struct prediction *p, struct text *out, const struct sim_class *who) {
+    const struct sim_memory *m = &p->memory[stage_of(p, who)];
     json_begin_object(out, NULL);
-    json_add_integer(out, "stage", stage_of(p, class));
-    json_add_integer(out, "rank", class->rank);
-    json_add_integer(out, "ranks", class->members);
-    json_add_string(out, "device", class->station.device->name);
+    json_add_integer(out, "stage", stage_of(p, who));
+    json_add_integer(out, "rank", who->rank);
+    json_add_integer(out, "ranks", who->members);
+    json_add_string(out, "device", who->station.device->name);
     json_add_number(out, "step_seconds", p->simulation.seconds);
-    json_add_number(out, "computing_seconds", class->computing);
+    json_add_number(out, "computing_seconds", who->computing);
     for (int i = 0; i < SIM_PARTS; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s_seconds", sim_part_name((enum sim_part)i));
-        json_add_number(out, name, class->part[i]);
+        json_add_number(out, name, who->part[i]);
     }
-    json_add_number(out, "bubble_seconds", class->bubble);
-    add_axes(p, out, "exposed_seconds", class->exposed);
-    add_axes(p, out, "communication_seconds", class->moving);
+    json_add_number(out, "bubble_seconds", who->bubble);
+    add_axes(p, out, "exposed_seconds", who->exposed);
+    add_axes(p, out, "communication_seconds", who->moving);
     json_add_integer(out, "memory_bytes", m->total);
-    json_add_integer(out, "device_bytes", room_of(p, class));
+    json_add_integer(out, "device_bytes", room_of(p, who));
     json_begin_object(out, "memory");
     for (int i = 0; i < MEMORY_PARTS; i++)
         json_add_integer(out, memory_part_name((enum memory_part)i), m->part[i]);
@@ -253,7 +253,7 @@ static void print_json(const struct prediction *p, struct text *out) {
     json_add_number(out, "simulate_seconds", p->simulated);
     json_begin_array(out, "classes");
     for (int c = 0; c < s->classes; c++)
-        add_class(p, out, &s->class[c]);
+        add_class(p, out, &s->of_class[c]);
     json_end_array(out);
     json_end_object(out);
     text_add(out, "\n");
@@ -267,7 +267,7 @@ static trireme_status read_ranks(const struct prediction *p, const char *text, i
     bool all = text && strcmp(text, "all") == 0;
     int *ranks = mem_alloc((size_t)s->ranks * sizeof *ranks), n = 0;
     for (int i = 0; i < (all ? s->ranks : s->classes) && (all || !text); i++)
-        ranks[n++] = all ? i : s->class[i].rank;
+        ranks[n++] = all ? i : s->of_class[i].rank;
     for (const char *at = text; text && !all;) {
         char *end;
         long rank = strtol(at, &end, 10);

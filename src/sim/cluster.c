@@ -88,26 +88,35 @@ static trireme_status read_curve(const struct outline *t, int mapping, struct cu
     return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
 }
 
-// [m, n, k, dtype, rate]
-static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op,
+// [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
+static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op, bool product,
                                  trireme_error *error) {
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
-    if (outline_children(t, list) != 5)
-        return outline_refuse(t, list, error,
-                              "expected [m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]");
-    int node[5];
-    node[0] = t->nodes.item[list].child;
-    for (int i = 1; i < 5; i++)
-        node[i] = t->nodes.item[node[i - 1]].next;
-    struct curve_point point;
+    int count = product ? 5 : 3, node[5], at = 0;
+    if (outline_children(t, list) != count)
+        return outline_refuse(t, list, error, "expected %s",
+                              product ? "[m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]"
+                                      : "[bytes, dtype, time], as in [64 MB, f32, 90 us]");
+    for (int child = t->nodes.item[list].child; child >= 0; child = t->nodes.item[child].next)
+        node[at++] = child;
+    struct curve_point point = {0};
     double *extent[3] = {&point.m, &point.n, &point.k}, rate;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && product; i++)
         TRY(outline_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
-    TRY(outline_expect(t, node[3], OUTLINE_SCALAR, error));
-    if (!dtype_parse(text_of(t, node[3]), &point.dtype) || device->peak[point.dtype] <= 0)
-        return outline_refuse(t, node[3], error, "expected a dtype that the device has a peak of");
-    TRY(outline_figure(t, node[4], QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
-    point.share = rate / device->peak[point.dtype];
+    if (!product)
+        TRY(outline_figure(t, node[0], QUANTITY_BYTES, 1, BYTES_MOST, &point.bytes, error));
+    int dtype = node[count - 2], figure = node[count - 1];
+    TRY(outline_expect(t, dtype, OUTLINE_SCALAR, error));
+    if (!dtype_parse(text_of(t, dtype), &point.dtype) || device->peak[point.dtype] <= 0)
+        return outline_refuse(t, dtype, error, "expected a dtype that the device has a peak of");
+    if (product) {
+        TRY(outline_figure(t, figure, QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
+        point.seconds = 2 * point.m * point.n * point.k / rate;
+        double elements = point.m * point.k + point.n * point.k + point.m * point.n;
+        point.bytes = elements * (double)dtype_size(point.dtype);
+    } else {
+        TRY(outline_figure(t, figure, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
+    }
     VEC_PUSH(&device->points[op], point);
     return TRIREME_OK;
 }
@@ -133,11 +142,12 @@ static trireme_status read_points(const struct reading *r, int mapping, struct d
     if (list < 0)
         return TRIREME_OK;
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
-    if (op == OP_COUNT || !has_letters(&r->table->op[op], "mnk"))
-        return outline_refuse(t, list, error, "only matrix products have measured points");
+    if (op == OP_COUNT)
+        return outline_refuse(t, list, error, "points are of one op, not of all others");
+    bool product = has_letters(&r->table->op[op], "mnk");
     device->points[op].count = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
-        TRY(read_point(t, node, device, op, error));
+        TRY(read_point(t, node, device, op, product, error));
     return TRIREME_OK;
 }
 
@@ -225,7 +235,8 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     VEC_PUSH(&r->cluster->devices, (struct device){.name = mem_strdup(t->nodes.item[mapping].key), .cores = 1});
     struct device *d = &r->cluster->devices.item[r->cluster->devices.count - 1];
     TRY(check_name(t, mapping, d->name, error));
-    TRY(outline_known(t, mapping, "peak memory runtime_memory bandwidth launch cores shared efficiency", error));
+    TRY(outline_known(t, mapping, "peak memory runtime_memory bandwidth launch cores shared communication efficiency",
+                      error));
     int node;
     TRY(need(t, mapping, "peak", &node, error));
     TRY(read_peak(t, node, d, error));
@@ -237,6 +248,13 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &d->bandwidth, error));
     TRY(may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, SECONDS_MOST, &d->launch, error));
     TRY(may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
+    node = outline_member(t, mapping, "communication");
+    if (node >= 0) {
+        TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
+        d->cores_communicate = strcmp(text_of(t, node), "cores") == 0;
+        if (!d->cores_communicate && strcmp(text_of(t, node), "own") != 0)
+            return outline_refuse(t, node, error, "given \"%.40s\", expected own or cores", text_of(t, node));
+    }
     TRY(need(t, mapping, "efficiency", &node, error));
     return read_efficiency(r, node, d, error);
 }

@@ -14,17 +14,19 @@
 
 enum { CLUSTER_LEVELS_MAX = 6, CURVE_LETTERS_MAX = 6, CLUSTER_DEVICES_MAX = 1 << 20 };
 
-// A matrix product, as it was measured.
+// An op as it was measured: a matrix product of m x k by k x n, or any other op by the bytes that it moves.
 struct curve_point {
     enum dtype dtype;
-    double m, n, k;
-    double share; // of the peak
+    double m, n, k; // 0: of another op
+    double bytes;
+    double seconds;
 };
 
 // How much of the peak and of the memory's bandwidth an op reaches on operands of one dtype:
 //   seconds = launch + max(flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
 //   f = product over letters of x / (x + half), x the extent of a letter of the op's row (ops.def)
-// The op's `launch` is added to the device's. Measured points stand for themselves, and draw what lies near along.
+// The op's `launch` is added to the device's. Measured points stand for themselves, and draw what lies near along: the
+// maximum is multiplied by what it is wrong by at points nearby, weighted by their distance in octaves.
 struct curve {
     double compute, memory; // above 0; compute 0: operations cost nothing beside the bytes
     double half_bytes;
@@ -51,6 +53,7 @@ struct device {
     // of all rates, or the rates of the device that `shared` names for so many ranks.
     int cores;
     VEC(struct shared) shared;
+    bool cores_communicate; // what communication takes, its cores cannot compute
     struct curve curve[OP_COUNT][DTYPE_COUNT];
     VEC(struct curve_point) points[OP_COUNT];
 };

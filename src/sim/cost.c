@@ -16,25 +16,48 @@ static double shape_factor(const struct curve *c, const int64_t extent[128]) {
     return factor;
 }
 
-// Measured points draw the share near them towards what was measured: at a point wholly, some octaves away not at all.
-static double near_points(const struct device *d, const struct curve *curve, enum op op, enum dtype dtype,
-                          const int64_t extent[128]) {
+static double peak_of(const struct device *d, enum dtype dtype) {
+    double best = d->peak[dtype];
+    for (int i = 0; i < DTYPE_COUNT && d->peak[dtype] <= 0; i++)
+        best = MAX(best, d->peak[i]);
+    return best;
+}
+
+// What the curve alone says, of the whole device.
+static double smooth_seconds(const struct device *d, const struct curve *c, enum dtype dtype, double flops,
+                             double bytes, const int64_t extent[128]) {
+    double seconds = (bytes + c->half_bytes) / (d->bandwidth * c->memory);
+    if (flops > 0 && c->compute > 0)
+        seconds = MAX(seconds, flops / (peak_of(d, dtype) * c->compute * shape_factor(c, extent)));
+    return seconds;
+}
+
+// Measured points draw the curve near them towards what was measured: at a point wholly, some octaves away not at all.
+static double near_points(const struct device *d, const struct curve *curve, enum op op, enum dtype dtype, double flops,
+                          double bytes, const int64_t extent[128]) {
     static const double REACH = 1.0; // octaves: standard deviation
-    double sum = 0, weights = 1, own[3] = {(double)extent['m'], (double)extent['n'], (double)extent['k']};
+    double sum = 0, weights = 1;
     for (size_t i = 0; i < d->points[op].count; i++) {
         const struct curve_point *p = &d->points[op].item[i];
         if (p->dtype != dtype)
             continue;
-        double at[3] = {p->m, p->n, p->k}, distance = 0;
+        double distance = 0, there_flops = flops * p->bytes / bytes;
         int64_t there[128];
-        memcpy(there, extent, sizeof there);
-        for (int k = 0; k < 3; k++) {
-            distance += log2(own[k] / at[k]) * log2(own[k] / at[k]);
-            there[(unsigned char)"mnk"[k]] = (int64_t)at[k];
+        memcpy(there, extent, 128 * sizeof *there);
+        if (p->m > 0) {
+            const double at[3] = {p->m, p->n, p->k};
+            there_flops = 2 * p->m * p->n * p->k;
+            for (int k = 0; k < 3; k++) {
+                int letter = "mnk"[k];
+                double octaves = log2((double)extent[letter] / at[k]);
+                distance += octaves * octaves;
+                there[letter] = (int64_t)at[k];
+            }
+        } else {
+            distance = log2(bytes / p->bytes) * log2(bytes / p->bytes);
         }
-        double smooth = curve->compute * shape_factor(curve, there);
         double weight = exp(-distance / (2 * REACH * REACH)) / (distance + 1e-6);
-        sum += weight * log(p->share / smooth);
+        sum += weight * log(p->seconds / smooth_seconds(d, curve, dtype, there_flops, p->bytes, there));
         weights += weight;
     }
     return exp(sum / weights);
@@ -50,33 +73,21 @@ static double window_factor(const struct op_info *info, const struct instruction
     return 1;
 }
 
-static double peak_of(const struct device *d, enum dtype dtype) {
-    double best = d->peak[dtype];
-    for (int i = 0; i < DTYPE_COUNT && d->peak[dtype] <= 0; i++)
-        best = MAX(best, d->peak[i]);
-    return best;
-}
-
 double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,
                     const struct instruction *in, bool accumulates) {
     const struct device *d = s->device;
-    const struct op_info *info = &table->op[in->op];
     enum dtype dtype = instruction_dtype(program, table, in);
     const struct curve *c = &d->curve[in->op][dtype];
     struct invocation as = {.first = !accumulates};
-    double bytes = instruction_bytes(program, table, in, &as), flops = instruction_flops(table, in);
-    double seconds = (bytes + c->half_bytes) / (d->bandwidth * s->part * c->memory);
-    if (flops > 0 && c->compute > 0) {
-        int64_t extent[128];
-        const char *what;
-        CHECK(instruction_extents(table, in, extent, &what));
-        double share = c->compute * shape_factor(c, extent);
-        if (d->points[in->op].count)
-            share *= near_points(d, c, in->op, dtype, extent);
-        flops *= window_factor(info, in, extent);
-        seconds = MAX(seconds, flops / (peak_of(d, dtype) * s->part * MIN(share, 1)));
-    }
-    return (d->launch + c->launch + seconds) * s->slower;
+    int64_t extent[128];
+    const char *what;
+    CHECK(instruction_extents(table, in, extent, &what));
+    double bytes = instruction_bytes(program, table, in, &as);
+    double flops = instruction_flops(table, in) * window_factor(&table->op[in->op], in, extent);
+    double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
+    if (d->points[in->op].count && bytes > 0)
+        seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);
+    return (d->launch + c->launch + seconds / s->part) * s->slower;
 }
 
 // ---- communication

@@ -311,34 +311,34 @@ static void find_classes(struct place *p, bool every_rank) {
 }
 
 // A class counts kinds as a rank counts coordinates.
-int place_rank(const struct place *p, int class) {
+int place_rank(const struct place *p, int who) {
     int rank = 0, stride = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
-        rank += stride * p->first[a][class % p->kinds[a]];
-        class /= p->kinds[a];
+        rank += stride * p->first[a][who % p->kinds[a]];
+        who /= p->kinds[a];
         stride *= p->mesh.degree[a];
     }
     return rank;
 }
 
 int place_class(const struct place *p, int rank) {
-    int class = 0, stride = 1;
+    int who = 0, stride = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
-        class += stride * p->kind[a][rank % p->mesh.degree[a]];
+        who += stride * p->kind[a][rank % p->mesh.degree[a]];
         rank /= p->mesh.degree[a];
         stride *= p->kinds[a];
     }
-    return class;
+    return who;
 }
 
-int place_members(const struct place *p, int class) {
+int place_members(const struct place *p, int who) {
     int members = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         int count = 0;
         for (int i = 0; i < p->mesh.degree[a]; i++)
-            count += p->kind[a][i] == class % p->kinds[a];
+            count += p->kind[a][i] == who % p->kinds[a];
         members *= count;
-        class /= p->kinds[a];
+        who /= p->kinds[a];
     }
     return members;
 }

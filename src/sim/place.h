@@ -55,9 +55,9 @@ void place_release(struct place *place);
 
 struct station place_station(const struct place *place, int rank);
 // The first rank of a class, and the class of a rank.
-int place_rank(const struct place *place, int class);
+int place_rank(const struct place *place, int who);
 int place_class(const struct place *place, int rank);
 // How many ranks the class has.
-int place_members(const struct place *place, int class);
+int place_members(const struct place *place, int who);
 
 #endif

@@ -95,9 +95,9 @@ void prepared_release(struct prepared *p) {
     VEC_RELEASE(&p->uses);
 }
 
-double *prepare_seconds(const struct prepared *p, const struct place *place, int class,
+double *prepare_seconds(const struct prepared *p, const struct place *place, int who,
                         const struct simulation_options *options) {
-    int rank = place_rank(place, class);
+    int rank = place_rank(place, who);
     const struct prepared_program *pp = &p->program[mesh_coordinate(&place->mesh, rank, AXIS_PP)];
     struct station station = place_station(place, rank);
     double *seconds = mem_alloc(2 * (size_t)pp->instructions * sizeof *seconds);

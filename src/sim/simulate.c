@@ -32,11 +32,13 @@ struct actor { // a class of ranks
     double *seconds;
     int **meeting; // [uses][stream_channel]: NONE: not open
     int *peer;     // [uses]: the class at the other end of messages
+    int owed_axis; // of the last of them
+    double owed;   // seconds of communication that its cores have not paid for yet
     struct line line[STREAM_COUNT];
 };
 
 struct ready {
-    int class, stream;
+    int who, stream;
 };
 
 struct event_loop {
@@ -50,25 +52,25 @@ struct event_loop {
 
 // ---- who meets whom
 
-static int peer_class(const struct place *p, int class, const struct link_use *use) {
-    int rank = place_rank(p, class);
+static int peer_class(const struct place *p, int who, const struct link_use *use) {
+    int rank = place_rank(p, who);
     int size = mesh_group_size(&p->mesh, use->group), own = mesh_index(&p->mesh, rank, use->group);
     return place_class(p, mesh_member(&p->mesh, rank, use->group, ((own + use->peer) % size + size) % size));
 }
 
 // The classes of a group, each once, ascending.
-static int classes_of_group(const struct place *p, int class, const struct link_use *use, int *out) {
+static int classes_of_group(const struct place *p, int who, const struct link_use *use, int *out) {
     int count = 0;
     if (use->peer) {
-        int other = peer_class(p, class, use);
-        out[count++] = MIN(class, other);
-        if (other != class)
-            out[count++] = MAX(class, other);
+        int other = peer_class(p, who, use);
+        out[count++] = MIN(who, other);
+        if (other != who)
+            out[count++] = MAX(who, other);
         return count;
     }
     // A class's coordinates are kinds.
-    int base = class, stride = 1, size = 1, strides[AXIS_COUNT];
-    for (int a = 0, rest = class; a < AXIS_COUNT; a++) {
+    int base = who, stride = 1, size = 1, strides[AXIS_COUNT];
+    for (int a = 0, rest = who; a < AXIS_COUNT; a++) {
         strides[a] = stride;
         if (use->group & AXES(a)) {
             base -= rest % p->kinds[a] * stride;
@@ -89,8 +91,8 @@ static int classes_of_group(const struct place *p, int class, const struct link_
     return count;
 }
 
-static int open_meeting(struct event_loop *l, int class, int use, int channel) {
-    int **slot = &l->actor[class].meeting[use];
+static int open_meeting(struct event_loop *l, int who, int use, int channel) {
+    int **slot = &l->actor[who].meeting[use];
     if (!*slot) {
         *slot = mem_alloc(STREAM_COUNT * sizeof **slot);
         for (int s = 0; s < STREAM_COUNT; s++)
@@ -100,16 +102,16 @@ static int open_meeting(struct event_loop *l, int class, int use, int channel) {
         return (*slot)[channel];
     struct meeting m = {.member = mem_alloc((size_t)l->place.classes * sizeof(int))};
     const struct link_use *u = &l->prepared->uses.item[use];
-    m.members = classes_of_group(&l->place, class, u, m.member);
+    m.members = classes_of_group(&l->place, who, u, m.member);
     int number = (int)l->meetings.count;
     VEC_PUSH(&l->meetings, m);
     for (int i = 0; i < m.members; i++) {
         // Of a pair, the other end knows the distance the other way round.
         int theirs = use;
-        if (u->peer && m.member[i] != class)
+        if (u->peer && m.member[i] != who)
             for (size_t k = 0; k < l->prepared->uses.count; k++) {
                 const struct link_use *v = &l->prepared->uses.item[k];
-                if (!v->message && v->group == u->group && v->peer && peer_class(&l->place, m.member[i], v) == class)
+                if (!v->message && v->group == u->group && v->peer && peer_class(&l->place, m.member[i], v) == who)
                     theirs = (int)k;
             }
         struct actor *a = &l->actor[m.member[i]];
@@ -142,12 +144,12 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
 
 // ---- events
 
-static void enqueue(struct event_loop *l, int class, int stream) {
-    struct line *line = &l->actor[class].line[stream];
+static void enqueue(struct event_loop *l, int who, int stream) {
+    struct line *line = &l->actor[who].line[stream];
     if (line->queued || line->ended)
         return;
     line->queued = true;
-    VEC_PUSH(&l->stack, (struct ready){class, stream});
+    VEC_PUSH(&l->stack, (struct ready){who, stream});
 }
 
 static void finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
@@ -161,25 +163,33 @@ static void finish(struct actor *a, int stream, uint8_t axis, double begin, doub
     line->posted = false;
 }
 
-static void wake(struct event_loop *l, int class, int stream) {
-    struct line *line = &l->actor[class].line[stream];
+static void wake(struct event_loop *l, int who, int stream) {
+    struct line *line = &l->actor[who].line[stream];
     unsigned waiters = line->waiters;
     line->waiters = 0;
     for (int s = 0; waiters; s++, waiters >>= 1)
         if (waiters & 1)
-            enqueue(l, class, s);
+            enqueue(l, who, s);
 }
 
-static void account_communication(struct sim_class *out, int stream, uint8_t axis, double seconds) {
+static void pay_later(struct actor *a, int axis, double seconds) {
+    a->owed += seconds;
+    a->owed_axis = axis;
+}
+
+static void account_communication(struct event_loop *l, int who, int stream, uint8_t axis, double seconds) {
+    struct sim_class *out = &l->out->of_class[who];
     out->moving[axis] += seconds;
     if (stream == STREAM_COMPUTE)
         out->exposed[axis] += seconds;
+    else if (out->station.device->cores_communicate)
+        pay_later(&l->actor[who], axis, seconds);
 }
 
 // False: others have not come yet.
-static bool meet(struct event_loop *l, int class, int stream, const struct lane_item *item, double ready) {
-    struct actor *a = &l->actor[class];
-    int number = open_meeting(l, class, item->use, stream_channel(stream));
+static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
+    struct actor *a = &l->actor[who];
+    int number = open_meeting(l, who, item->use, stream_channel(stream));
     struct meeting *m = &l->meetings.item[number];
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
@@ -189,17 +199,17 @@ static bool meet(struct event_loop *l, int class, int stream, const struct lane_
     m->arrived = 0;
     double end = m->time + m->seconds;
     for (int i = 0; i < m->members; i++) {
-        account_communication(&l->out->class[m->member[i]], stream, item -> axis, m -> seconds);
+        account_communication(l, m->member[i], stream, item->axis, m->seconds);
         finish(&l->actor[m->member[i]], stream, item->axis, m->time, end);
-        if (m->member[i] != class)
+        if (m->member[i] != who)
             enqueue(l, m->member[i], stream);
     }
     return true;
 }
 
-static bool exchange(struct event_loop *l, int class, int stream, const struct lane_item *item, double ready) {
-    int other = l->actor[class].peer[item->use], end_stream = stream_other_end(stream);
-    struct actor *a = &l->actor[class], *b = &l->actor[other];
+static bool exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
+    int other = l->actor[who].peer[item->use], end_stream = stream_other_end(stream);
+    struct actor *a = &l->actor[who], *b = &l->actor[other];
     struct line *mine = &a->line[stream], *theirs = &b->line[end_stream];
     mine->posted = true;
     mine->ready = ready;
@@ -210,8 +220,8 @@ static bool exchange(struct event_loop *l, int class, int stream, const struct l
     const struct lane_item *there = &pp->lane[v->template * STREAM_COUNT + end_stream].item[theirs->position];
     double seconds = item->kind == LANE_SEND ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
     double begin = MAX(ready, theirs->ready), end = begin + seconds;
-    account_communication(&l->out->class[class], stream, item -> axis, seconds);
-    account_communication(&l->out->class[other], end_stream, there -> axis, seconds);
+    account_communication(l, who, stream, item->axis, seconds);
+    account_communication(l, other, end_stream, there->axis, seconds);
     finish(a, stream, item->axis, begin, end);
     finish(b, end_stream, there->axis, begin, end);
     enqueue(l, other, end_stream);
@@ -223,7 +233,11 @@ static void compute(struct sim_class *out, struct actor *a, const struct lane_it
     double seconds = a->seconds[2 * item->number + accumulates];
     out->computing += seconds;
     out->part[item->part] += seconds;
-    finish(a, STREAM_COMPUTE, 0, ready, ready + seconds);
+    // Where cores communicate, what they have not done while they stood still they do now.
+    double owed = MAX(0, a->owed - (ready - a->line[STREAM_COMPUTE].end));
+    a->owed = 0;
+    out->exposed[a->owed_axis] += owed;
+    finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
 // When all waits of the next instruction are over; false: for one of them nobody knows yet.
@@ -279,10 +293,10 @@ static const struct lane_item *next_item(struct actor *a, int stream) {
 }
 
 // Runs a stream as far as it comes.
-static void run_line(struct event_loop *l, int class, int stream) {
-    struct actor *a = &l->actor[class];
+static void run_line(struct event_loop *l, int who, int stream) {
+    struct actor *a = &l->actor[who];
     struct line *line = &a->line[stream];
-    struct sim_class *out = &l->out->class[class];
+    struct sim_class *out = &l->out->of_class[who];
     const struct lane_item *item;
     while (!line->posted && (item = next_item(a, stream))) {
         double ready;
@@ -295,40 +309,39 @@ static void run_line(struct event_loop *l, int class, int stream) {
             compute(out, a, item, item->after_first && !v->first, ready);
         else if (item->kind == LANE_COMPUTE)
             finish(a, stream, 0, ready, ready + a->seconds[2 * item->number]);
-        else if (item->kind == LANE_COLLECTIVE ? !meet(l, class, stream, item, ready)
-                                               : !exchange(l, class, stream, item, ready))
+        else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready)
+                                               : !exchange(l, who, stream, item, ready))
             break;
     }
-    wake(l, class, stream);
+    wake(l, who, stream);
 }
 
 // ---- beginning and end
 
-static void create_actor(struct event_loop *l, int class, const struct simulation_options *options) {
-    struct actor *a = &l->actor[class];
-    struct sim_class *out = &l->out->class[class];
+static void create_actor(struct event_loop *l, int who, const struct simulation_options *options) {
+    struct actor *a = &l->actor[who];
+    struct sim_class *out = &l->out->of_class[who];
     size_t uses = l->prepared->uses.count;
-    int rank = place_rank(&l->place, class);
+    int rank = place_rank(&l->place, who);
     a->program = &l->prepared->program[mesh_coordinate(&l->place.mesh, rank, AXIS_PP)];
-    a->seconds = prepare_seconds(l->prepared, &l->place, class, options);
+    a->seconds = prepare_seconds(l->prepared, &l->place, who, options);
     a->meeting = mem_alloc(uses * sizeof *a->meeting);
     a->peer = mem_alloc(uses * sizeof *a->peer);
     for (size_t u = 0; u < uses; u++)
-        a->peer[u] =
-            l->prepared->uses.item[u].message ? peer_class(&l->place, class, &l->prepared->uses.item[u]) : NONE;
+        a->peer[u] = l->prepared->uses.item[u].message ? peer_class(&l->place, who, &l->prepared->uses.item[u]) : NONE;
     const int64_t *total = a->program->slot_waits.before[a->program->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++) {
         a->line[s].span = mem_alloc((size_t)total[s] * sizeof *a->line[s].span);
         a->line[s].axis = s == STREAM_COMPUTE ? NULL : mem_alloc((size_t)total[s]);
     }
     *out = (struct sim_class){.rank = rank,
-                              .members = place_members(&l->place, class),
+                              .members = place_members(&l->place, who),
                               .program = a->program->program,
                               .station = place_station(&l->place, rank)};
 }
 
-static void release_actor(struct event_loop *l, int class) {
-    struct actor *a = &l->actor[class];
+static void release_actor(struct event_loop *l, int who) {
+    struct actor *a = &l->actor[who];
     for (size_t u = 0; u < l->prepared->uses.count; u++)
         free(a->meeting[u]);
     for (int s = 0; s < STREAM_COUNT; s++) {
@@ -353,16 +366,16 @@ static trireme_status check_ended(const struct event_loop *l, trireme_error *err
             const struct template *t = &p->templates.item[v->template];
             int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[line->position].index;
             FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s waits for ever",
-                 l->out->class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
+                 l->out->of_class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
                  l->prepared->table->op[t->instructions.item[index].op].name);
         }
     return TRIREME_OK;
 }
 
 // What is left of a rank's step when it has computed all.
-static void account_end(struct event_loop *l, int class) {
-    struct sim_class *out = &l->out->class[class];
-    const struct actor *a = &l->actor[class];
+static void account_end(struct event_loop *l, int who) {
+    struct sim_class *out = &l->out->of_class[who];
+    const struct actor *a = &l->actor[who];
     int last = STREAM_COMPUTE;
     for (int s = 0; s < STREAM_COUNT; s++)
         if (a->line[s].end > a->line[last].end)
@@ -373,10 +386,10 @@ static void account_end(struct event_loop *l, int class) {
     l->out->seconds = MAX(l->out->seconds, out->end);
 }
 
-static void keep_events(struct event_loop *l, int class) {
-    struct actor *a = &l->actor[class];
+static void keep_events(struct event_loop *l, int who) {
+    struct actor *a = &l->actor[who];
     const struct program *p = a->program->program;
-    struct sim_class *out = &l->out->class[class];
+    struct sim_class *out = &l->out->of_class[who];
     for (int s = 0; s < STREAM_COUNT; s++) {
         int64_t done = 0;
         for (size_t k = 0; k < p->schedule.count; k++) {
@@ -395,12 +408,12 @@ static void sum_up(struct event_loop *l, bool events) {
     for (int c = 0; c < out->classes; c++)
         account_end(l, c);
     for (int c = 0; c < out->classes; c++) {
-        struct sim_class *class = &out->class[c];
-        double weight = class->members / (out->ranks * MAX(out->seconds, 1e-300));
-        class->bubble += out->seconds - class->end;
-        out->bubble += weight * class->bubble;
+        struct sim_class *who = &out->of_class[c];
+        double weight = who->members / (out->ranks * MAX(out->seconds, 1e-300));
+        who->bubble += out->seconds - who->end;
+        out->bubble += weight * who->bubble;
         for (int a = 0; a < AXIS_COUNT; a++)
-            out->exposed[a] += weight * class->exposed[a];
+            out->exposed[a] += weight * who->exposed[a];
         if (events)
             keep_events(l, c);
     }
@@ -409,7 +422,7 @@ static void sum_up(struct event_loop *l, bool events) {
 static trireme_status run(struct event_loop *l, const struct simulation_options *options, trireme_error *error) {
     int classes = l->place.classes;
     l->actor = mem_alloc((size_t)classes * sizeof *l->actor);
-    l->out->class = mem_alloc((size_t)classes * sizeof *l->out->class);
+    l->out->of_class = mem_alloc((size_t)classes * sizeof *l->out->of_class);
     l->out->classes = classes;
     l->out->ranks = l->place.ranks;
     l->out->class_of = mem_alloc((size_t)l->place.ranks * sizeof *l->out->class_of);
@@ -422,8 +435,8 @@ static trireme_status run(struct event_loop *l, const struct simulation_options 
             enqueue(l, c, s);
     while (l->stack.count) {
         struct ready next = l->stack.item[--l->stack.count];
-        l->actor[next.class].line[next.stream].queued = false;
-        run_line(l, next.class, next.stream);
+        l->actor[next.who].line[next.stream].queued = false;
+        run_line(l, next.who, next.stream);
     }
     trireme_status status = check_ended(l, error);
     if (status == TRIREME_OK)
@@ -463,8 +476,8 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
 
 void simulation_release(struct simulation *s) {
     for (int c = 0; c < s->classes; c++)
-        VEC_RELEASE(&s->class[c].events);
-    free(s->class);
+        VEC_RELEASE(&s->of_class[c].events);
+    free(s->of_class);
     free(s->class_of);
     *s = (struct simulation){0};
 }

@@ -44,8 +44,8 @@ struct simulation {
     // Means over ranks, as shares of the step.
     double bubble, exposed[AXIS_COUNT];
     int classes;
-    struct sim_class *class; // [classes], by rank
-    int *class_of;           // of each rank
+    struct sim_class *of_class; // [classes], by rank
+    int *class_of;              // of each rank
 };
 
 // `program_of_stage` has a program for each coordinate on AXIS_PP, proved sound together (programs_verify). The result

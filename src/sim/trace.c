@@ -45,19 +45,19 @@ static void print_event(struct text *out, const struct program *p, const struct 
 }
 
 static void print_rank(struct text *out, const struct simulation *s, const struct op_table *table, int rank) {
-    const struct sim_class *class = &s->class[s->class_of[rank]];
+    const struct sim_class *who = &s->of_class[s->class_of[rank]];
     char name[32];
     snprintf(name, sizeof name, "rank %d", rank);
     name_line(out, "process_name", name, rank, 0);
     bool named[STREAM_COUNT] = {0};
-    for (size_t i = 0; i < class->events.count; i++) {
-        const struct sim_event *event = &class->events.item[i];
-        const struct invocation *v = &class->program->schedule.item[event->invocation];
-        int stream = class->program->templates.item[v->template].instructions.item[event->instruction].stream;
+    for (size_t i = 0; i < who->events.count; i++) {
+        const struct sim_event *event = &who->events.item[i];
+        const struct invocation *v = &who->program->schedule.item[event->invocation];
+        int stream = who->program->templates.item[v->template].instructions.item[event->instruction].stream;
         if (!named[stream])
             name_line(out, "thread_name", STREAM_WORDS[stream], rank, stream);
         named[stream] = true;
-        print_event(out, class->program, table, event, rank);
+        print_event(out, who->program, table, event, rank);
     }
 }
 
@@ -65,7 +65,7 @@ trireme_status sim_trace_print(const struct simulation *s, const struct op_table
                                struct text *out, trireme_error *error) {
     size_t events = 0;
     for (int i = 0; i < count; i++)
-        events += s->class[s->class_of[ranks[i]]].events.count;
+        events += s->of_class[s->class_of[ranks[i]]].events.count;
     if (events > SIM_TRACE_EVENTS_MAX)
         FAIL(TRIREME_ERROR_USAGE, "a trace of %d ranks has %zu events, more than %d: choose fewer by trace_ranks=0,1",
              count, events, SIM_TRACE_EVENTS_MAX);
@@ -98,13 +98,13 @@ static enum picture_kind kind_of(const struct template *t, bool split) {
     return split && t->phase == PHASE_BACKWARD ? PICTURE_BACKWARD_INPUT : KINDS[t->phase];
 }
 
-static struct picture_row row_of(const struct sim_class *class) {
-    const struct program *p = class->program;
-    struct picture_row row = {.box = mem_alloc(p->schedule.count * sizeof *row.box), .label = class->rank};
+static struct picture_row row_of(const struct sim_class *who) {
+    const struct program *p = who->program;
+    struct picture_row row = {.box = mem_alloc(p->schedule.count * sizeof *row.box), .label = who->rank};
     bool split = splits_backward(p);
     int last = NONE;
-    for (size_t i = 0; i < class->events.count; i++) {
-        const struct sim_event *event = &class->events.item[i];
+    for (size_t i = 0; i < who->events.count; i++) {
+        const struct sim_event *event = &who->events.item[i];
         const struct invocation *v = &p->schedule.item[event->invocation];
         const struct template *t = &p->templates.item[v->template];
         if (t->instructions.item[event->instruction].stream != STREAM_COMPUTE || event->end <= event->begin)
@@ -123,16 +123,16 @@ trireme_status sim_picture_print(const struct simulation *s, const char *title, 
     size_t boxes = 0;
     struct picture picture = {.title = title, .unit = "s", .rows_are = "rank", .rows = s->classes, .chunks = 1};
     for (int c = 0; c < s->classes; c++) {
-        boxes += s->class[c].program->schedule.count;
-        for (size_t t = 0; t < s->class[c].program->templates.count; t++)
-            picture.chunks = MAX(picture.chunks, s->class[c].program->templates.item[t].chunk + 1);
+        boxes += s->of_class[c].program->schedule.count;
+        for (size_t t = 0; t < s->of_class[c].program->templates.count; t++)
+            picture.chunks = MAX(picture.chunks, s->of_class[c].program->templates.item[t].chunk + 1);
     }
     if (boxes > PICTURE_BOXES_MAX)
         FAIL(TRIREME_ERROR_USAGE, "%zu passes are too many for a picture, which has %zu at most", boxes,
              PICTURE_BOXES_MAX);
     picture.row = mem_alloc((size_t)picture.rows * sizeof *picture.row);
     for (int c = 0; c < s->classes; c++)
-        picture.row[c] = row_of(&s->class[c]);
+        picture.row[c] = row_of(&s->of_class[c]);
     picture_print(&picture, out);
     for (int c = 0; c < s->classes; c++)
         free(picture.row[c].box);

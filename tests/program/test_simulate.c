@@ -138,7 +138,7 @@ static void compare_every_rank(const char *cluster, const char *const *more, siz
     for (int a = 0; a < AXIS_COUNT; a++)
         assert_true(fabs(few.exposed[a] - all.exposed[a]) <= 1e-12);
     for (int c = 0; c < few.classes; c++) {
-        const struct sim_class *one = &few.class[c], *same = &all.class[one->rank];
+        const struct sim_class *one = &few.of_class[c], *same = &all.of_class[one->rank];
         assert_true(fabs(one->computing - same->computing) <= 1e-12 * all.seconds);
         assert_true(fabs(one->end - same->end) <= 1e-12 * all.seconds);
         // A step is divided without rest.
@@ -189,7 +189,7 @@ static void a_slow_device_slows_all(void **unused) {
     assert_int_equal(even.classes, 1);
     assert_int_equal(uneven.classes, 2);
     assert_true(fabs(uneven.seconds / even.seconds - 1.25) < 1e-3);
-    assert_true(uneven.class[0].bubble > 0.19 * uneven.seconds && uneven.class[1].bubble < 0.01 * uneven.seconds);
+    assert_true(uneven.of_class[0].bubble > 0.19 * uneven.seconds && uneven.of_class[1].bubble < 0.01 * uneven.seconds);
     simulation_release(&even);
     simulation_release(&uneven);
     close_fixture(&f);

@@ -206,11 +206,11 @@ static void stragglers_make_classes(void **unused) {
     assert_ok(place_create(&p, &c, &mesh, NULL, 0, false, &error), &error);
     assert_int_equal(p.classes, 4);
     int members = 0;
-    for (int class = 0; class < p.classes; class ++) {
-        members += place_members(&p, class);
-        assert_int_equal(place_class(&p, place_rank(&p, class)), class);
-        bool slow = place_station(&p, place_rank(&p, class)).slower > 1;
-        assert_int_equal(slow, place_rank(&p, class) == 5);
+    for (int who = 0; who < p.classes; who++) {
+        members += place_members(&p, who);
+        assert_int_equal(place_class(&p, place_rank(&p, who)), who);
+        bool slow = place_station(&p, place_rank(&p, who)).slower > 1;
+        assert_int_equal(slow, place_rank(&p, who) == 5);
     }
     assert_int_equal(members, 12);
     place_release(&p);
