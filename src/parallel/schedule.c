@@ -86,7 +86,7 @@ static const struct maker {
     {"v-half", schedule_make_v_half, 2, THERE_AND_BACK, false},
     {"v-min", schedule_make_v_min, 2, THERE_AND_BACK, false},
     {"hanayo", schedule_make_hanayo, WAVES_CHUNKS, THERE_AND_BACK, false},
-    {"auto", schedule_make_auto, 1, LOOP, true},
+    {"auto", schedule_make_auto, ANY_CHUNKS, LOOP, true}, // several chunks: as it finds better
 };
 
 static const char NAMES[] = "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto";
@@ -128,7 +128,7 @@ static trireme_status complete_chunks(const struct maker *maker, struct schedule
     if (o->waves && maker->chunks != WAVES_CHUNKS)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no waves, which hanayo has", maker->name);
     if (maker->chunks == ANY_CHUNKS) {
-        o->chunks = given ? given : 2;
+        o->chunks = given ? given : maker->is_limited ? 1 : 2;
         return TRIREME_OK;
     }
     if (maker->chunks == WAVES_CHUNKS) {
@@ -187,13 +187,10 @@ static trireme_status complete_limit(const struct maker *maker, int stages, stru
     return TRIREME_OK;
 }
 
-static void begin_placed(struct schedule *s, const struct maker *maker, int stages, int microbatches, int chunks) {
-    int *ranks = NULL;
-    if (maker->placement == THERE_AND_BACK) {
-        ranks = mem_alloc((size_t)stages * (size_t)chunks * sizeof *ranks);
-        for (int i = 0; i < stages * chunks; i++)
-            ranks[i] = i / stages % 2 == 0 ? i % stages : stages - 1 - i % stages;
-    }
+void schedule_begin_there_and_back(struct schedule *s, int stages, int microbatches, int chunks) {
+    int *ranks = mem_alloc((size_t)stages * (size_t)chunks * sizeof *ranks);
+    for (int i = 0; i < stages * chunks; i++)
+        ranks[i] = i / stages % 2 == 0 ? i % stages : stages - 1 - i % stages;
     schedule_begin(s, stages, microbatches, chunks, ranks);
     free(ranks);
 }
@@ -219,7 +216,10 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     TRY(complete_times(maker, &o.times, error));
     TRY(complete_limit(maker, stages, &o, error));
     struct schedule made;
-    begin_placed(&made, maker, stages, microbatches, o.chunks);
+    if (maker->placement == THERE_AND_BACK)
+        schedule_begin_there_and_back(&made, stages, microbatches, o.chunks);
+    else
+        schedule_begin(&made, stages, microbatches, o.chunks, NULL);
     maker->make(&made, &o);
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {

@@ -95,7 +95,8 @@ struct schedule_options {
 //   zb-v         two chunks placed there and back: holds p microbatches; no bubble where F = B = W and m >= 2p - 1
 //   v-half       the same holding (p + 2) / 2, rounded down
 //   v-min        the same holding (p + 4) / 3, rounded down
-//   auto         what a search finds for the times within the activation limit
+//   auto         what a search finds for the times within the activation limit, with any number of chunks (1): of two,
+//                placed as in interleaved or as in zb-v, and no worse than any of the above that the limit admits
 // With whole backwards:
 //   hanayo       `waves` times there and back, 2 * waves chunks: holds p microbatches
 // In all, each chunk does the forwards and the backwards in the order of microbatches: sums over them are those of one

@@ -1,4 +1,4 @@
-// A search for a schedule of one chunk to a rank with backward in two parts, under a memory limit.
+// A search for a schedule with backward in two parts, under a memory limit.
 #include "parallel/schedule_make.h"
 
 #include <math.h>
@@ -31,25 +31,187 @@ static void search_ahead(struct search *search, const struct schedule *s, const 
     search_plans(search, plans, SLOPES * MORE, KEPT);
 }
 
+static double cost_of(const struct schedule *s, const struct schedule_times *t) {
+    struct schedule_cost cost;
+    schedule_cost(s, t, &cost);
+    double result = cost.cost;
+    schedule_cost_release(&cost);
+    return result;
+}
+
 // Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 3, ask for such a search; this is our own. The forwards
 // before the first backward are as many as fill the time until it comes (H1 and H2 are slopes 1 and 2), or as fit.
-// What is held until the weights' passes counts whole where that does not make the least cost larger.
-void schedule_make_auto(struct schedule *s, const struct schedule_options *o) {
+// What is held until the weights' passes counts whole where that does not make the least cost larger. False: no
+// schedule within the limit costs less than `below`.
+static bool find_of_one(struct schedule *s, const struct schedule_options *o, int limit, double below) {
     struct schedule_options whole = *o;
     whole.weight_share = 1;
     struct search search, strict;
-    search_begin(&search, s, o, o->activation_limit);
-    search_begin(&strict, s, &whole, o->activation_limit);
-    bool is_enough = false;
-    if (o->weight_share < 1 && strict.bound <= search.bound) {
-        search_ahead(&strict, s, &o->times, o->activation_limit);
+    search_begin(&search, s, o, limit);
+    search_begin(&strict, s, &whole, limit);
+    bool is_enough = false, is_hopeless = search.bound >= below;
+    if (o->weight_share < 1 && strict.bound <= search.bound && !is_hopeless) {
+        search_ahead(&strict, s, &o->times, limit);
         is_enough = strict.best_cost <= strict.bound;
     }
-    if (!is_enough) {
-        search_ahead(&search, s, &o->times, o->activation_limit);
-    }
-    CHECK(search_end(is_enough ? &strict : &search, s));
+    if (!is_enough && !is_hopeless)
+        search_ahead(&search, s, &o->times, limit);
+    bool found = search_end(is_enough ? &strict : &search, s);
     struct schedule rest = schedule_empty_like(s);
     search_end(is_enough ? &search : &strict, &rest);
     schedule_release(&rest);
+    return found;
+}
+
+// A search with more room may find less: what the usual limits below give counts too.
+static void make_of_one(struct schedule *s, const struct schedule_options *o) {
+    CHECK(find_of_one(s, o, o->activation_limit, INFINITY));
+    double least = cost_of(s, &o->times);
+    for (int quarters = 8; quarters >= 4; quarters -= 2) {
+        int limit = quarters * s->stages / 4;
+        struct schedule other = schedule_empty_like(s);
+        double cost = INFINITY;
+        if (limit < o->activation_limit && find_of_one(&other, o, limit, least))
+            cost = cost_of(&other, &o->times);
+        if (cost < least) {
+            least = cost;
+            schedule_swap(s, &other);
+        }
+        schedule_release(&other);
+    }
+}
+
+// ---- several chunks to a rank
+
+struct best {
+    const struct schedule_options *options;
+    struct schedule schedule; // zero while there is none
+    double cost;
+    int limit; // (chunk, microbatch)
+};
+
+// No schedule costs less than the work of a rank.
+static bool is_least(const struct best *best) {
+    const struct schedule_times *t = &best->options->times;
+    double work = t->forward + t->backward_input + t->backward_weight;
+    return best->cost <= work * best->schedule.chunks * best->schedule.microbatches * (1 + 1e-12);
+}
+
+static bool holds(const struct schedule *s, const struct best *best) {
+    for (int r = 0; r < s->stages; r++)
+        if (s->chunks * schedule_activations(s, r, best->options->weight_share) > best->limit + 1e-9)
+            return false;
+    return true;
+}
+
+// Takes over a schedule, and keeps it if it is the best so far within the limit.
+static void offer(struct best *best, struct schedule *s) {
+    double cost = s->rank[0].count > 0 && holds(s, best) ? cost_of(s, &best->options->times) : INFINITY;
+    if (cost < best->cost) {
+        struct schedule worse = best->schedule;
+        best->schedule = *s;
+        best->cost = cost;
+        *s = worse;
+    }
+    if (s->stages)
+        schedule_release(s);
+}
+
+// Whole backwards become their two parts.
+static struct schedule in_parts(const struct schedule *whole) {
+    struct schedule parts = schedule_empty_like(whole);
+    for (int r = 0; r < whole->stages; r++)
+        for (size_t i = 0; i < whole->rank[r].count; i++) {
+            struct pass pass = whole->rank[r].item[i];
+            bool is_whole = pass.kind == PASS_BACKWARD;
+            schedule_add(&parts, r, is_whole ? PASS_BACKWARD_INPUT : pass.kind, pass.chunk, pass.microbatch);
+            if (is_whole)
+                schedule_add(&parts, r, PASS_BACKWARD_WEIGHT, pass.chunk, pass.microbatch);
+        }
+    return parts;
+}
+
+// As `interleaved`, but with groups of any size, and rank i turns to forward and backward by turns after
+// slope * (stages - 1 - i) + more forwards behind those that the first backward of the last rank needs.
+static void plan_groups(struct schedule *s, int group, double slope, int more, int limit) {
+    int v = s->chunks, m = s->microbatches, count = 0;
+    struct pass *order = mem_alloc((size_t)m * (size_t)v * sizeof *order);
+    for (int first = 0; first < m; first += group)
+        for (int c = 0; c < v; c++)
+            for (int i = first; i < MIN(m, first + group); i++)
+                order[count++] = (struct pass){PASS_FORWARD, c, i};
+    for (int r = 0; r < s->stages; r++) {
+        int ahead = (int)ceil(slope * (s->stages - 1 - r) - 1e-9) + more + (v - 1) * group;
+        ahead = MIN(MIN(ahead, limit - 1), count);
+        for (int k = 0; k < count + ahead; k++) {
+            if (k < count)
+                schedule_add(s, r, PASS_FORWARD, order[k].chunk, order[k].microbatch);
+            if (k >= ahead)
+                schedule_add(s, r, PASS_BACKWARD_INPUT, v - 1 - order[k - ahead].chunk, order[k - ahead].microbatch);
+        }
+    }
+    free(order);
+}
+
+static void search_groups(struct best *best, const struct schedule *like, const struct schedule_options *o) {
+    enum { SLOPES = 4, MORE = 2, KEPT = 6 };
+    static const double slopes[SLOPES] = {2, 1, 3, 4};
+    VEC(struct schedule) plans = {0};
+    struct search search;
+    search_begin(&search, like, o, best->limit);
+    search.fill.in_line = true;
+    for (int group = MIN(like->stages, like->microbatches);; group /= 2) {
+        for (int k = 0; k < SLOPES * MORE; k++) {
+            struct schedule plan = schedule_empty_like(like);
+            plan_groups(&plan, group, slopes[k / MORE], k % MORE, best->limit);
+            VEC_PUSH(&plans, plan);
+        }
+        if (group == 1)
+            break;
+    }
+    search_plans(&search, plans.item, plans.count, KEPT);
+    VEC_RELEASE(&plans);
+    struct schedule found = schedule_empty_like(like);
+    search_end(&search, &found);
+    offer(best, &found);
+}
+
+// The published schedules of the placements, and what searches find: that of `interleaved`, and for two chunks that of
+// zb-v. Ranks of the first do the forwards of all chunks in one order, and the backwards: messages between two ranks
+// then match in order. Of zb-v, v-half and v-min the one that holds the most costs the least.
+static void make_of_several(struct schedule *s, const struct schedule_options *o) {
+    int p = s->stages;
+    struct best best = {.options = o, .cost = INFINITY, .limit = o->activation_limit * s->chunks};
+    struct schedule_options strict = *o, half = *o;
+    strict.weight_share = 1;
+    half.search_passes = MAX(1, o->search_passes / 2);
+    struct schedule made = schedule_empty_like(s);
+    schedule_make_interleaved(&made, o);
+    struct schedule parts = in_parts(&made);
+    schedule_release(&made);
+    offer(&best, &parts);
+    if (s->chunks == 2 && o->activation_limit >= (p + 4) / 3) {
+        schedule_begin_there_and_back(&made, p, s->microbatches, 2);
+        (o->activation_limit >= p             ? schedule_make_zb_v
+         : o->activation_limit >= (p + 2) / 2 ? schedule_make_v_half
+                                              : schedule_make_v_min)(&made, &strict);
+        offer(&best, &made);
+    }
+    if (s->chunks == 2 && !is_least(&best)) {
+        schedule_begin_there_and_back(&made, p, s->microbatches, 2);
+        schedule_make_v(&made, &half, best.limit);
+        offer(&best, &made);
+    }
+    if (!is_least(&best))
+        search_groups(&best, s, &half);
+    CHECK(best.cost < INFINITY);
+    schedule_release(s);
+    *s = best.schedule;
+}
+
+void schedule_make_auto(struct schedule *s, const struct schedule_options *o) {
+    if (s->chunks == 1)
+        make_of_one(s, o);
+    else
+        make_of_several(s, o);
 }

@@ -174,6 +174,17 @@ static struct pass oldest_weights(const struct filler *f, int rank) {
     return lane->weights[lane->weights_at];
 }
 
+// Where the plan has the first pass of a kind that is not done, of any chunk.
+static size_t first_of_kind(const struct filler *f, int rank, int kind) {
+    size_t first = SIZE_MAX;
+    for (int c = 0; c < f->plan->chunks; c++) {
+        const struct line *line = line_of(f, rank, c, kind);
+        if (line->done < f->plan->microbatches)
+            first = MIN(first, line->place[line->done]);
+    }
+    return first;
+}
+
 // A pass which the plan has later, but which can be done before `until`, when the plan goes on: of several, that which
 // the plan has first; SIZE_MAX if there is none. When the first of those that are not ready will be goes to *next.
 static size_t find_early(const struct filler *f, int rank, double until, double *next) {
@@ -184,6 +195,8 @@ static size_t find_early(const struct filler *f, int rank, double until, double 
     for (int k = 0; k < 2 * s->chunks; k++) {
         const struct line *line = line_of(f, rank, k / 2, k % 2 ? BACKWARD : FORWARD);
         if (line->done == s->microbatches || line->place[line->done] >= first)
+            continue;
+        if (f->how->in_line && line->place[line->done] != first_of_kind(f, rank, k % 2 ? BACKWARD : FORWARD))
             continue;
         size_t place = line->place[line->done];
         struct pass pass = s->rank[rank].item[place];

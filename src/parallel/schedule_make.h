@@ -16,6 +16,12 @@ void schedule_make_v_min(struct schedule *s, const struct schedule_options *o);
 void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o);
 void schedule_make_auto(struct schedule *s, const struct schedule_options *o);
 
+// Two chunks placed there and back, holding at most `limit` chunks.
+void schedule_make_v(struct schedule *s, const struct schedule_options *o, int limit);
+
+// An empty table whose virtual stages go through the ranks to the last and back to the first, over and over.
+void schedule_begin_there_and_back(struct schedule *s, int stages, int microbatches, int chunks);
+
 // An empty table of the numbers and the placement of another.
 struct schedule schedule_empty_like(const struct schedule *s);
 // Exchanges the lists of two tables of the same numbers and placement.
@@ -40,6 +46,7 @@ struct fill {
     double limit;                 // (chunk, microbatch) that a rank may hold
     double weight_share;          // what counts of one between its backward for the input and its weights' pass
     const struct fill_rank *rank; // [stages]
+    bool in_line; // all forwards of a rank stay in the plan's order, whatever their chunk, and all backwards
 };
 
 // A plan for the empty table: each rank's passes by a time without collisions. A microbatch's pass of a virtual stage

@@ -293,7 +293,7 @@ void schedule_cost(const struct schedule *schedule, const struct schedule_times 
         cost->cost = MAX(cost->cost, cost->rank[r].end - cost->rank[r].start);
     }
     double work = times->forward + times->backward_input + times->backward_weight;
-    cost->bubble = 1 - (double)schedule->microbatches * schedule->chunks * work / cost->cost;
+    cost->bubble = MAX(0, 1 - (double)schedule->microbatches * schedule->chunks * work / cost->cost);
     replay_release(&replay);
 }
 

@@ -126,11 +126,13 @@ static bool is_of(struct pass pass, int line) {
 }
 
 // Some ranks, in some part of their plans, do one kind of pass before another where it came right behind.
-static void change_plan(struct schedule *plan, struct draws *d) {
+static void change_plan(struct schedule *plan, bool in_line, struct draws *d) {
     int first, last, lines = 3 * plan->chunks;
     draw_range(d, plan->stages, &first, &last);
     int before = draw_below(d, lines), behind = (before + 1 + draw_below(d, lines - 1)) % lines;
     double from = draw(d), to = draw(d), whole = draw(d);
+    if (in_line && before % 3 == behind % 3)
+        return;
     if (whole < .3) {
         from = 0;
         to = 1;
@@ -181,7 +183,7 @@ static void climb(struct search *s, struct draws *d, double reserve) {
         if (what < .6)
             change_ways(s, rank, d);
         if (what > .4)
-            change_plan(&plan, d);
+            change_plan(&plan, s->fill.in_line, d);
         try_way(s, &plan, rank, true);
         if (s->cost.most < before.most || s->cost.sum < before.sum - ROUNDING * s->bound)
             vain = 0;

@@ -152,8 +152,7 @@ static void add_block(struct plans *plans, const struct schedule *like, const in
     add_even(plans, &bare, limit);
 }
 
-// `limit` chunks may be held.
-static void make(struct schedule *s, const struct schedule_options *o, int limit) {
+void schedule_make_v(struct schedule *s, const struct schedule_options *o, int limit) {
     struct plans plans = {0};
     struct search search;
     struct schedule plan;
@@ -187,13 +186,13 @@ static void make(struct schedule *s, const struct schedule_options *o, int limit
 }
 
 void schedule_make_zb_v(struct schedule *s, const struct schedule_options *o) {
-    make(s, o, 2 * s->stages);
+    schedule_make_v(s, o, 2 * s->stages);
 }
 
 void schedule_make_v_half(struct schedule *s, const struct schedule_options *o) {
-    make(s, o, 2 * ((s->stages + 2) / 2));
+    schedule_make_v(s, o, 2 * ((s->stages + 2) / 2));
 }
 
 void schedule_make_v_min(struct schedule *s, const struct schedule_options *o) {
-    make(s, o, 2 * ((s->stages + 4) / 3));
+    schedule_make_v(s, o, 2 * ((s->stages + 4) / 3));
 }

@@ -51,9 +51,12 @@ def test_activations():
                                                                                          .8 * plain):
             result = simulate(name, p, m)
             assert max(result["peak_activations"]) <= limit and result["bubble"] <= bubble + 1e-9, (name, result)
-    for limit in 8, 12, 16, 24:
-        result = simulate("auto", 8, 24, activation_limit=limit)
-        assert max(result["peak_activations"]) <= limit, result
+    least = {}
+    for limit, chunks in itertools.product((8, 12, 16, 24), (1, 2)):
+        result = simulate("auto", 8, 24, activation_limit=limit, chunks=chunks)
+        assert result["chunks"] == chunks and max(result["peak_activations"]) <= limit, result
+        assert 0 <= result["bubble"] <= least.get(chunks, 1), result
+        least[chunks] = result["bubble"]
 
 
 # Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 5 and 6: p, m; F, B, W, C; bubbles of 1F1B, interleaved

@@ -54,6 +54,27 @@ static void assert_in_order(const struct schedule *s) {
     }
 }
 
+// Forwards of all chunks come in one order on all ranks, and backwards: a rank sends them on as the next one takes
+// them. Two chunks placed there and back share no way between two ranks.
+static void assert_messages_match(const struct schedule *s) {
+    if (s->place[s->stages].rank != 0)
+        return;
+    for (int r = 1; r < s->stages; r++)
+        for (int kind = 0; kind < 2; kind++) {
+            size_t at = 0;
+            for (size_t i = 0; i < s->rank[r].count; i++) {
+                static const enum pass_kind KINDS[] = {PASS_FORWARD, PASS_BACKWARD_INPUT};
+                struct pass mine = s->rank[r].item[i], first;
+                if (mine.kind != KINDS[kind])
+                    continue;
+                do
+                    first = s->rank[0].item[at++];
+                while (first.kind != KINDS[kind]);
+                assert_true(first.chunk == mine.chunk && first.microbatch == mine.microbatch);
+            }
+        }
+}
+
 static void assert_prints_and_reads(const struct schedule *s) {
     struct text text = {0}, again = {0};
     schedule_print(s, &text);
@@ -93,6 +114,8 @@ static void assert_sound(const char *name, int p, int m, struct schedule_options
     assert_int_equal(s.microbatches, m);
     assert_in_order(&s);
     bool is_auto = strcmp(name, "auto") == 0;
+    if (is_auto && s.chunks > 1)
+        assert_messages_match(&s);
     int limit = claimed(name, p, m, s.chunks, o.activation_limit ? o.activation_limit : 2 * p);
     double share = !is_auto ? 1 : o.weight_share > 0 ? o.weight_share : .5;
     if (held(&s, share) > limit * s.chunks + 1e-9)
@@ -136,6 +159,7 @@ static void random_settings_are_sound(void **state) {
         if (strcmp(name, "auto") == 0) {
             o.activation_limit = 1 + (int)(rng_uniform(k, 3, 6) * 3 * p);
             o.weight_share = 1 - rng_uniform(k, 3, 7);
+            o.chunks = 1 + (int)(rng_uniform(k, 3, 8) * 4);
         }
         assert_sound(name, p, m, o);
     }
@@ -328,6 +352,53 @@ static void interleaved_is_near_what_is_published(void **state) {
     }
 }
 
+// Within what each of them holds, and no worse with more room.
+static void auto_of_several_chunks_is_no_worse_than_what_is_published(void **state) {
+    (void)state;
+    static const char *const names[] = {"v-min", "v-half", "zb-v", "interleaved"};
+    for (int k = 0; k < 8; k++) {
+        int p = 2 + k % 4 * 2, m = k < 4 ? 3 * p : p + 1;
+        struct schedule_times t = k % 2 ? times(1, 1.1, .7, .05) : times(1, 1, 1, 0);
+        double least = INFINITY;
+        for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+            struct schedule_options o = {.times = t, .search_passes = 200000};
+            struct schedule s = created_with(names[i], p, m, o);
+            double cost = cost_of(&s, t).cost;
+            o.activation_limit = (int)ceil(held(&s, 1) / 2);
+            o.chunks = 2;
+            schedule_release(&s);
+            s = created_with("auto", p, m, o);
+            assert_at_most(cost_of(&s, t).cost, MIN(cost, least) + 1e-9, names[i]);
+            assert_true(held(&s, .5) <= 2 * o.activation_limit);
+            least = cost_of(&s, t).cost;
+            schedule_release(&s);
+        }
+        for (int v = 3; v <= 4; v++) {
+            struct schedule_options o = {.times = t, .search_passes = 100000, .chunks = v};
+            struct schedule s = interleaved(p, m, v);
+            double cost = cost_of(&s, t).cost;
+            o.activation_limit = (int)ceil(held(&s, 1) / v);
+            schedule_release(&s);
+            s = created_with("auto", p, m, o);
+            assert_at_most(cost_of(&s, t).cost, cost + 1e-9, "interleaved");
+            schedule_release(&s);
+        }
+    }
+}
+
+static void more_room_costs_no_more(void **state) {
+    (void)state;
+    struct schedule_times t = PUBLISHED[0].times;
+    double least = INFINITY;
+    for (int limit = 4; limit <= 24; limit += 4) {
+        struct schedule_options o = {.times = t, .search_passes = 400000, .activation_limit = limit};
+        struct schedule s = created_with("auto", 8, 24, o);
+        assert_at_most(cost_of(&s, t).cost, least + 1e-9, "auto");
+        least = cost_of(&s, t).cost;
+        schedule_release(&s);
+    }
+}
+
 static void a_limit_that_suffices_is_kept_in_full(void **state) {
     (void)state;
     struct schedule s = created("auto", 8, 24); // H2 shows that it can be
@@ -360,6 +431,8 @@ int main(void) {
         cmocka_unit_test(hanayo_is_about_as_published),
         cmocka_unit_test(auto_reaches_what_is_published),
         cmocka_unit_test(interleaved_is_near_what_is_published),
+        cmocka_unit_test(auto_of_several_chunks_is_no_worse_than_what_is_published),
+        cmocka_unit_test(more_room_costs_no_more),
         cmocka_unit_test(a_limit_that_suffices_is_kept_in_full),
         cmocka_unit_test(large_pipelines_are_searched),
     };
