@@ -84,6 +84,7 @@ static trireme_status read_curve(const struct outline *t, int mapping, struct cu
     TRY(may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
     TRY(may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, BYTES_MOST, &curve->half_bytes, error));
     TRY(may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, SECONDS_MOST, &curve->launch, error));
+    TRY(may_figure(t, mapping, "least", QUANTITY_SECONDS, 0, SECONDS_MOST, &curve->least, error));
     int half = outline_member(t, mapping, "half");
     return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
 }
@@ -121,7 +122,7 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
     return TRIREME_OK;
 }
 
-static const char CURVE_KEYS[] = "compute memory half_bytes launch half measured f32 bf16 f64";
+static const char CURVE_KEYS[] = "compute memory half_bytes launch least half measured f32 bf16 f64";
 
 static bool has_letters(const struct op_info *info, const char *letters) {
     for (; *letters; letters++) {
@@ -160,7 +161,7 @@ static trireme_status read_op(const struct outline *t, int mapping, struct curve
         int own = outline_member(t, mapping, dtype_name((enum dtype)d));
         if (own < 0)
             continue;
-        TRY(outline_known(t, own, "compute memory half_bytes launch half", error));
+        TRY(outline_known(t, own, "compute memory half_bytes launch least half", error));
         TRY(read_curve(t, own, &curve[d], error));
     }
     return TRIREME_OK;
@@ -428,7 +429,7 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     struct cluster *c = r->cluster;
     struct link_level *level = &c->level[c->levels];
     int node;
-    TRY(outline_known(t, mapping, "name spans start latency bandwidth adapters algorithm measured", error));
+    TRY(outline_known(t, mapping, "name spans start message latency bandwidth adapters algorithm measured", error));
     TRY(need(t, mapping, "name", &node, error));
     TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     TRY(check_name(t, node, text_of(t, node), error));
@@ -443,6 +444,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     TRY(need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
     TRY(need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->latency, error));
     TRY(may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->start, error));
+    level->message = level->start;
+    TRY(may_figure(t, mapping, "message", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->message, error));
     TRY(may_integer(t, mapping, "adapters", 1, 4096, &level->adapters, error));
     node = outline_member(t, mapping, "algorithm");
     if (node >= 0)

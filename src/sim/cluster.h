@@ -23,7 +23,7 @@ struct curve_point {
 };
 
 // How much of the peak and of the memory's bandwidth an op reaches on operands of one dtype:
-//   seconds = launch + max(flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
+//   seconds = launch + max(least, flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
 //   f = product over letters of x / (x + half), x the extent of a letter of the op's row (ops.def)
 // The op's `launch` is added to the device's. Measured points stand for themselves, and draw what lies near along: the
 // maximum is multiplied by what it is wrong by at points nearby, weighted by their distance in octaves.
@@ -31,6 +31,7 @@ struct curve {
     double compute, memory; // above 0; compute 0: operations cost nothing beside the bytes
     double half_bytes;
     double launch; // seconds
+    double least;  // seconds: what a host takes to issue it, while the device still has work
     int letters;
     struct {
         char letter;
@@ -77,7 +78,8 @@ struct link_level {
     char *name;
     enum { SPAN_DEVICE, SPAN_NODE, SPAN_NODES, SPAN_ALL } span;
     int nodes;                     // SPAN_NODES
-    double start;                  // seconds: once for each collective or message
+    double start;                  // seconds: once for each collective
+    double message;                // seconds: the same for a message
     double latency;                // seconds: of each of an algorithm's steps
     double bandwidth;              // bytes per second, each way: of one rank, or of one adapter
     int adapters;                  // of a part; 0: each rank has its own

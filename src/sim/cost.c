@@ -87,7 +87,7 @@ double cost_compute(const struct station *s, const struct program *program, cons
     double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
     if (d->points[in->op].count && bytes > 0)
         seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);
-    return (d->launch + c->launch + seconds / s->part) * s->slower;
+    return (d->launch + c->launch + MAX(c->least, seconds / s->part)) * s->slower;
 }
 
 // ---- communication
@@ -151,7 +151,7 @@ double cost_communicate(const struct cluster *c, const struct route *route, enum
         int parts = route->parts[i];
         if (parts < 2)
             continue;
-        start = MAX(start, level->start);
+        start = MAX(start, op == OP_SEND ? level->message : level->start);
         double moved = op == OP_SEND ? bytes : times * share * bytes * (parts - 1) / parts;
         latency += (op == OP_SEND ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
         sum += moved / route->bandwidth[i];

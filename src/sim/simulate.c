@@ -111,7 +111,8 @@ static int open_meeting(struct event_loop *l, int who, int use, int channel) {
         if (u->peer && m.member[i] != who)
             for (size_t k = 0; k < l->prepared->uses.count; k++) {
                 const struct link_use *v = &l->prepared->uses.item[k];
-                if (!v->message && v->group == u->group && v->peer && peer_class(&l->place, m.member[i], v) == who)
+                if (!v->message && v->group == u->group && v->peer == -u->peer &&
+                    peer_class(&l->place, m.member[i], v) == who)
                     theirs = (int)k;
             }
         struct actor *a = &l->actor[m.member[i]];

@@ -163,6 +163,8 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
          "parallelism.data_parallel_shard_degree=4", "parallelism.zero_stage=2", "model.tie_word_embeddings=true"},
         {"parallelism.pipeline_parallel_degree=4", "parallelism.pipeline_parallel_schedule=zb-h1",
          "parallelism.data_parallel_shard_degree=4", "parallelism.zero_stage=1", "model.tie_word_embeddings=true"},
+        {"parallelism.pipeline_parallel_degree=2", "parallelism.data_parallel_replicate_degree=8",
+         "model.tie_word_embeddings=true"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
         size_t count = MESHES[i][4] ? 5 : MESHES[i][3] ? 4 : 3;

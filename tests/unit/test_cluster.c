@@ -8,28 +8,29 @@
 
 static struct op_table *ops;
 
-static const char GOOD[] = "about: two of a kind\n"                                              // 1
-                           "devices:\n"                                                          // 2
-                           "  small:\n"                                                          // 3
-                           "    peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s}\n"                       // 4
-                           "    memory: 16 GiB\n"                                                // 5
-                           "    runtime_memory: 500 MB\n"                                        // 6
-                           "    bandwidth: 100 GB/s\n"                                           // 7
-                           "    launch: 5 us\n"                                                  // 8
-                           "    efficiency:\n"                                                   // 9
-                           "      other: {memory: 0.5}\n"                                        // 10
-                           "      matmul: {compute: 0.8, half: {m: 10}, bf16: {compute: 0.7},\n" // 11
-                           "               measured: [[64, 64, 64, f32, 100 GFLOP/s]]}\n"        // 12
-                           "nodes:\n"                                                            // 13
-                           "  - {device: small, nodes: 3, devices: 4}\n"                         // 14
-                           "links:\n"                                                            // 15
-                           "  - {name: bus, spans: node, latency: 1 us, bandwidth: 10 GB/s}\n"   // 16
-                           "  - name: net\n"                                                     // 17
-                           "    spans: all\n"                                                    // 18
-                           "    latency: 10 us\n"                                                // 19
-                           "    bandwidth: 8 Gbit/s\n"                                           // 20
-                           "    adapters: 1\n"                                                   // 21
-                           "stragglers: [{device: 5, slower: 1.5}]\n";                           // 22
+static const char GOOD[] =
+    "about: two of a kind\n"                                                                        // 1
+    "devices:\n"                                                                                    // 2
+    "  small:\n"                                                                                    // 3
+    "    peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s}\n"                                                 // 4
+    "    memory: 16 GiB\n"                                                                          // 5
+    "    runtime_memory: 500 MB\n"                                                                  // 6
+    "    bandwidth: 100 GB/s\n"                                                                     // 7
+    "    launch: 5 us\n"                                                                            // 8
+    "    efficiency:\n"                                                                             // 9
+    "      other: {memory: 0.5, least: 3 us}\n"                                                     // 10
+    "      matmul: {compute: 0.8, half: {m: 10}, bf16: {compute: 0.7},\n"                           // 11
+    "               measured: [[64, 64, 64, f32, 100 GFLOP/s]]}\n"                                  // 12
+    "nodes:\n"                                                                                      // 13
+    "  - {device: small, nodes: 3, devices: 4}\n"                                                   // 14
+    "links:\n"                                                                                      // 15
+    "  - {name: bus, spans: node, latency: 1 us, bandwidth: 10 GB/s, start: 2 us, message: 7 us}\n" // 16
+    "  - name: net\n"                                                                               // 17
+    "    spans: all\n"                                                                              // 18
+    "    latency: 10 us\n"                                                                          // 19
+    "    bandwidth: 8 Gbit/s\n"                                                                     // 20
+    "    adapters: 1\n"                                                                             // 21
+    "stragglers: [{device: 5, slower: 1.5}]\n";                                                     // 22
 
 static trireme_status parse(struct cluster *c, const char *text, trireme_error *error) {
     return cluster_parse(c, ops, "my.yaml", text, strlen(text), error);
@@ -47,6 +48,9 @@ static void figures_have_units(void **unused) {
     assert_true(fabs(d->launch - 5e-6) < 1e-18);
     assert_true(c.level[1].bandwidth == 1e9);
     assert_int_equal(c.level[1].adapters, 1);
+    assert_true(fabs(c.level[0].start - 2e-6) < 1e-18 && fabs(c.level[0].message - 7e-6) < 1e-18);
+    assert_true(c.level[1].message == c.level[1].start);
+    assert_true(fabs(d->curve[OP_MATMUL][DTYPE_BF16].least - 3e-6) < 1e-18);
     assert_int_equal(c.total_devices, 12);
     assert_int_equal(cluster_node(&c, 7), 1);
     assert_true(d->curve[OP_MATMUL][DTYPE_F32].compute == 0.8);
