@@ -1,7 +1,11 @@
 """Pipeline schedules without a model: costs against closed forms and published tables, and what is refused."""
 
+import importlib.machinery
+import importlib.util
 import itertools
+import os
 import re
+import sys
 import xml.etree.ElementTree as xml
 
 import tool
@@ -128,6 +132,41 @@ def test_picture():
     tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
     tool.refused(2, r"too many for a picture", "simulate", "schedule=1f1b", "stages=64", "microbatches=8192",
                  "svg=p.svg")
+
+
+def test_published_steps():
+    """The shipped A100 cluster gives the step times of Megatron-LM that tools/fit_cluster lists."""
+    fit = load_fit()
+    for row in fit.published_rows():
+        result = tool.good_json("simulate", *(f"--{key}" for key in row.keys), "--activation_checkpoint.mode=full",
+                                "cluster=a100")
+        assert abs(result["step_seconds"] / row.seconds - 1) < .05, (row.name, row.seconds, result["step_seconds"])
+
+
+def load_fit():
+    path = os.path.join(os.environ.get("TRIREME_SOURCE", "."), "tools", "fit_cluster")
+    loader = importlib.machinery.SourceFileLoader("fit_cluster", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("fit_cluster", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
+
+
+def test_fit_cluster():
+    """The fit finds constants again from steps that were simulated with them."""
+    if tool.SANITIZED: # some hundred simulations
+        return
+    fit = load_fit()
+    rows = [fit.Row(t, d, p, 1, 8, b, h, 2, 16, 1024, 1.0)
+            for t, d, p in ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2)) for b, h in ((1, 512), (1, 2048), (4, 2048))]
+    simulator = fit.Simulator(tool.BINARY, "full", 2)
+    truth = {name: start * (1.1 if number % 2 else .9) for number, (name, (start, _)) in
+             enumerate(fit.PARAMETERS.items())}
+    for future, row in zip(simulator.steps(truth, rows), rows):
+        row.seconds = future.result()
+    found = fit.fit(simulator, rows, 3)
+    errors = fit.logs(simulator.steps(found, rows), rows)
+    assert max(map(abs, errors)) < .02, (truth, found, errors)
 
 
 def test_refusals():
