@@ -138,8 +138,7 @@ def test_published_steps():
     """The shipped A100 cluster gives the step times of Megatron-LM that tools/fit_cluster lists."""
     fit = load_fit()
     for row in fit.published_rows():
-        result = tool.good_json("simulate", *(f"--{key}" for key in row.keys), "--activation_checkpoint.mode=full",
-                                "cluster=a100")
+        result = tool.good_json("simulate", *(f"--{key}" for key in row.keys), "cluster=a100")
         assert abs(result["step_seconds"] / row.seconds - 1) < .05, (row.name, row.seconds, result["step_seconds"])
 
 
@@ -159,7 +158,7 @@ def test_fit_cluster():
     fit = load_fit()
     rows = [fit.Row(t, d, p, 1, 8, b, h, 2, 16, 1024, 1.0)
             for t, d, p in ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2)) for b, h in ((1, 512), (1, 2048), (4, 2048))]
-    simulator = fit.Simulator(tool.BINARY, "full", 2)
+    simulator = fit.Simulator(tool.BINARY, 2)
     truth = {name: start * (1.1 if number % 2 else .9) for number, (name, (start, _)) in
              enumerate(fit.PARAMETERS.items())}
     for future, row in zip(simulator.steps(truth, rows), rows):

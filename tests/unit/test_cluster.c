@@ -1,7 +1,7 @@
 // Cluster files: what they say, and what is refused, with line and key.
 #include "support/checkpoint.h"
 
-#include "sim/place.h"
+#include "sim/cost.h"
 #include "sim/shipped.h"
 
 #include <math.h>
@@ -224,9 +224,27 @@ static void stragglers_make_classes(void **unused) {
     cluster_release(&c);
 }
 
+// NCCL's all-reduce on the 8 A100 of a node.
+static void all_reduces_take_what_is_published(void **unused) {
+    (void)unused;
+    static const struct {
+        double bytes, seconds;
+    } PUBLISHED[] = {{0x1p20, 93e-6}, {0x1p24, 232e-6}, {0x1p28, 2162e-6}, {0x1p30, 8193e-6}};
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(cluster_load(&c, ops, "a100", &error), &error);
+    struct route route = {.ranks = 8, .parts = {8, 1}, .bandwidth = {c.level[0].bandwidth, c.level[1].bandwidth}};
+    for (size_t i = 0; i < ARRAY_LENGTH(PUBLISHED); i++) {
+        double seconds = cost_communicate(&c, &route, OP_ALL_REDUCE, PUBLISHED[i].bytes);
+        assert_true(fabs(seconds / PUBLISHED[i].seconds - 1) < .1);
+    }
+    cluster_release(&c);
+}
+
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduces_take_what_is_published),
         cmocka_unit_test(figures_have_units),
         cmocka_unit_test(refusals_name_line_and_key),
         cmocka_unit_test(shipped_clusters_are_good),
