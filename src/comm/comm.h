@@ -7,8 +7,8 @@
 //
 // When a peer does not arrive before the deadline, when ranks call different things (operation, count, dtype,
 // reduction, wire, root; other groups opened), or when a rank has failed, calls return TRIREME_ERROR_LOST and the whole
-// world is broken: every call of every rank returns it from then on. No rank uses another's buffers after the other's
-// call has returned, in a broken world either.
+// world is broken: every call of every rank returns it from then on. No rank writes to another's buffers after the
+// other's call has returned, in a broken world either; what it reads of them then it does not use.
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 

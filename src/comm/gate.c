@@ -12,7 +12,7 @@
 
 _Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel compares plain words");
 
-static void pause_briefly(void) {
+void cpu_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -20,12 +20,15 @@ static void pause_briefly(void) {
 #endif
 }
 
-// Sleeps until woken while the word is `seen`; spurious returns are allowed. False: the deadline has passed.
-static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t deadline) {
+bool futex_sleep(_Atomic uint32_t *word, uint32_t seen, int64_t deadline, bool shared) {
     struct timespec until = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
-    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen, deadline ? &until : NULL, NULL,
-                          FUTEX_BITSET_MATCH_ANY);
+    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | (shared ? 0 : FUTEX_PRIVATE_FLAG), seen,
+                          deadline ? &until : NULL, NULL, FUTEX_BITSET_MATCH_ANY);
     return result == 0 || errno != ETIMEDOUT;
+}
+
+void futex_wake(_Atomic uint32_t *word, bool shared) {
+    syscall(SYS_futex, word, FUTEX_WAKE | (shared ? 0 : FUTEX_PRIVATE_FLAG), INT_MAX, NULL, NULL, 0);
 }
 
 bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline) {
@@ -35,7 +38,7 @@ bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline)
         for (int i = 0; i < 16; i++) {
             if (atomic_load_explicit(&gate->word, memory_order_acquire) != seen)
                 return true;
-            pause_briefly();
+            cpu_pause();
         }
         // The awaited thread may be queueing for this very core.
         if (rounds >= 4)
@@ -45,12 +48,12 @@ bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline)
     atomic_fetch_add(&gate->sleepers, 1);
     bool in_time = true;
     while (atomic_load(&gate->word) == seen && in_time)
-        in_time = sleep_on(&gate->word, seen, deadline);
+        in_time = futex_sleep(&gate->word, seen, deadline, false);
     atomic_fetch_sub(&gate->sleepers, 1);
     return in_time || atomic_load(&gate->word) != seen;
 }
 
 void gate_wake(struct gate *gate) {
     if (atomic_load(&gate->sleepers))
-        syscall(SYS_futex, &gate->word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
+        futex_wake(&gate->word, false);
 }

@@ -13,6 +13,7 @@ struct presence {
     char node[40];   // TRIREME_NODE: ranks that differ in it are on nodes of their own
     int64_t process;
     cpu_set_t cores;
+    struct near_probe probe;
 };
 
 static void read_line(const char *path, char *to, size_t limit) {
@@ -75,22 +76,47 @@ static void count(struct world_place *place, const struct presence *all) {
     }
 }
 
+// Whether ranks of a node can share memory, and read each other's: all ranks must come to the same answer.
+static trireme_status try_memory(struct process_world *w, const struct presence *all, trireme_error *error) {
+    const struct world_place *place = &w->base.place;
+    bool shares = true, reads = true;
+    for (int r = 0; r < place->ranks; r++)
+        if (r != place->rank && same_node(&all[r], &all[place->rank]))
+            near_try(&all[r].probe, all[r].process, &shares, &reads);
+    int can[2] = {shares, reads};
+    if (MPI_Allreduce(MPI_IN_PLACE, can, 2, MPI_INT, MPI_MIN, w->comm) != MPI_SUCCESS)
+        FAIL(TRIREME_ERROR_LOST, "the ranks cannot reach one another through MPI");
+    w->shares = can[0];
+    w->reads = can[1];
+    return TRIREME_OK;
+}
+
 trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
     struct world_place *place = &w->base.place;
     struct presence own = presence_now();
+    near_offer(&own.probe);
     struct presence *all = mem_alloc((size_t)place->ranks * sizeof *all);
     if (MPI_Allgather(&own, sizeof own, MPI_BYTE, all, sizeof own, MPI_BYTE, w->comm) != MPI_SUCCESS) {
         free(all);
         FAIL(TRIREME_ERROR_LOST, "the ranks cannot reach one another through MPI");
     }
+    trireme_status status = try_memory(w, all, error);
+    if (own.probe.file >= 0)
+        close(own.probe.file);
+    if (status != TRIREME_OK) {
+        free(all);
+        return status;
+    }
     count(place, all);
     place->host = mem_strdup(own.host);
     w->process = mem_alloc((size_t)place->ranks * sizeof *w->process);
+    w->process_id = mem_alloc((size_t)place->ranks * sizeof *w->process_id);
     w->watched = mem_alloc((size_t)place->ranks * sizeof *w->watched);
     w->node = mem_alloc((size_t)place->ranks * sizeof *w->node);
     for (int r = 0; r < place->ranks; r++) {
         while (!same_node(&all[w->node[r]], &all[r]))
             w->node[r]++;
+        w->process_id[r] = all[r].process;
         bool watch = r != place->rank && same_system(&all[r], &own) && all[r].process > 0;
         w->process[r] = watch ? (int)syscall(SYS_pidfd_open, (pid_t)all[r].process, 0) : -1;
     }
@@ -115,6 +141,7 @@ void neighbours_release(struct process_world *w) {
         if (w->process[r] >= 0)
             close(w->process[r]);
     free(w->process);
+    free(w->process_id);
     free(w->watched);
     free(w->node);
     free((char *)w->base.place.host);

@@ -1,6 +1,8 @@
 // Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
 #include "comm/mpi/processes.h"
 
+#include <unistd.h>
+
 enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, STAGING = 1 << 22 };
 
 static uint64_t hash_members(int size, const int *members) {
@@ -40,6 +42,7 @@ void open_agreed(struct process_communicator *c) {
     }
     c->number = number;
     c->sender->number = number;
+    c->near_file = c->base.index > 0 ? theirs_of(c, 0)->file : own->file;
     w->numbers = number + 1;
     round_begin(c, NULL);
 }
@@ -138,6 +141,7 @@ static void release_rounds(struct process_communicator *c) {
 
 void process_close(struct communicator *base) {
     struct process_communicator *c = (struct process_communicator *)base;
+    near_release(c);
     release_rounds(c->sender);
     free(c->sender);
     release_rounds(c);
@@ -164,11 +168,17 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
     struct process_communicator *c = create(w, size, members, name, index);
     // Only openings change it, and one thread at a time opens.
     struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
+    int file = near_create(c);
+    card.file = file;
     memcpy(card.name, c->name, sizeof card.name);
     card.shown = MIN(size, (int)ARRAY_LENGTH(card.member));
     memcpy(card.member, members, (size_t)card.shown * sizeof *members);
     struct comm_call call = {.operation = OPERATION_OPEN, .count = sizeof card, .in = &card};
-    trireme_status status = process_call(&c->base, &call, error);
+    trireme_status status = process_hand_over(c, &call, error);
+    if (status == TRIREME_OK && c->near_file >= 0)
+        status = near_join(c, c->near_file, error);
+    if (file >= 0)
+        close(file);
     if (status != TRIREME_OK)
         process_close(&c->base);
     else

@@ -1,8 +1,9 @@
-// The transport between processes. One thread of each process makes all calls of MPI; whoever calls a collective hands
+// The transport between processes. Where all members of a group are on one node, collectives go through memory that
+// they share (near.h). For all else one thread of each process makes all calls of MPI; whoever calls a collective hands
 // it over and sleeps until it is done. The thread drives the calls of all communicators side by side with nonblocking
 // sends and receives, so that nothing depends on MPI_THREAD_MULTIPLE or on progress inside MPI.
 //
-// Every collective call of a group goes so:
+// Every collective call that the thread is handed goes so:
 //   1. each member sends each other a *card*: its call and, if they are short, its data;
 //   2. a member that has all cards compares them with its own call;
 //   3. what came with the cards is used, and that is all; or the algorithm goes on in *rounds*: a set of sends and
@@ -49,6 +50,7 @@ struct group_card {
     char name[GROUP_TEXT];
     uint64_t members; // a hash
     int32_t size, number, shown;
+    int32_t file;      // that its members share, of the first; -1: they do not
     int32_t member[8]; // the first of them
 };
 
@@ -56,6 +58,7 @@ enum message { MESSAGE_CARD, MESSAGE_DATA, MESSAGE_TAKEN, MESSAGES };
 
 struct process_world;
 struct process_communicator;
+struct near;
 
 // What follows a complete round: posts the next, or posts nothing, which ends the call.
 typedef void round_function(struct process_communicator *c);
@@ -77,8 +80,10 @@ struct process_communicator {
     // For sends, which another thread may call than the one that receives. It shares name, ranks and number.
     struct process_communicator *sender;
     char name[GROUP_TEXT];
-    int *rank;  // world rank of each member
-    int number; // its tags are number * MESSAGES + message
+    struct near *near; // of members that share memory; else NULL
+    int near_file;     // while opening
+    int *rank;         // world rank of each member
+    int number;        // its tags are number * MESSAGES + message
 
     // The call; written by the caller, then by the thread, then read by the caller.
     const struct comm_call *call;
@@ -124,6 +129,8 @@ struct process_world {
     atomic_bool broken;
     pthread_mutex_t lock; // guards the reason
     char reason[BREAK_TEXT];
+    struct process_communicator *near; // open communicators of members that share memory, too
+    bool shares, reads;                // whether ranks of a node can share memory, and read each other's, on all nodes
 
     // Start and end of the thread.
     struct gate started;
@@ -144,6 +151,7 @@ struct process_world {
     bool silent;
     int *node;              // [ranks]: numbered by their first ranks
     int *process;           // [ranks]: pidfd of other ranks of this node, else -1
+    int64_t *process_id;    // [ranks]
     struct pollfd *watched; // room for them
 };
 
@@ -166,6 +174,12 @@ void round_refuse(struct process_communicator *c, const char *format, ...) __att
 
 // " rank 1" or " ranks 1, 3" whose messages of the current round have not come; how many.
 enum { MISSING_TEXT = 160 };
+struct missing {
+    char list[MISSING_TEXT - 8];
+    int count;
+};
+void missing_add(struct missing *missing, int rank);
+void missing_text(const struct missing *missing, char text[MISSING_TEXT]);
 int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]);
 
 // ---- calls (cards.c)
@@ -214,11 +228,33 @@ void process_world_break(struct world *world, const char *reason); // world.c
 trireme_status process_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                             const char *name, trireme_error *error); // open.c
 void process_close(struct communicator *communicator);
-trireme_status process_call(struct communicator *communicator, const struct comm_call *call, trireme_error *error);
+// To the thread; waits until it is done.
+trireme_status process_hand_over(struct process_communicator *c, const struct comm_call *call, trireme_error *error);
+#define PROCESS_HAS_DIED "the process of rank %d on %s has died"
 // neighbours.c, on the thread: fills in the place and what to watch.
 trireme_status neighbours_find(struct process_world *world, trireme_error *error);
 // A rank of this node that has died, or -1.
 int neighbours_dead(struct process_world *world);
 void neighbours_release(struct process_world *world);
+
+// ---- memory that members of a node share (near.c)
+
+// What a rank shows others of its node, to see what the system lets them do. It stays where it is until they have.
+struct near_probe {
+    int32_t file;
+    uint64_t address, word;
+};
+void near_offer(struct near_probe *probe);
+void near_try(const struct near_probe *theirs, int64_t process, bool *shares, bool *reads);
+// Of the first member: a file with the group's memory, or -1.
+int near_create(struct process_communicator *c);
+// Of every member, once it knows the first's file; returns when all have mapped it.
+trireme_status near_join(struct process_communicator *c, int file, trireme_error *error);
+void near_release(struct process_communicator *c);
+// A collective call. Not `done`: the thread does it.
+trireme_status near_call(struct process_communicator *c, const struct comm_call *call, bool *done,
+                         trireme_error *error);
+// Breaking the world; the lock is held.
+void near_wake_all(struct process_world *world);
 
 #endif

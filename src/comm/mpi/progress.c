@@ -128,7 +128,7 @@ static void check_neighbours(struct process_world *w) {
     if (dead < 0)
         return;
     char reason[BREAK_TEXT];
-    snprintf(reason, sizeof reason, "the process of rank %d on %s has died", dead, w->base.place.host);
+    snprintf(reason, sizeof reason, PROCESS_HAS_DIED, dead, w->base.place.host);
     process_world_break(&w->base, reason);
 }
 

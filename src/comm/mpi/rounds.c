@@ -112,10 +112,21 @@ bool round_advance(struct process_communicator *c) {
     }
 }
 
+void missing_add(struct missing *missing, int rank) {
+    size_t n = strlen(missing->list), limit = sizeof missing->list;
+    missing->count++;
+    if (n + 24 < limit)
+        snprintf(missing->list + n, limit - n, "%s %d", missing->count > 1 ? "," : "", rank);
+    else if (n + 5 < limit)
+        snprintf(missing->list + n, limit - n, ", ...");
+}
+
+void missing_text(const struct missing *missing, char text[MISSING_TEXT]) {
+    snprintf(text, MISSING_TEXT, " rank%s%s", missing->count > 1 ? "s" : "", missing->list);
+}
+
 int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]) {
-    char list[MISSING_TEXT - 8] = "";
-    size_t n = 0;
-    int missing = 0;
+    struct missing missing = {0};
     bool receives = false;
     for (size_t i = 0; i < c->way.count; i++)
         receives |= c->way.item[i].receives && c->pending.item[i] != MPI_REQUEST_NULL;
@@ -124,16 +135,11 @@ int missing_print(const struct process_communicator *c, char text[MISSING_TEXT])
         for (size_t i = 0; i < c->way.count; i++)
             waits |= c->way.item[i].member == m && c->way.item[i].receives == receives &&
                      c->pending.item[i] != MPI_REQUEST_NULL;
-        if (!waits)
-            continue;
-        missing++;
-        if (n + 24 < sizeof list)
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s %d", missing > 1 ? "," : "", c->rank[m]);
-        else if (n + 5 < sizeof list)
-            n += (size_t)snprintf(list + n, sizeof list - n, ", ...");
+        if (waits)
+            missing_add(&missing, c->rank[m]);
     }
-    snprintf(text, MISSING_TEXT, " rank%s%s", missing > 1 ? "s" : "", list);
-    return missing;
+    missing_text(&missing, text);
+    return missing.count;
 }
 
 void round_refuse(struct process_communicator *c, const char *format, ...) {

@@ -12,6 +12,7 @@ void process_world_break(struct world *base, const char *reason) {
     if (!atomic_load(&w->broken)) {
         snprintf(w->reason, sizeof w->reason, "%s", reason);
         atomic_store(&w->broken, true);
+        near_wake_all(w);
     }
     pthread_mutex_unlock(&w->lock);
     wake(w);
@@ -24,11 +25,8 @@ static void process_world_reason(struct world *base, char *text, size_t limit) {
     pthread_mutex_unlock(&world->lock);
 }
 
-trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {
-    struct process_communicator *c = (struct process_communicator *)base;
+trireme_status process_hand_over(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
     struct process_world *w = c->world;
-    if (call->operation == OPERATION_SEND)
-        c = c->sender;
     uint32_t seen = atomic_load(&c->finished.word);
     c->call = call;
     c->error = error;
@@ -41,6 +39,16 @@ trireme_status process_call(struct communicator *base, const struct comm_call *c
     // No spinning: the thread may need this very core.
     gate_wait(&c->finished, seen, 0, 0);
     return c->status;
+}
+
+static trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {
+    struct process_communicator *c = (struct process_communicator *)base;
+    if (call->operation == OPERATION_SEND)
+        return process_hand_over(c->sender, call, error);
+    bool done = false;
+    if (c->near && call->operation != OPERATION_RECEIVE)
+        TRY(near_call(c, call, &done, error));
+    return done ? TRIREME_OK : process_hand_over(c, call, error);
 }
 
 static void process_world_free(struct world *base) {

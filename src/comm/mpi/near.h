@@ -1,0 +1,76 @@
+// Collectives of a group whose members are on one node. They need no MPI: whoever calls does the work, in memory that
+// the members share, and in the memory of the others where the system lets it read that.
+//
+// Every collective call of such a group goes so:
+//   1. each member *posts* its call and, if they are short, a copy of its data: in its slot, of which it has two in
+//      turns, since one that is ahead may post its next call while others still read the last one;
+//   2. it waits until all have posted, and compares their calls with its own;
+//   3. it uses the copies, and that is all; or the call goes on through *windows* of shared memory, piece by piece, or
+//      by reading the data where they lie, and members count *steps* that the others wait for; or, where nothing else
+//      serves, the thread of MPI takes over.
+//
+// Nobody writes to another's data, so that a call may return from a broken world at once.
+#ifndef COMM_MPI_NEAR_H
+#define COMM_MPI_NEAR_H
+
+#include "comm/mpi/processes.h"
+
+enum { NEAR_DATA = 64 << 10, NEAR_WINDOW = 1 << 20, NEAR_LINE = 64 };
+
+struct near_slot {
+    _Alignas(NEAR_LINE) _Atomic uint32_t number; // of the call that is posted here
+    int32_t peer;
+    uint8_t operation, dtype, wire, reduction;
+    int64_t count;
+    const void *in;
+    void *out;
+    _Alignas(NEAR_LINE) char data[NEAR_DATA];
+};
+
+// In shared memory.
+struct near_member {
+    _Alignas(2 * NEAR_LINE) _Atomic uint32_t steps;
+    // Whether it sleeps until somebody changes `bell`.
+    _Alignas(2 * NEAR_LINE) _Atomic uint32_t asleep;
+    _Atomic uint32_t bell;
+    _Alignas(2 * NEAR_LINE) struct near_slot slot[2];
+    char window[NEAR_WINDOW];
+};
+
+struct near {
+    struct process_communicator *next; // of the world's
+    struct near_member *member;        // [size]
+    uint32_t calls, steps;
+    int64_t began; // the first sleep of this call; 0: none
+};
+
+// ---- waits and memory (near.c)
+
+// Waits until all others have counted up to `steps`.
+trireme_status near_await(struct process_communicator *c, const struct comm_call *call, uint32_t steps,
+                          trireme_error *error);
+// Counts one step more, and wakes those who sleep.
+void near_step(struct process_communicator *c);
+// One step more, and a wait for all others to have come as far.
+trireme_status near_meet(struct process_communicator *c, const struct comm_call *call, trireme_error *error);
+// Reads another member's memory.
+trireme_status near_read(struct process_communicator *c, int member, void *to, const void *from, int64_t bytes,
+                         trireme_error *error);
+// What a member has posted or, if it is this one, is to post in this call.
+struct near_slot *near_slot(const struct process_communicator *c, int member);
+
+// ---- algorithms (near_slots.c, near_pieces.c, near_direct.c)
+
+typedef trireme_status near_algorithm(struct process_communicator *c, const struct comm_call *call,
+                                      trireme_error *error);
+struct near_way {
+    void (*before)(struct process_communicator *c, const struct comm_call *call); // this member posts; NULL: nothing
+    near_algorithm *after;                                                        // all have; NULL: the thread's work
+};
+
+// What serves a call, if anything does: a function of what all members agree on.
+bool near_slots(const struct process_communicator *c, const struct comm_call *call, struct near_way *way);
+bool near_pieces(const struct process_communicator *c, const struct comm_call *call, struct near_way *way);
+bool near_direct(const struct process_communicator *c, const struct comm_call *call, struct near_way *way);
+
+#endif

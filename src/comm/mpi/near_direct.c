@@ -1,0 +1,128 @@
+// Long collectives of a node: every member reads the data of the others where they lie, and returns when nobody reads
+// its own any more.
+#include "comm/mpi/near.h"
+
+// Bytes of all members' contributions that are reduced at a time, so that they stay in the second-level cache.
+enum { REDUCED = 1 << 20 };
+// Segments between a reduction and the reading of its result, which is slow while it is in another core's cache.
+enum { LAG = 4 };
+
+static trireme_status gather(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    int64_t bytes = call->count * dtype_size(call->dtype);
+    copy_bytes((char *)call->out + c->base.index * bytes, call->in, bytes, is_streamed(c->base.size * bytes));
+    stream_end();
+    for (int k = 1; k < c->base.size; k++) {
+        int member = (c->base.index + k) % c->base.size;
+        TRY(near_read(c, member, (char *)call->out + member * bytes, near_slot(c, member)->in, bytes, error));
+    }
+    return near_meet(c, call, error);
+}
+
+static trireme_status broadcast(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    if (c->base.index != call->peer)
+        TRY(near_read(c, call->peer, call->out, near_slot(c, call->peer)->in, call->count, error));
+    return near_meet(c, call, error);
+}
+
+// ---- reductions: member i reduces part i, segment by segment
+
+// Elements of a segment of a part.
+static int64_t segment_of(const struct process_communicator *c, int64_t size) {
+    return MIN(c->segment, REDUCED / c->base.size / 64 * 64) / size;
+}
+
+// Reads elements [begin, begin + count) of all others' inputs.
+static trireme_status read_inputs(struct process_communicator *c, const struct comm_call *call, int64_t begin,
+                                  int64_t count, trireme_error *error) {
+    int64_t size = dtype_size(call->dtype);
+    for (int k = 1; k < c->base.size; k++) {
+        int member = (c->base.index + k) % c->base.size;
+        const char *from = (const char *)near_slot(c, member)->in + begin * size;
+        TRY(near_read(c, member, part_staging(c, STAGING_RECEIVED, member), from, count * size, error));
+    }
+    return TRIREME_OK;
+}
+
+// Reduces them, and this member's own, into `out`.
+static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t begin, int64_t count,
+                   char *out) {
+    int64_t size = dtype_size(call->dtype);
+    bool all = call->operation == OPERATION_ALL_REDUCE;
+    for (int m = 0; m < c->base.size; m++)
+        c->contribution[m] = part_staging(c, STAGING_RECEIVED, m);
+    c->contribution[c->base.index] = (const char *)call->in + begin * size;
+    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = MIN(count - at, CHUNK);
+        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
+                                          n, call->accumulate ? out + at * size : NULL, c->chunk);
+        copy_bytes(out + at * size, result, n * size, false);
+    }
+}
+
+static trireme_status reduce_scatter(struct process_communicator *c, const struct comm_call *call,
+                                     trireme_error *error) {
+    int64_t size = dtype_size(call->dtype), segment = segment_of(c, size);
+    for (int64_t at = 0; at < call->count; at += segment) {
+        int64_t begin = c->base.index * call->count + at, count = MIN(call->count - at, segment);
+        TRY(read_inputs(c, call, begin, count, error));
+        reduce(c, call, begin, count, (char *)call->out + at * size);
+    }
+    return near_meet(c, call, error);
+}
+
+// Elements of segment `number` of a member's part, which begins at *begin.
+static int64_t segment_at(const struct process_communicator *c, const struct comm_call *call, int member,
+                          int64_t number, int64_t *begin) {
+    int64_t size = dtype_size(call->dtype), segment = segment_of(c, size);
+    *begin = part_begin(call->count, size, c->base.size, member) + number * segment;
+    return MIN(part_begin(call->count, size, c->base.size, member + 1) - *begin, segment);
+}
+
+// A reduced segment goes where this member's own contribution to it lies, if the call is in place: whoever has reduced
+// it has read that.
+static trireme_status take_reduced(struct process_communicator *c, const struct comm_call *call, int64_t number,
+                                   trireme_error *error) {
+    int64_t size = dtype_size(call->dtype), begin;
+    for (int k = 1; k < c->base.size; k++) {
+        int member = (c->base.index + k) % c->base.size;
+        int64_t count = segment_at(c, call, member, number, &begin);
+        const char *from = (const char *)near_slot(c, member)->out + begin * size;
+        TRY(near_read(c, member, (char *)call->out + begin * size, from, count * size, error));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status all_reduce(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    int64_t segments = 0, begin;
+    for (int m = 0; m < c->base.size; m++)
+        while (segment_at(c, call, m, segments, &begin) > 0)
+            segments++;
+    uint32_t before = c->near->steps;
+    for (int64_t k = 0; k < segments + LAG; k++) {
+        int64_t count = segment_at(c, call, c->base.index, k, &begin);
+        if (count > 0) {
+            TRY(read_inputs(c, call, begin, count, error));
+            reduce(c, call, begin, count, (char *)call->out + begin * dtype_size(call->dtype));
+        }
+        if (k < segments)
+            near_step(c);
+        if (k < LAG)
+            continue;
+        TRY(near_await(c, call, before + (uint32_t)MIN(segments, k - LAG + 1), error));
+        TRY(take_reduced(c, call, k - LAG, error));
+    }
+    return near_meet(c, call, error);
+}
+
+bool near_direct(const struct process_communicator *c, const struct comm_call *call, struct near_way *way) {
+    static near_algorithm *const OF[OPERATION_COUNT] = {
+        [OPERATION_ALL_REDUCE] = all_reduce,
+        [OPERATION_REDUCE_SCATTER] = reduce_scatter,
+        [OPERATION_ALL_GATHER] = gather,
+        [OPERATION_BROADCAST] = broadcast,
+    };
+    way->before = NULL;
+    way->after = c->world->reads ? OF[call->operation] : NULL;
+    return way->after != NULL;
+}

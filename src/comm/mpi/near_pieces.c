@@ -1,0 +1,102 @@
+// All-reduces of middle length of a node, piece by piece: member i reduces part i. A member's window has a place for
+// what it contributes to the part of each other, and one for what it has reduced, which is not needed where others may
+// read that where it lies. No place needs a second one to take turns with: whoever fills it has waited until the others
+// have done what they do after reading it.
+#include "comm/mpi/near.h"
+
+// What is longer goes faster by reading alone.
+enum { LONGEST = 8 << 20 };
+
+static int64_t place_bytes(const struct process_communicator *c) {
+    return NEAR_WINDOW / c->base.size / NEAR_LINE * NEAR_LINE;
+}
+
+// Where `from` keeps what is for `to`; its own is what it has reduced.
+static char *place(const struct process_communicator *c, int from, int to) {
+    int size = c->base.size;
+    return c->near->member[from].window + (to - from + 2 * size - 1) % size * place_bytes(c);
+}
+
+// Elements of piece `number` of a member's part, which begins at *begin.
+static int64_t piece_at(const struct process_communicator *c, const struct comm_call *call, int member, int64_t number,
+                        int64_t *begin) {
+    int64_t size = dtype_size(call->dtype), most = place_bytes(c) / size;
+    *begin = part_begin(call->count, size, c->base.size, member) + number * most;
+    return MAX(0, MIN(part_begin(call->count, size, c->base.size, member + 1) - *begin, most));
+}
+
+static void contribute(struct process_communicator *c, const struct comm_call *call, int64_t number) {
+    int64_t size = dtype_size(call->dtype), begin;
+    for (int k = 1; k < c->base.size; k++) {
+        int to = (c->base.index + k) % c->base.size;
+        int64_t count = piece_at(c, call, to, number, &begin);
+        copy_bytes(place(c, c->base.index, to), (const char *)call->in + begin * size, count * size, false);
+    }
+}
+
+static void contribute_first(struct process_communicator *c, const struct comm_call *call) {
+    contribute(c, call, 0);
+}
+
+static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t number) {
+    int64_t size = dtype_size(call->dtype), begin, count = piece_at(c, call, c->base.index, number, &begin);
+    for (int m = 0; m < c->base.size; m++)
+        c->contribution[m] = place(c, m, c->base.index);
+    c->contribution[c->base.index] = (const char *)call->in + begin * size;
+    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = MIN(count - at, CHUNK);
+        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, true, c->contribution, c->base.size, at,
+                                          n, NULL, c->chunk);
+        copy_bytes((char *)call->out + (begin + at) * size, result, n * size, false);
+        if (!c->world->reads)
+            copy_bytes(place(c, c->base.index, c->base.index) + at * size, result, n * size, false);
+    }
+}
+
+static void take_piece(struct process_communicator *c, const struct comm_call *call, int64_t number) {
+    int64_t size = dtype_size(call->dtype), begin;
+    for (int k = 1; k < c->base.size; k++) {
+        int from = (c->base.index + k) % c->base.size;
+        int64_t count = piece_at(c, call, from, number, &begin);
+        copy_bytes((char *)call->out + begin * size, place(c, from, from), count * size, false);
+    }
+}
+
+// Returns when the others have read what they need, too.
+static trireme_status read_parts(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    int64_t size = dtype_size(call->dtype);
+    for (int k = 1; k < c->base.size; k++) {
+        int from = (c->base.index + k) % c->base.size;
+        int64_t begin = part_begin(call->count, size, c->base.size, from) * size;
+        int64_t end = part_begin(call->count, size, c->base.size, from + 1) * size;
+        const char *theirs = (const char *)near_slot(c, from)->out + begin;
+        TRY(near_read(c, from, (char *)call->out + begin, theirs, end - begin, error));
+    }
+    return near_meet(c, call, error);
+}
+
+// In place, results go where this member's contributions lay.
+static trireme_status all_reduce(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    int64_t pieces = 0, begin;
+    for (int m = 0; m < c->base.size; m++)
+        while (piece_at(c, call, m, pieces, &begin) > 0)
+            pieces++;
+    for (int64_t number = 0; number < pieces; number++) {
+        if (number > 0) {
+            contribute(c, call, number);
+            TRY(near_meet(c, call, error));
+        }
+        reduce(c, call, number);
+        TRY(near_meet(c, call, error));
+        if (!c->world->reads)
+            take_piece(c, call, number);
+    }
+    return c->world->reads ? read_parts(c, call, error) : TRIREME_OK;
+}
+
+bool near_pieces(const struct process_communicator *c, const struct comm_call *call, struct near_way *way) {
+    *way = (struct near_way){contribute_first, all_reduce};
+    return call->operation == OPERATION_ALL_REDUCE &&
+           (call->count * dtype_size(call->dtype) <= LONGEST || !c->world->reads);
+}

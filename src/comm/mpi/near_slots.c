@@ -1,0 +1,71 @@
+// Short collectives of a node: every member has copied its data into its slot, and reads all copies.
+#include "comm/mpi/near.h"
+
+// Of a member's input.
+static int64_t input_bytes(const struct process_communicator *c, const struct comm_call *call) {
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_ALL_GATHER:
+        return call->count * dtype_size(call->dtype);
+    case OPERATION_REDUCE_SCATTER:
+        return call->count * dtype_size(call->dtype) * c->base.size;
+    default:
+        return call->count;
+    }
+}
+
+static void copy_in(struct process_communicator *c, const struct comm_call *call) {
+    if (call->operation != OPERATION_BROADCAST || call->peer == c->base.index)
+        copy_bytes(near_slot(c, c->base.index)->data, call->in, input_bytes(c, call), false);
+}
+
+static void reduce(struct process_communicator *c, const struct comm_call *call, bool all) {
+    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    int64_t size = dtype_size(call->dtype), own = all ? 0 : c->base.index * call->count * size;
+    for (int m = 0; m < c->base.size; m++)
+        c->contribution[m] = (m == c->base.index ? (const char *)call->in : near_slot(c, m)->data) + own;
+    for (int64_t at = 0; at < call->count; at += CHUNK) {
+        int64_t n = MIN(call->count - at, CHUNK);
+        char *out = (char *)call->out + at * size;
+        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
+                                          n, call->accumulate ? out : NULL, c->chunk);
+        copy_bytes(out, result, n * size, false);
+    }
+}
+
+static trireme_status copy_out(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+    (void)error;
+    int64_t bytes = input_bytes(c, call);
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_REDUCE_SCATTER:
+        reduce(c, call, call->operation == OPERATION_ALL_REDUCE);
+        break;
+    case OPERATION_ALL_GATHER:
+        for (int m = 0; m < c->base.size; m++)
+            copy_bytes((char *)call->out + m * bytes, m == c->base.index ? call->in : near_slot(c, m)->data, bytes,
+                       false);
+        break;
+    case OPERATION_BROADCAST:
+        if (call->peer != c->base.index)
+            copy_bytes(call->out, near_slot(c, call->peer)->data, bytes, false);
+        break;
+    default:
+        break;
+    }
+    return TRIREME_OK;
+}
+
+bool near_slots(const struct process_communicator *c, const struct comm_call *call, struct near_way *way) {
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_ALL_GATHER:
+    case OPERATION_REDUCE_SCATTER:
+    case OPERATION_BROADCAST:
+    case OPERATION_BARRIER:
+        *way = (struct near_way){copy_in, copy_out};
+        return input_bytes(c, call) <= NEAR_DATA / (c->world->reads ? c->base.size : 1);
+    default:
+        return false;
+    }
+}
