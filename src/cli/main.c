@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+enum { LAST_WORDS = 300000 }; // microseconds
+
 const struct command commands[] = {
     {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files",
      "Writes PREFIX.bin, PREFIX.idx and PREFIX.json. A .txt is one document, a .jsonl one a line, its text in the "
@@ -159,8 +161,10 @@ int main(int argc, char **argv) {
         status = command->run(&arguments, &error);
     }
     progress_clear();
-    if (status != TRIREME_OK && error.message[0]) // else another rank tells
+    if (status != TRIREME_OK && error.message[0])
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
+    else if (status != TRIREME_OK) // another rank tells, and mpirun ends it once the first has failed
+        usleep(LAST_WORDS);
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {
