@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "base/json.h"
+#include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/peak.h"
@@ -365,12 +366,15 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
 }
 
 trireme_status command_bench(const struct arguments *a, trireme_error *error) {
+    if (a->operands.count && strcmp(a->operands.item[0], "calibrate") == 0)
+        return bench_calibrate(a, error);
     TRY(arguments_expect(a, 1, 2, error));
     const char *what = a->operands.item[0];
     bool peak = strcmp(what, "peak") == 0;
     if (!peak && strcmp(what, "step") != 0)
         return arguments_refuse(
-            a, error_set(error, TRIREME_ERROR_USAGE, "what to measure is peak or step, not \"%s\"", what), error);
+            a, error_set(error, TRIREME_ERROR_USAGE, "what to measure is peak, step or calibrate, not \"%s\"", what),
+            error);
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "parallelism", &config, error));
     struct text out = {0};

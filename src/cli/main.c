@@ -52,11 +52,15 @@ const struct command commands[] = {
      "bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate},
-    {"bench", "peak|step [CONFIG.yaml]", "what the machine can do, and what a training step does",
+    {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
+     "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
      "its\n"
      "share of that peak, the median of some seconds, training.steps at most; without a model GPT-2 124M with 4\n"
      "sequences of 1024 tokens.\n"
+     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run; or with\n"
+     "from=FILE,FILE cluster=CLUSTER puts another machine's figures into a cluster: matrix products as a CSV with the\n"
+     "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters]",

@@ -79,7 +79,7 @@ static trireme_status read_half(const struct outline *t, int mapping, struct cur
 }
 
 static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
-    TRY(may_figure(t, mapping, "compute", QUANTITY_NUMBER, 1e-6, 1, &curve->compute, error));
+    TRY(may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
     // Above one: what lies in a cache comes faster than from memory.
     TRY(may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
     TRY(may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, BYTES_MOST, &curve->half_bytes, error));
@@ -192,6 +192,7 @@ static trireme_status read_efficiency(const struct reading *r, int mapping, stru
         if (other[d].memory <= 0)
             return outline_refuse(r->outline, node, error,
                                   "memory is missing: the share of the bandwidth that is reached");
+    memcpy(device->other, other, sizeof device->other);
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &r->table->op[op];
         bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;

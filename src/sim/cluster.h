@@ -56,6 +56,7 @@ struct device {
     VEC(struct shared) shared;
     bool cores_communicate; // what communication takes, its cores cannot compute
     struct curve curve[OP_COUNT][DTYPE_COUNT];
+    struct curve other[DTYPE_COUNT]; // what ops have that nothing is said of
     VEC(struct curve_point) points[OP_COUNT];
 };
 

@@ -348,7 +348,8 @@ trireme_status place_create(struct place *out, const struct cluster *cluster, co
     struct place p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
     TRY(place_check(cluster, mesh, &p.ranks_per_device, error));
     p.use = mem_alloc(count * sizeof *p.use);
-    memcpy(p.use, uses, count * sizeof *p.use);
+    for (size_t u = 0; u < count; u++)
+        p.use[u] = uses[u];
     p.route = mem_alloc(count * sizeof *p.route);
     for (size_t u = 0; u < count; u++)
         p.route[u] = find_routes(&p, &p.use[u]);

@@ -1,0 +1,89 @@
+#include "cli/calibrate.h"
+
+#include "cli/keys.h"
+#include "sim/fit.h"
+#include "train/calibrate.h"
+
+enum calibrate_key { CALIBRATE_OUT, CALIBRATE_STEPS, CALIBRATE_FROM, CALIBRATE_CLUSTER, CALIBRATE_KEYS };
+enum { IMPORT_BYTES_MAX = 1 << 26 };
+
+static const struct command_key KEYS[CALIBRATE_KEYS] = {
+    [CALIBRATE_OUT] = {"out", COMMAND_KEY_TEXT, "the path of a cluster file to be written", 0, 0},
+    [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXT, "files of another machine's figures, with commas between", 0, 0},
+    [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0},
+    [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000},
+};
+
+static void say(const char *what, int done, int of) {
+    progress_line("measuring %s, %d of %d", what, done + 1, of);
+}
+
+static trireme_status write_cluster(const struct cluster *cluster, const struct op_table *ops, const char *path,
+                                    trireme_error *error) {
+    struct text text = {0};
+    cluster_print(cluster, ops, &text);
+    trireme_status status = path ? file_write_atomic(path, text.text, text.length, error) : print_text(&text, error);
+    text_release(&text);
+    return status;
+}
+
+static trireme_status import_file(struct cluster *cluster, const struct op_table *ops, const char *path,
+                                  trireme_error *error) {
+    char *text;
+    size_t length;
+    TRY(file_read(path, IMPORT_BYTES_MAX, &text, &length, error));
+    trireme_status status = fit_import(cluster, ops, path, text, length, error);
+    free(text);
+    return status;
+}
+
+// A cluster with the figures of some files in place of its own.
+static trireme_status import(struct cluster *out, const struct op_table *ops, const struct command_value *values,
+                             trireme_error *error) {
+    if (!values[CALIBRATE_CLUSTER].given)
+        FAIL(TRIREME_ERROR_USAGE, "cluster is missing: the one whose peaks, memory and nodes from= completes");
+    TRY(cluster_load(out, ops, values[CALIBRATE_CLUSTER].given, error));
+    trireme_status status = TRIREME_OK;
+    for (const char *at = values[CALIBRATE_FROM].given; *at && status == TRIREME_OK;) {
+        size_t length = strcspn(at, ",");
+        char *path = mem_printf("%.*s", (int)length, at);
+        status = import_file(out, ops, path, error);
+        free(path);
+        at += length + (at[length] == ',');
+    }
+    if (status != TRIREME_OK)
+        cluster_release(out);
+    return status;
+}
+
+trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) {
+    struct command_value values[CALIBRATE_KEYS] = {0};
+    struct arguments rest;
+    TRY(command_keys_read(a, KEYS, CALIBRATE_KEYS, values, &rest, error));
+    trireme_status status = TRIREME_OK;
+    if (rest.operands.count > 1)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "unexpected \"%.80s\"; usage: trireme bench calibrate [out=FILE]", rest.operands.item[1]);
+    rest.operands.count = 0;
+    if (status == TRIREME_OK)
+        status = command_keys_refuse_rest(&rest, KEYS, CALIBRATE_KEYS, "of bench calibrate", error);
+    arguments_release(&rest);
+    TRY(status);
+    struct op_table *ops = op_table_create();
+    struct calibrate_options options = {.steps = (int)values[CALIBRATE_STEPS].integer, .say = say};
+    struct cluster cluster;
+    if (values[CALIBRATE_FROM].given)
+        status = import(&cluster, ops, values, error);
+    else if (values[CALIBRATE_CLUSTER].given)
+        status = error_set(error, TRIREME_ERROR_USAGE, "cluster=%.80s is for from=FILE; else this machine is measured",
+                           values[CALIBRATE_CLUSTER].given);
+    else
+        status = calibrate(&cluster, ops, &options, error);
+    progress_clear();
+    if (status == TRIREME_OK) {
+        status = write_cluster(&cluster, ops, values[CALIBRATE_OUT].given, error);
+        cluster_release(&cluster);
+    }
+    free(ops);
+    return status;
+}

@@ -1,0 +1,152 @@
+#include "sim/fit.h"
+
+struct figure {
+    char text[40];
+};
+
+// In a unit of thousands, all digits that matter.
+static struct figure figure(double value, const char *unit) {
+    static const char *const PREFIXES[] = {"n", "u", "m", "", "k", "M", "G", "T", "P"};
+    struct figure f;
+    int prefix = 3;
+    bool time = strcmp(unit, "s") == 0;
+    while (value > 0 && value < 1 && prefix > 0 && time) {
+        value *= 1000;
+        prefix--;
+    }
+    while (value >= 1000 && prefix < (strcmp(unit, "FLOP/s") == 0 ? 8 : 7) && !time) {
+        value /= 1000;
+        prefix++;
+    }
+    bool kilo_flops = prefix == 4 && strcmp(unit, "FLOP/s") == 0;
+    snprintf(f.text, sizeof f.text, "%.6g %s%s", kilo_flops ? 1000 * value : value, kilo_flops ? "" : PREFIXES[prefix],
+             unit);
+    return f;
+}
+
+// All of it, so that nothing is taken over from what the op would have else.
+static void print_curve(struct text *out, const struct curve *c) {
+    text_add(out, "{compute: %.5g, memory: %.5g, half_bytes: %s, ", c->compute, c->memory,
+             figure(c->half_bytes, "B").text);
+    text_add(out, "launch: %s, half: {", figure(c->launch, "s").text);
+    for (int i = 0; i < c->letters; i++)
+        text_add(out, "%s%c: %.5g", i ? ", " : "", c->half[i].letter, c->half[i].half);
+    text_add(out, "}}");
+}
+
+static bool same_curve(const struct curve *a, const struct curve *b) {
+    if (a->compute != b->compute || a->memory != b->memory || a->half_bytes != b->half_bytes ||
+        a->launch != b->launch || a->letters != b->letters)
+        return false;
+    for (int i = 0; i < a->letters; i++)
+        if (a->half[i].letter != b->half[i].letter || a->half[i].half != b->half[i].half)
+            return false;
+    return true;
+}
+
+static void print_points(struct text *out, const struct device *d, int op) {
+    text_add(out, "        measured:%s\n", d->points[op].count ? "" : " []");
+    for (size_t i = 0; i < d->points[op].count; i++) {
+        const struct curve_point *p = &d->points[op].item[i];
+        if (p->m > 0)
+            text_add(out, "          - [%.0f, %.0f, %.0f, %s, %s]\n", p->m, p->n, p->k, dtype_name(p->dtype),
+                     figure(2 * p->m * p->n * p->k / p->seconds, "FLOP/s").text);
+        else
+            text_add(out, "          - [%.0f B, %s, %s]\n", p->bytes, dtype_name(p->dtype),
+                     figure(p->seconds, "s").text);
+    }
+}
+
+static void print_curves(struct text *out, const struct device *d, const struct curve *curve) {
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (d->peak[t] > 0) {
+            text_add(out, "        %s: ", dtype_name((enum dtype)t));
+            print_curve(out, &curve[t]);
+            text_add(out, "\n");
+        }
+}
+
+static void print_efficiency(struct text *out, const struct device *d, const struct op_table *table) {
+    text_add(out, "    efficiency:\n      other:\n        memory: 1\n");
+    print_curves(out, d, d->other);
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *info = &table->op[op];
+        if (info->role == ROLE_COMMUNICATION)
+            continue;
+        bool differs = d->points[op].count > 0;
+        for (int t = 0; t < DTYPE_COUNT; t++)
+            differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &d->other[t]);
+        // Without an entry a backward op would follow its forward op.
+        if (!differs && info->role != ROLE_BACKWARD)
+            continue;
+        text_add(out, "      %s:\n", info->name);
+        print_curves(out, d, d->curve[op]);
+        print_points(out, d, op);
+    }
+}
+
+static void print_device(struct text *out, const struct cluster *c, const struct device *d,
+                         const struct op_table *table) {
+    text_add(out, "  %s:\n    peak: {", d->name);
+    const char *comma = "";
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (d->peak[t] > 0) {
+            text_add(out, "%s%s: %s", comma, dtype_name((enum dtype)t), figure(d->peak[t], "FLOP/s").text);
+            comma = ", ";
+        }
+    text_add(out, "}\n    memory: %lld B\n    runtime_memory: %lld B\n    bandwidth: %s\n    launch: %s\n",
+             (long long)d->memory, (long long)d->runtime_memory, figure(d->bandwidth, "B/s").text,
+             figure(d->launch, "s").text);
+    if (d->cores > 1)
+        text_add(out, "    cores: %d\n", d->cores);
+    if (d->cores_communicate)
+        text_add(out, "    communication: cores\n");
+    if (d->shared.count) {
+        text_add(out, "    shared: {");
+        for (size_t i = 0; i < d->shared.count; i++)
+            text_add(out, "%s%d: %s", i ? ", " : "", d->shared.item[i].ranks,
+                     c->devices.item[d->shared.item[i].device].name);
+        text_add(out, "}\n");
+    }
+    print_efficiency(out, d, table);
+}
+
+static void print_level(struct text *out, const struct link_level *l, const struct op_table *table) {
+    static const char *const SPANS[] = {"device", "node", "", "all"}, *const ALGORITHMS[] = {"ring", "tree", "direct"};
+    text_add(out, "  - name: %s\n    spans: ", l->name);
+    if (l->span == SPAN_NODES)
+        text_add(out, "%d nodes\n", l->nodes);
+    else
+        text_add(out, "%s\n", SPANS[l->span]);
+    text_add(out, "    start: %s\n    latency: %s\n    bandwidth: %s\n    algorithm: %s\n", figure(l->start, "s").text,
+             figure(l->latency, "s").text, figure(l->bandwidth, "B/s").text, ALGORITHMS[l->algorithm]);
+    if (l->adapters)
+        text_add(out, "    adapters: %d\n", l->adapters);
+    if (l->points.count)
+        text_add(out, "    measured:\n");
+    for (size_t i = 0; i < l->points.count; i++) {
+        const struct link_point *p = &l->points.item[i];
+        text_add(out, "      - [%s, %d, %.0f B, %s]\n", table->op[p->op].name, p->ranks, p->bytes,
+                 figure(p->seconds, "s").text);
+    }
+}
+
+void cluster_print(const struct cluster *c, const struct op_table *table, struct text *out) {
+    if (c->about)
+        text_add(out, "about: %s\n", c->about);
+    text_add(out, "devices:\n");
+    for (size_t i = 0; i < c->devices.count; i++)
+        print_device(out, c, &c->devices.item[i], table);
+    text_add(out, "nodes:\n");
+    for (size_t i = 0; i < c->groups.count; i++)
+        text_add(out, "  - {device: %s, nodes: %d, devices: %d}\n", c->devices.item[c->groups.item[i].device].name,
+                 c->groups.item[i].nodes, c->groups.item[i].devices);
+    text_add(out, "links:\n");
+    for (int i = 0; i < c->levels; i++)
+        print_level(out, &c->level[i], table);
+    text_add(out, "collectives: %s\n", c->pipelined ? "pipelined" : "in_turn");
+    if (c->stragglers.count)
+        text_add(out, "stragglers:\n");
+    for (size_t i = 0; i < c->stragglers.count; i++)
+        text_add(out, "  - {device: %d, slower: %.6g}\n", c->stragglers.item[i].device, c->stragglers.item[i].slower);
+}

@@ -1,0 +1,243 @@
+#include "sim/fit.h"
+
+#include "kernels/call.h"
+
+#include <math.h>
+
+struct fit_sample fit_sample_of(const struct program *program, const struct op_table *table,
+                                const struct instruction *in, const struct invocation *v, double seconds) {
+    int64_t extent[128];
+    const char *what;
+    CHECK(instruction_extents(table, in, extent, &what));
+    return (struct fit_sample){.op = in->op,
+                               .dtype = instruction_dtype(program, table, in),
+                               .flops = instruction_flops(table, in),
+                               .bytes = instruction_bytes(program, table, in, v),
+                               .seconds = seconds,
+                               .m = extent['m'],
+                               .n = extent['n'],
+                               .k = extent['k'],
+                               .T = extent['T']};
+}
+
+static bool is_product(const struct fit_sample *s, const struct op_info *info) {
+    return s->flops > 0 && s->m > 0 && s->n > 0 && s->k > 0 && strncmp(info->name, "matmul", strlen("matmul")) == 0;
+}
+
+static bool is_attention(const struct fit_sample *s) {
+    return s->flops > 0 && s->T > 0;
+}
+
+// ---- one shape, one sample
+
+static int compare_shapes(const void *a, const void *b) {
+    const struct fit_sample *x = a, *y = b;
+    const double keys[][2] = {{x->op, y->op},
+                              {x->dtype, y->dtype},
+                              {(double)x->m, (double)y->m},
+                              {(double)x->n, (double)y->n},
+                              {(double)x->k, (double)y->k},
+                              {(double)x->T, (double)y->T},
+                              {x->bytes, y->bytes},
+                              {x->flops, y->flops},
+                              {x->seconds, y->seconds}};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+static bool same_shape(const struct fit_sample *a, const struct fit_sample *b) {
+    return a->op == b->op && a->dtype == b->dtype && a->m == b->m && a->n == b->n && a->k == b->k && a->T == b->T &&
+           a->bytes == b->bytes && a->flops == b->flops;
+}
+
+// The median of each shape.
+static struct fit_samples reduce(const struct fit_samples *samples) {
+    struct fit_samples all = {0}, out = {0};
+    for (size_t i = 0; i < samples->count; i++)
+        if (samples->item[i].seconds > 0)
+            VEC_PUSH(&all, samples->item[i]);
+    if (all.count)
+        qsort(all.item, all.count, sizeof *all.item, compare_shapes);
+    for (size_t i = 0, next; i < all.count; i = next) {
+        for (next = i + 1; next < all.count && same_shape(&all.item[i], &all.item[next]);)
+            next++;
+        VEC_PUSH(&out, all.item[(i + next) / 2]);
+    }
+    VEC_RELEASE(&all);
+    return out;
+}
+
+// ---- the curve of one op and dtype
+
+enum { FIT_MOST = 6 };
+
+struct fit {
+    const struct device *device;
+    const struct fit_sample *item;
+    size_t count;
+    bool product, attention;
+    double parameter[FIT_MOST]; // product: compute, m, n, k; attention: compute, T, launch; else memory, launch
+    int parameters;
+};
+
+static double predict(const struct fit *f, const double *p, const struct fit_sample *s) {
+    double peak = f->device->peak[s->dtype];
+    if (f->product)
+        return s->flops / (peak * p[0]) * (1 + p[1] / (double)s->m) * (1 + p[2] / (double)s->n) *
+               (1 + p[3] / (double)s->k);
+    if (f->attention)
+        return s->flops / (peak * p[0]) * (1 + p[1] / (double)s->T) + p[2];
+    return s->bytes / (f->device->bandwidth * p[0]) + p[1];
+}
+
+static double error_of(const struct fit *f, const double *p) {
+    double sum = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        double off = log(predict(f, p, &f->item[i]) / f->item[i].seconds);
+        sum += fabs(off);
+    }
+    return sum;
+}
+
+// Tries each parameter larger and smaller by steps that become finer.
+static void search(struct fit *f) {
+    double best = error_of(f, f->parameter);
+    for (double step = 4; step > 1.002;) {
+        bool better = false;
+        for (int i = 0; i < 2 * f->parameters; i++) {
+            double tried[FIT_MOST];
+            memcpy(tried, f->parameter, sizeof tried);
+            tried[i / 2] *= i % 2 ? step : 1 / step;
+            double error = error_of(f, tried);
+            if (error >= best * (1 - 1e-9))
+                continue;
+            best = error;
+            memcpy(f->parameter, tried, sizeof tried);
+            better = true;
+        }
+        if (!better)
+            step = sqrt(step);
+    }
+}
+
+static struct curve curve_of(struct fit *f) {
+    struct curve c = {.memory = 1};
+    static const double PRODUCT[] = {0.8, 20, 20, 20}, ATTENTION[] = {0.4, 50, 1e-6}, OTHER[] = {0.5, 1e-6};
+    const double *from = f->product ? PRODUCT : f->attention ? ATTENTION : OTHER;
+    f->parameters = f->product ? 4 : f->attention ? 3 : 2;
+    memcpy(f->parameter, from, (size_t)f->parameters * sizeof *from);
+    search(f);
+    const double *p = f->parameter;
+    if (f->product) {
+        c.compute = MIN(1, p[0]);
+        c.memory = 100; // what products read is in caches
+        c.letters = 3;
+        for (int i = 0; i < 3; i++) {
+            c.half[i].letter = "mnk"[i];
+            c.half[i].half = MIN(p[1 + i], 1e5);
+        }
+    } else if (f->attention) {
+        c.compute = MIN(1, p[0]);
+        c.memory = 100;
+        c.letters = 1;
+        c.half[0].letter = 'T';
+        c.half[0].half = MIN(p[1], 1e5);
+        c.launch = MIN(p[2], 1);
+    } else {
+        c.memory = MAX(1e-4, MIN(100, p[0]));
+        c.launch = MIN(p[1], 1);
+    }
+    return c;
+}
+
+// ---- a device
+
+enum { POINTS_MOST = 64 };
+
+static void add_points(struct device *d, const struct fit *f, enum op op) {
+    for (size_t i = 0; i < MIN(f->count, (size_t)POINTS_MOST); i++) {
+        const struct fit_sample *s = &f->item[i];
+        struct curve_point point = {.dtype = s->dtype, .bytes = s->bytes, .seconds = s->seconds};
+        if (f->product) {
+            point.m = (double)s->m;
+            point.n = (double)s->n;
+            point.k = (double)s->k;
+            point.seconds = MAX(point.seconds, s->flops / d->peak[s->dtype]); // peaks are measured, too
+            point.bytes = (point.m * point.k + point.n * point.k + point.m * point.n) * (double)dtype_size(s->dtype);
+        } else {
+            point.seconds -= d->curve[op][s->dtype].launch;
+        }
+        if (point.bytes >= 1 && point.seconds > 1e-9)
+            VEC_PUSH(&d->points[op], point);
+    }
+}
+
+// The backward of an op that was measured, where it was not itself.
+static void follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < DTYPE_COUNT; t++) {
+            int forward = (int)table->op[op].forward;
+            if (table->op[op].role != ROLE_BACKWARD || fitted[op][t] || !fitted[forward][t])
+                continue;
+            d->curve[op][t] = d->curve[forward][t];
+            for (size_t i = 0; i < d->points[forward].count; i++)
+                if (d->points[forward].item[i].dtype == (enum dtype)t)
+                    VEC_PUSH(&d->points[op], d->points[forward].item[i]);
+        }
+}
+
+static void drop_points(struct device *d, enum op op, enum dtype dtype) {
+    size_t kept = 0;
+    for (size_t i = 0; i < d->points[op].count; i++)
+        if (d->points[op].item[i].dtype != dtype)
+            d->points[op].item[kept++] = d->points[op].item[i];
+    d->points[op].count = kept;
+}
+
+// What was not measured: as another dtype of the op, or as all that moves bytes does.
+static void fit_rest(struct device *d, bool fitted[OP_COUNT][DTYPE_COUNT], double bytes, double seconds) {
+    struct curve other = {.memory = bytes > 0 ? MAX(1e-4, MIN(100, bytes / seconds / d->bandwidth)) : 0.5};
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        d->other[t] = other;
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < DTYPE_COUNT; t++) {
+            int like = t;
+            for (int u = 0; u < DTYPE_COUNT && !fitted[op][like]; u++)
+                like = u;
+            if (!fitted[op][t])
+                d->curve[op][t] = fitted[op][like] ? d->curve[op][like] : other;
+        }
+}
+
+void fit_device(struct device *d, const struct op_table *table, const struct fit_samples *samples, bool all) {
+    struct fit_samples shapes = reduce(samples);
+    double bytes = 0, seconds = 0;
+    bool fitted[OP_COUNT][DTYPE_COUNT] = {0};
+    for (size_t i = 0, next; i < shapes.count; i = next) {
+        const struct fit_sample *s = &shapes.item[i];
+        for (next = i + 1; next < shapes.count && shapes.item[next].op == s->op && shapes.item[next].dtype == s->dtype;)
+            next++;
+        struct fit f = {.device = d, .item = s, .count = next - i, .product = is_product(s, &table->op[s->op])};
+        f.attention = !f.product && is_attention(s);
+        if (f.attention || f.product ? d->peak[s->dtype] <= 0 : s->bytes <= 0)
+            continue;
+        d->curve[s->op][s->dtype] = curve_of(&f);
+        drop_points(d, s->op, s->dtype);
+        for (int op = 0; op < OP_COUNT; op++)
+            if (table->op[op].role == ROLE_BACKWARD && table->op[op].forward == s->op && !fitted[op][s->dtype])
+                drop_points(d, (enum op)op, s->dtype);
+        fitted[s->op][s->dtype] = true;
+        if (!f.attention)
+            add_points(d, &f, s->op);
+        for (size_t k = i; k < next && !f.attention && !f.product; k++) {
+            bytes += shapes.item[k].bytes;
+            seconds += shapes.item[k].seconds;
+        }
+    }
+    follow(d, table, fitted);
+    if (all)
+        fit_rest(d, fitted, bytes, seconds);
+    VEC_RELEASE(&shapes);
+}

@@ -1,0 +1,39 @@
+// From measurements to a cluster: curves of ops, and the text of a file that reads back as the same.
+#ifndef SIM_FIT_H
+#define SIM_FIT_H
+
+#include "sim/cluster.h"
+
+// One instruction as it was measured.
+struct fit_sample {
+    enum op op;
+    enum dtype dtype;
+    double flops, bytes, seconds;
+    int64_t m, n, k, T; // extents of its row's letters, -1 where it has none
+};
+struct fit_samples {
+    struct fit_sample *item;
+    size_t count, capacity;
+};
+
+// Of an instruction with operands of a program.
+struct fit_sample fit_sample_of(const struct program *program, const struct op_table *table,
+                                const struct instruction *instruction, const struct invocation *invocation,
+                                double seconds);
+
+// Sets the device's curves, and points of every shape that was measured, from samples of it; peaks and bandwidth stand
+// already. With `all`, ops that were not measured get what the measured ones that move bytes reach together; else they
+// stay, but for the backward of those that were.
+void fit_device(struct device *device, const struct op_table *table, const struct fit_samples *samples, bool all);
+
+// Figures of another machine, in place of a cluster's own:
+//   matrix products   a CSV whose first line names columns: m, n, k, dtype, and one of seconds, ms, us, tflops, gflops
+//   collectives       what a program of nccl-tests prints (all_reduce_perf, ...), in one node or over several
+// `name` stands for the file in messages (TRIREME_ERROR_USAGE, with the line).
+trireme_status fit_import(struct cluster *cluster, const struct op_table *table, const char *name, const char *text,
+                          size_t length, trireme_error *error);
+
+// Appends the file.
+void cluster_print(const struct cluster *cluster, const struct op_table *table, struct text *out);
+
+#endif

@@ -1,0 +1,342 @@
+// Figures that other programs measured.
+#include "sim/cost.h"
+#include "sim/fit.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <strings.h>
+
+enum { WORDS_MAX = 32 };
+
+struct line {
+    int number;
+    size_t words;
+    char *word[WORDS_MAX];
+};
+
+struct lines {
+    const char *name;
+    char *text, *at;
+    int number;
+};
+
+// The next line in words that `separators` divide, which becomes part of *l. False at the end.
+static bool next_line(struct lines *l, const char *separators, struct line *out) {
+    if (!*l->at)
+        return false;
+    char *begin = l->at, *end = begin + strcspn(begin, "\n");
+    l->at = *end ? end + 1 : end;
+    *end = '\0';
+    *out = (struct line){.number = ++l->number};
+    for (char *word = begin; *word && out->words < WORDS_MAX;) {
+        word += strspn(word, " \t\r");
+        size_t length = strcspn(word, separators);
+        if (length == 0 && !*word)
+            break;
+        out->word[out->words++] = word;
+        bool more = word[length] != '\0';
+        word[length] = '\0';
+        for (size_t k = length; k > 0 && strchr(" \t\r\"", word[k - 1]); k--)
+            word[k - 1] = '\0';
+        word += length + more;
+    }
+    return true;
+}
+
+static bool read_number(const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && !*end && isfinite(*out);
+}
+
+#define REFUSE(...) return error_set(error, TRIREME_ERROR_USAGE, __VA_ARGS__)
+
+// ---- matrix products
+
+enum column { COLUMN_M, COLUMN_N, COLUMN_K, COLUMN_DTYPE, COLUMN_TIME, COLUMNS };
+
+struct csv {
+    int at[COLUMNS]; // of each column; NONE
+    double seconds;  // of one unit of time, or 0
+    double flops;    // of one unit of rate, or 0
+};
+
+static trireme_status read_header(struct csv *csv, const char *name, const struct line *line, trireme_error *error) {
+    static const struct {
+        const char *name;
+        double seconds, flops;
+    } UNITS[] = {{"seconds", 1, 0},   {"s", 1, 0},          {"ms", 1e-3, 0},    {"us", 1e-6, 0},
+                 {"tflops", 0, 1e12}, {"TFLOP/s", 0, 1e12}, {"gflops", 0, 1e9}, {"GFLOP/s", 0, 1e9}};
+    static const char *const NAMES[] = {"m", "n", "k", "dtype"};
+    for (int i = 0; i < COLUMNS; i++)
+        csv->at[i] = NONE;
+    for (size_t w = 0; w < line->words; w++) {
+        for (int i = 0; i < COLUMN_TIME; i++)
+            if (strcasecmp(line->word[w], NAMES[i]) == 0)
+                csv->at[i] = (int)w;
+        for (size_t u = 0; u < ARRAY_LENGTH(UNITS); u++)
+            if (strcasecmp(line->word[w], UNITS[u].name) == 0) {
+                csv->at[COLUMN_TIME] = (int)w;
+                csv->seconds = UNITS[u].seconds;
+                csv->flops = UNITS[u].flops;
+            }
+    }
+    for (int i = 0; i < COLUMNS; i++)
+        if (csv->at[i] == NONE)
+            REFUSE("%s:%d: neither the output of nccl-tests nor a table of matrix products: no column %s", name,
+                   line->number, i < COLUMN_TIME ? NAMES[i] : "seconds, ms, us, tflops or gflops");
+    return TRIREME_OK;
+}
+
+// As others call them; half precision is as fast as bf16.
+static bool read_dtype(const char *text, enum dtype *out) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } NAMES[] = {{"f32", DTYPE_F32},       {"fp32", DTYPE_F32},  {"float32", DTYPE_F32}, {"float", DTYPE_F32},
+                 {"bf16", DTYPE_BF16},     {"fp16", DTYPE_BF16}, {"f16", DTYPE_BF16},    {"float16", DTYPE_BF16},
+                 {"bfloat16", DTYPE_BF16}, {"half", DTYPE_BF16}, {"f64", DTYPE_F64},     {"float64", DTYPE_F64},
+                 {"double", DTYPE_F64}};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
+        if (strcasecmp(text, NAMES[i].name) == 0) {
+            *out = NAMES[i].dtype;
+            return true;
+        }
+    return false;
+}
+
+static trireme_status read_product(const struct csv *csv, const struct device *d, const char *name,
+                                   const struct line *line, struct fit_sample *out, trireme_error *error) {
+    double extent[3], time;
+    *out = (struct fit_sample){.op = OP_MATMUL, .T = -1};
+    for (int i = 0; i < COLUMNS; i++)
+        if (csv->at[i] >= (int)line->words)
+            REFUSE("%s:%d: fewer columns than the first line has", name, line->number);
+    for (int i = 0; i < 3; i++)
+        if (!read_number(line->word[csv->at[i]], &extent[i]) || extent[i] < 1 || extent[i] > 1e9 ||
+            extent[i] != floor(extent[i]))
+            REFUSE("%s:%d: %c: given \"%.40s\", expected a whole number from 1", name, line->number, "mnk"[i],
+                   line -> word[csv->at[i]]);
+    if (!read_dtype(line->word[csv->at[COLUMN_DTYPE]], &out->dtype))
+        REFUSE("%s:%d: dtype: given \"%.40s\", expected f32, bf16, fp16 or f64", name, line->number,
+               line->word[csv->at[COLUMN_DTYPE]]);
+    if (!read_number(line->word[csv->at[COLUMN_TIME]], &time) || time <= 0)
+        REFUSE("%s:%d: given \"%.40s\" as time or rate, expected a number above 0", name, line->number,
+               line->word[csv->at[COLUMN_TIME]]);
+    out->m = (int64_t)extent[0];
+    out->n = (int64_t)extent[1];
+    out->k = (int64_t)extent[2];
+    out->flops = 2 * extent[0] * extent[1] * extent[2];
+    out->bytes =
+        (extent[0] * extent[2] + extent[1] * extent[2] + extent[0] * extent[1]) * (double)dtype_size(out->dtype);
+    out->seconds = csv->seconds > 0 ? time * csv->seconds : out->flops / (time * csv->flops);
+    if (d->peak[out->dtype] <= 0)
+        REFUSE("%s:%d: %s has no peak of %s", name, line->number, d->name, dtype_name(out->dtype));
+    if (out->flops / out->seconds > 1.05 * d->peak[out->dtype])
+        REFUSE("%s:%d: %.4g TFLOP/s, more than the peak of %s, %.4g", name, line->number,
+               1e-12 * out->flops / out->seconds, d->name, 1e-12 * d->peak[out->dtype]);
+    return TRIREME_OK;
+}
+
+static trireme_status import_products(struct cluster *c, const struct op_table *table, struct lines *l,
+                                      trireme_error *error) {
+    struct line line;
+    struct csv csv = {0};
+    struct device *d = &c->devices.item[c->groups.item[0].device];
+    struct fit_samples samples = {0};
+    bool header = false;
+    trireme_status status = TRIREME_OK;
+    while (status == TRIREME_OK && next_line(l, ",;\t", &line)) {
+        if (line.words == 0 || line.word[0][0] == '#')
+            continue;
+        struct fit_sample sample;
+        if (!header)
+            status = read_header(&csv, l->name, &line, error);
+        else
+            status = read_product(&csv, d, l->name, &line, &sample, error);
+        if (header && status == TRIREME_OK)
+            VEC_PUSH(&samples, sample);
+        header = true;
+    }
+    if (status == TRIREME_OK && samples.count == 0)
+        status = error_set(error, TRIREME_ERROR_USAGE, "%s: no matrix products in it", l->name);
+    if (status == TRIREME_OK)
+        fit_device(d, table, &samples, false);
+    VEC_RELEASE(&samples);
+    return status;
+}
+
+// ---- collectives
+
+struct collective {
+    int ranks;
+    VEC(struct link_point) points;
+    double ratio; // of bus bandwidth to algorithm bandwidth, of the largest
+    bool reduces;
+};
+
+// all_reduce moves 2 (n - 1) / n of its bytes, all_gather and reduce_scatter (n - 1) / n, a message all.
+static bool find_op(const struct collective *c, enum op *out) {
+    double n = c->ranks, part = (n - 1) / n;
+    if (fabs(c->ratio - 2 * part) < 0.02 * part && c->reduces)
+        *out = OP_ALL_REDUCE;
+    else if (fabs(c->ratio - part) < 0.02)
+        *out = c->reduces ? OP_REDUCE_SCATTER : OP_ALL_GATHER;
+    else if (fabs(c->ratio - 1) < 0.02)
+        *out = OP_SEND;
+    else
+        return false;
+    return true;
+}
+
+static trireme_status read_collectives(struct lines *l, struct collective *out, trireme_error *error) {
+    struct line line;
+    double largest = 0;
+    while (next_line(l, " \t", &line)) {
+        if (line.words > 2 && strcmp(line.word[0], "#") == 0 && strcmp(line.word[1], "Rank") == 0)
+            out->ranks++;
+        // size count type redop root time algbw busbw #wrong ...
+        if (line.words < 8 || !isdigit((unsigned char)line.word[0][0]))
+            continue;
+        double bytes, time, algorithm, bus;
+        if (!read_number(line.word[0], &bytes) || !read_number(line.word[5], &time) ||
+            !read_number(line.word[6], &algorithm) || !read_number(line.word[7], &bus))
+            REFUSE("%s:%d: expected size, count, type, redop, root, time, algbw and busbw", l->name, line.number);
+        if (bytes < 1 || time <= 0)
+            continue;
+        VEC_PUSH(&out->points, (struct link_point){.bytes = bytes, .seconds = 1e-6 * time});
+        if (bytes >= largest && algorithm > 0) {
+            largest = bytes;
+            out->ratio = bus / algorithm;
+            out->reduces = strcmp(line.word[3], "none") != 0;
+        }
+    }
+    if (out->ranks < 2 || out->points.count == 0)
+        REFUSE("%s: output of nccl-tests has a line \"# Rank\" for each of at least two ranks, and one for each size; "
+               "this has %d and %zu",
+               l->name, out->ranks, out->points.count);
+    return TRIREME_OK;
+}
+
+static double level_error(const struct cluster *c, const struct route *route, const struct collective *collective,
+                          enum op op) {
+    double sum = 0;
+    for (size_t i = 0; i < collective->points.count; i++)
+        sum += fabs(
+            log(cost_communicate(c, route, op, collective->points.item[i].bytes) / collective->points.item[i].seconds));
+    return sum;
+}
+
+// Latency and bandwidth of the outermost level that joins the ranks, tried larger and smaller by finer steps.
+static void fit_level(struct cluster *c, struct route *route, const struct collective *collective, enum op op) {
+    int outer = c->levels - 1;
+    while (outer > 0 && route->parts[outer] < 2)
+        outer--;
+    struct link_level *level = &c->level[outer];
+    double share = route->bandwidth[outer] / level->bandwidth, best = INFINITY;
+    level->latency = MAX(level->latency, 1e-9);
+    for (double step = 4; step > 1.002;) {
+        bool better = false;
+        for (int i = 0; i < 5; i++) {
+            double latency = level->latency, bandwidth = level->bandwidth;
+            *(i < 2 ? &level->latency : &level->bandwidth) *= i == 4 ? 1 : i % 2 ? step : 1 / step;
+            route->bandwidth[outer] = share * level->bandwidth;
+            double error = level_error(c, route, collective, op);
+            better |= error < best * (1 - 1e-9) && i < 4;
+            if (error < best * (1 - 1e-9)) {
+                best = error;
+                continue;
+            }
+            level->latency = latency;
+            level->bandwidth = bandwidth;
+        }
+        route->bandwidth[outer] = share * level->bandwidth;
+        if (!better)
+            step = sqrt(step);
+    }
+}
+
+static int compare_points(const void *a, const void *b) {
+    const struct link_point *x = a, *y = b;
+    if (x->op != y->op)
+        return x->op < y->op ? -1 : 1;
+    return x->ranks != y->ranks ? x->ranks - y->ranks : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+// The points stand for themselves where one level alone joins the ranks.
+static void add_points(struct cluster *c, const struct route *route, const struct collective *collective, enum op op) {
+    int only = NONE;
+    for (int i = 0; i < c->levels; i++)
+        if (route->parts[i] > 1)
+            only = only == NONE ? i : c->levels;
+    if (only >= c->levels)
+        return;
+    struct link_level *level = &c->level[only];
+    size_t kept = 0;
+    for (size_t i = 0; i < level->points.count; i++)
+        if (level->points.item[i].op != op || level->points.item[i].ranks != collective->ranks)
+            level->points.item[kept++] = level->points.item[i];
+    level->points.count = kept;
+    for (size_t i = 0; i < collective->points.count; i++) {
+        struct link_point point = collective->points.item[i];
+        point.op = op;
+        point.ranks = collective->ranks;
+        bool again = false;
+        for (size_t k = kept; k < level->points.count; k++)
+            again |= level->points.item[k].bytes == point.bytes;
+        if (!again)
+            VEC_PUSH(&level->points, point);
+    }
+    qsort(level->points.item, level->points.count, sizeof *level->points.item, compare_points);
+}
+
+static trireme_status use_collectives(struct cluster *c, const char *name, const struct collective *collective,
+                                      trireme_error *error) {
+    enum op op;
+    if (!find_op(collective, &op))
+        REFUSE("%s: busbw is %.3g of algbw among %d ranks, as of no collective that is used here", name,
+               collective->ratio, collective->ranks);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_DP] = collective->ranks;
+    struct link_use use = {AXES(AXIS_DP), op == OP_SEND ? 1 : 0, op == OP_SEND};
+    struct place place;
+    TRY(place_create(&place, c, &mesh, &use, 1, false, error));
+    struct route route = place.route[0][0];
+    place_release(&place);
+    if (op == OP_ALL_REDUCE) {
+        size_t points[CLUSTER_LEVELS_MAX];
+        for (int i = 0; i < c->levels; i++) {
+            points[i] = c->level[i].points.count;
+            c->level[i].points.count = 0; // what is fitted stands for the sizes that have none
+        }
+        fit_level(c, &route, collective, op);
+        for (int i = 0; i < c->levels; i++)
+            c->level[i].points.count = points[i];
+    }
+    if (op != OP_SEND || collective->ranks == 2)
+        add_points(c, &route, collective, op);
+    return TRIREME_OK;
+}
+
+static trireme_status import_collectives(struct cluster *c, struct lines *l, trireme_error *error) {
+    struct collective collective = {0};
+    trireme_status status = read_collectives(l, &collective, error);
+    if (status == TRIREME_OK)
+        status = use_collectives(c, l->name, &collective, error);
+    VEC_RELEASE(&collective.points);
+    return status;
+}
+
+trireme_status fit_import(struct cluster *cluster, const struct op_table *table, const char *name, const char *text,
+                          size_t length, trireme_error *error) {
+    if (memchr(text, '\0', length))
+        REFUSE("%s: not a text", name);
+    struct lines lines = {.name = name, .text = mem_alloc(length + 1)};
+    memcpy(lines.text, text, length);
+    lines.at = lines.text;
+    bool nccl = strstr(lines.text, "busbw") != NULL;
+    trireme_status status =
+        nccl ? import_collectives(cluster, &lines, error) : import_products(cluster, table, &lines, error);
+    free(lines.text);
+    return status;
+}

@@ -1,0 +1,343 @@
+#include "train/calibrate.h"
+
+#include "base/clock.h"
+#include "kernels/cpu/bandwidth.h"
+#include "kernels/cpu/peak.h"
+#include "sim/fit.h"
+#include "train/ranks.h"
+#include "train/synthetic.h"
+
+#include <unistd.h>
+
+// Shapes that training has: two families, several widths, lengths and batches; a tensor-parallel split of one.
+static const char *const MODELS[][12] = {
+    {"model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=768", "model.num_attention_heads=12",
+     "model.vocab_size=50257", "training.seq_len=1024", "training.micro_batch_size=2"},
+    {"model.family=gpt2", "model.num_hidden_layers=1", "model.hidden_size=768", "model.num_attention_heads=12",
+     "model.vocab_size=50257", "training.seq_len=1024", "training.micro_batch_size=4"},
+    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=512", "model.num_attention_heads=8",
+     "model.num_key_value_heads=4", "model.intermediate_size=1408", "model.vocab_size=32000", "training.seq_len=512",
+     "training.micro_batch_size=4", "model.attention_bias=true"},
+    {"model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=1024", "model.num_attention_heads=16",
+     "model.num_key_value_heads=4", "model.intermediate_size=2816", "model.vocab_size=32000", "training.seq_len=1024",
+     "training.micro_batch_size=1"},
+    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",
+     "model.intermediate_size=704", "model.vocab_size=256", "training.seq_len=256", "training.micro_batch_size=8",
+     "model.qk_norm=true"},
+};
+
+struct trial {
+    struct config config;
+    struct model_config model;
+    struct parallel plan;
+    int steps;
+    const struct op_table *table;
+    struct fit_samples *samples;
+    double between; // seconds of a step that are no instruction's, a share of an instruction
+};
+
+static int compare_doubles(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+// From what something took several times: other programs of the machine only make it longer.
+static double typical(double *seconds, int count) {
+    qsort(seconds, (size_t)count, sizeof *seconds, compare_doubles);
+    return seconds[count / 8];
+}
+
+static void take_samples(struct trial *t, const struct engine *e, const double *seconds, size_t events,
+                         const struct trace *trace, double step) {
+    const struct program *p = &e->train.program;
+    double computing = 0;
+    double *one = mem_alloc((size_t)t->steps * sizeof *one);
+    for (size_t i = 0; i < events; i++) {
+        const struct trace_event *event = &trace->events.item[i];
+        const struct invocation *v = &p->schedule.item[event->invocation];
+        const struct instruction *in = &p->templates.item[v->template].instructions.item[event->instruction];
+        if (in->stream != STREAM_COMPUTE || (in->only_last && !v->last) ||
+            t->table->op[in->op].role == ROLE_COMMUNICATION)
+            continue;
+        for (int s = 0; s < t->steps; s++)
+            one[s] = seconds[(size_t)s * events + i];
+        double took = typical(one, t->steps);
+        computing += took;
+        VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, took));
+    }
+    t->between = MAX(0, step - computing) / (double)MAX(events, (size_t)1);
+    free(one);
+}
+
+static trireme_status measure(struct trial *t, struct engine *e, struct communicator *all, struct trace *trace,
+                              trireme_error *error) {
+    struct engine_result result;
+    engine_initialise(e, 1);
+    synthetic_fill(e, 1);
+    executor_trace_reserve(e->train_executor, trace);
+    TRY(engine_step(e, 1e-4, NULL, &result, error));
+    size_t events = (size_t)program_length(&e->train.program);
+    double *seconds = mem_alloc((size_t)t->steps * events * sizeof *seconds);
+    double *steps = mem_alloc((size_t)t->steps * sizeof *steps);
+    trireme_status status = TRIREME_OK;
+    for (int s = 0; s < t->steps && status == TRIREME_OK; s++) {
+        trace->events.count = 0;
+        if (all)
+            status = comm_barrier(all, error);
+        int64_t begin = clock_now();
+        if (status == TRIREME_OK)
+            status = engine_step(e, 1e-4, trace, &result, error);
+        steps[s] = 1e-9 * (double)(clock_now() - begin);
+        for (size_t i = 0; i < events && status == TRIREME_OK; i++)
+            seconds[(size_t)s * events + i] = 1e-9 * (double)(trace->events.item[i].end - trace->events.item[i].begin);
+    }
+    if (status == TRIREME_OK && e->member.rank == 0)
+        take_samples(t, e, seconds, events, trace, typical(steps, t->steps));
+    free(steps);
+    free(seconds);
+    return status;
+}
+
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    struct trial *t = user;
+    struct engine e;
+    struct communicator *all = NULL;
+    struct trace trace = {0};
+    TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_TRAIN, member, error));
+    trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
+    if (status == TRIREME_OK)
+        status = measure(t, &e, all, &trace, error);
+    VEC_RELEASE(&trace.events);
+    communicator_free(all);
+    engine_release(&e);
+    return status;
+}
+
+// One model, on so many ranks: replicas of it, or one that is split over them.
+static trireme_status run_trial(const char *const *model, enum dtype dtype, int ranks, bool split, int steps,
+                                const struct op_table *table, struct fit_samples *samples, double *between,
+                                trireme_error *error) {
+    struct trial t = {.steps = steps, .table = table, .samples = samples};
+    const char *settings[18];
+    char more[4][80];
+    size_t count = 0;
+    int64_t sequences = 1;
+    for (; model[count]; count++) {
+        settings[count] = model[count];
+        if (strncmp(model[count], "training.micro_batch_size=", 26) == 0)
+            sequences = strtol(model[count] + 26, NULL, 10);
+    }
+    snprintf(more[0], sizeof more[0], "training.dtype=%s", dtype_name(dtype));
+    snprintf(more[1], sizeof more[1], "parallelism.%s=%d",
+             split ? "tensor_parallel_degree" : "data_parallel_replicate_degree", ranks);
+    snprintf(more[2], sizeof more[2], "training.global_batch_size=%d", (int)sequences * (split ? 1 : ranks));
+    snprintf(more[3], sizeof more[3], "parallelism.sequence_parallel=true");
+    for (size_t i = 0; i < ARRAY_LENGTH(more); i++)
+        settings[count++] = more[i];
+    TRY(config_load(&t.config, NULL, settings, count, error));
+    trireme_status status = model_config_resolve(&t.model, &t.config, NO_TOKENS, error);
+    if (status == TRIREME_OK)
+        status = parallel_resolve(&t.plan, &t.config, &t.model, error);
+    if (status == TRIREME_OK) {
+        status = ranks > 1 ? ranks_run(ranks, 300, run_rank, &t, error) : run_rank(&t, NULL, error);
+        parallel_release(&t.plan);
+    }
+    config_release(&t.config);
+    *between = t.between;
+    return status;
+}
+
+// ---- links
+
+enum { LINK_SIZES = 6, LINK_TRIES = 15 };
+static const int64_t SIZES[LINK_SIZES] = {1 << 10, 1 << 14, 1 << 18, 1 << 21, 1 << 24, 1 << 26};
+
+struct link_trial {
+    struct link_level *level;
+    int ranks;
+};
+
+static trireme_status call(struct communicator *c, enum op op, char *in, char *out, int64_t bytes,
+                           trireme_error *error) {
+    int64_t count = bytes / 4, ranks = communicator_size(c);
+    switch (op) {
+    case OP_ALL_REDUCE:
+        return comm_all_reduce(c, in, out, count, DTYPE_F32, REDUCE_SUM, DTYPE_F32, error);
+    case OP_ALL_GATHER:
+        return comm_all_gather(c, in, out, count / ranks, DTYPE_F32, error);
+    case OP_REDUCE_SCATTER:
+        return comm_reduce_scatter(c, in, out, count / ranks, DTYPE_F32, REDUCE_SUM, DTYPE_F32, false, error);
+    default:
+        if (communicator_index(c) > 1)
+            return TRIREME_OK;
+        return communicator_index(c) == 0 ? comm_send(c, in, bytes, 1, error) : comm_receive(c, out, bytes, 0, error);
+    }
+}
+
+static trireme_status time_calls(struct communicator *c, struct link_trial *t, enum op op, char *in, char *out,
+                                 trireme_error *error) {
+    for (int size = 0; size < LINK_SIZES; size++) {
+        double seconds[LINK_TRIES];
+        for (int i = -2; i < LINK_TRIES; i++) {
+            TRY(comm_barrier(c, error));
+            int64_t begin = clock_now();
+            TRY(call(c, op, in, out, SIZES[size], error));
+            if (i >= 0)
+                seconds[i] = 1e-9 * (double)(clock_now() - begin);
+        }
+        if (communicator_index(c) == 0)
+            VEC_PUSH(&t->level->points, (struct link_point){op, op == OP_SEND ? 2 : t->ranks, (double)SIZES[size],
+                                                            MAX(1e-9, typical(seconds, LINK_TRIES))});
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status run_links(void *user, const struct member *member, trireme_error *error) {
+    struct link_trial *t = user;
+    struct communicator *all;
+    static const enum op OPS[] = {OP_ALL_REDUCE, OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_SEND};
+    TRY(ranks_control(&all, member, t->ranks, error));
+    char *in = mem_alloc((size_t)SIZES[LINK_SIZES - 1]), *out = mem_alloc((size_t)SIZES[LINK_SIZES - 1]);
+    memset(in, 0, (size_t)SIZES[LINK_SIZES - 1]);
+    memset(out, 0, (size_t)SIZES[LINK_SIZES - 1]);
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(OPS) && status == TRIREME_OK; i++)
+        // Messages are the same for any number of ranks.
+        if (OPS[i] != OP_SEND || t->ranks == 2)
+            status = time_calls(all, t, OPS[i], in, out, error);
+    free(in);
+    free(out);
+    communicator_free(all);
+    return status;
+}
+
+// What stands for sizes and numbers of ranks without points: a message's time, straight between smallest and largest.
+static void fit_level(struct link_level *level) {
+    double small = 0, large = 0;
+    for (size_t i = 0; i < level->points.count; i++)
+        if (level->points.item[i].op == OP_SEND) {
+            if (level->points.item[i].bytes == (double)SIZES[0])
+                small = level->points.item[i].seconds;
+            if (level->points.item[i].bytes == (double)SIZES[LINK_SIZES - 1])
+                large = level->points.item[i].seconds;
+        }
+    level->latency = MIN(small, 1);
+    level->bandwidth = large > small ? (double)SIZES[LINK_SIZES - 1] / (large - small) : 1e9;
+}
+
+// ---- the machine
+
+enum { CALIBRATE_SHARES = 13 }; // 1 rank, 2, 4, ... 4096
+static const double LAUNCH_MOST = 20e-6;
+
+struct work {
+    const struct op_table *table;
+    const struct calibrate_options *options;
+    struct cluster *cluster;
+    int cores, done, of;
+    int64_t resident; // before anything was measured
+};
+
+static void say(struct work *w, const char *what) {
+    if (w->options->say)
+        w->options->say(what, w->done++, w->of);
+}
+
+// The best of all that were measured between the trials.
+static void measure_peaks(struct work *w) {
+    struct device *whole = &w->cluster->devices.item[0];
+    whole->peak[DTYPE_F32] = MAX(whole->peak[DTYPE_F32], peak_flops(DTYPE_F32, w->cores));
+    whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], peak_flops(DTYPE_BF16, w->cores));
+}
+
+static trireme_status measure_device(struct work *w, struct device *d, int ranks, struct fit_samples *samples,
+                                     trireme_error *error) {
+    double between = 0, one;
+    trireme_status status = TRIREME_OK;
+    int trials = 0, steps = w->options->steps ? w->options->steps : 6;
+    for (int t = 0; t < 2 && status == TRIREME_OK; t++)
+        for (size_t m = 0; m < ARRAY_LENGTH(MODELS) && status == TRIREME_OK; m++)
+            for (int split = 0; split < (ranks > 1 && m % 2 == 0 ? 2 : 1) && status == TRIREME_OK; split++) {
+                say(w, d->name);
+                measure_peaks(w);
+                status = run_trial(MODELS[m], t ? DTYPE_BF16 : DTYPE_F32, ranks, split, steps, w->table, samples, &one,
+                                   error);
+                between += one;
+                trials++;
+            }
+    if (status == TRIREME_OK)
+        d->launch = ranks == 1 ? MIN(LAUNCH_MOST, between / trials) : w->cluster->devices.item[0].launch;
+    return status;
+}
+
+static struct device describe(const struct work *w, const char *name, int ranks, double bandwidth) {
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return (struct device){.name = mem_strdup(name),
+                           .bandwidth = bandwidth / ranks,
+                           .memory = (int64_t)memory / ranks,
+                           .runtime_memory = w->resident / ranks,
+                           .cores = w->cores / ranks,
+                           .cores_communicate = true};
+}
+
+static trireme_status measure_links(struct work *w, int ranks, trireme_error *error) {
+    struct link_trial links = {&w->cluster->level[0], ranks};
+    say(w, "links");
+    return ranks_run(ranks, 300, run_links, &links, error);
+}
+
+// Samples are fitted when the peaks are known.
+static trireme_status measure_all(struct work *w, struct fit_samples *samples, trireme_error *error) {
+    struct cluster *c = w->cluster;
+    double bandwidth;
+    TRY(memory_bandwidth(w->cores, &bandwidth, error));
+    VEC_PUSH(&c->devices, describe(w, "cpu", 1, bandwidth));
+    VEC_PUSH(&c->groups, (struct node_group){0, 1, 1});
+    c->total_nodes = c->total_devices = 1;
+    c->level[c->levels++] = (struct link_level){.name = mem_strdup("threads"),
+                                                .span = SPAN_ALL,
+                                                .algorithm = LINK_DIRECT,
+                                                .latency = 1e-6,
+                                                .bandwidth = bandwidth / 2};
+    TRY(measure_device(w, &c->devices.item[0], 1, &samples[0], error));
+    for (int ranks = 2; ranks <= w->cores; ranks *= 2) {
+        char name[32];
+        snprintf(name, sizeof name, "cpu-of-%d", ranks);
+        int number = (int)c->devices.count;
+        VEC_PUSH(&c->devices, describe(w, name, ranks, bandwidth));
+        VEC_PUSH(&c->devices.item[0].shared, (struct shared){ranks, number});
+        TRY(measure_device(w, &c->devices.item[number], ranks, &samples[number], error));
+        TRY(measure_links(w, ranks, error));
+    }
+    for (size_t i = 0, ranks = 1; i < c->devices.count; i++, ranks *= 2) {
+        struct device *d = &c->devices.item[i];
+        for (int t = 0; t < DTYPE_COUNT && i; t++)
+            d->peak[t] = c->devices.item[0].peak[t] / (double)ranks;
+        fit_device(d, w->table, &samples[i], true);
+    }
+    if (w->cores > 1)
+        fit_level(&c->level[0]);
+    return TRIREME_OK;
+}
+
+trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
+                         trireme_error *error) {
+    struct cluster cluster = {.name = mem_strdup("this machine"),
+                              .about = mem_strdup("measured by trireme bench calibrate")};
+    struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = engine_cores()};
+    struct fit_samples samples[CALIBRATE_SHARES] = {0};
+    work.resident = (int64_t)memory_resident();
+    int models = (int)ARRAY_LENGTH(MODELS);
+    work.of = 2 * models;
+    work.cores = MIN(work.cores, 4096);
+    for (int ranks = 2; ranks <= work.cores; ranks *= 2)
+        work.of += 2 * (models + (models + 1) / 2) + 1;
+    trireme_status status = measure_all(&work, samples, error);
+    for (int i = 0; i < CALIBRATE_SHARES; i++)
+        VEC_RELEASE(&samples[i]);
+    if (status == TRIREME_OK)
+        *out = cluster;
+    else
+        cluster_release(&cluster);
+    return status;
+}

@@ -1,0 +1,18 @@
+// Measures the machine that it runs on: a few layers of several models, instruction by instruction, by one rank that
+// has all cores and by ranks that share them; and what collectives between threads take. What comes out is a cluster of
+// one device (sim/cluster.h), for predicting steps on this machine.
+#ifndef TRAIN_CALIBRATE_H
+#define TRAIN_CALIBRATE_H
+
+#include "sim/cluster.h"
+
+struct calibrate_options {
+    int steps;                                       // measured of each model: 0: 6
+    void (*say)(const char *what, int done, int of); // NULL: nobody listens
+};
+
+// Takes a minute or two, with nothing else running; up to 3 GB.
+trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
+                         trireme_error *error);
+
+#endif

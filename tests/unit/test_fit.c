@@ -1,0 +1,178 @@
+// From measurements to clusters and back.
+#include "support/checkpoint.h"
+
+#include "sim/cost.h"
+#include "sim/fit.h"
+
+#include <math.h>
+
+static struct op_table *ops;
+
+static struct cluster load(const char *name) {
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(cluster_load(&c, ops, name, &error), &error);
+    return c;
+}
+
+static void printed_clusters_read_back(void **unused) {
+    (void)unused;
+    static const char *const NAMES[] = {"a100", "h100"};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+        struct cluster c = load(NAMES[i]), again;
+        struct text first = {0}, second = {0};
+        trireme_error error = {0};
+        VEC_PUSH(&c.devices.item[0].points[OP_ADAMW], (struct curve_point){DTYPE_F32, 0, 0, 0, 1e6, 2e-6});
+        VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 1 << 20, 93e-6});
+        VEC_PUSH(&c.stragglers, (struct straggler){3, 1.25});
+        cluster_print(&c, ops, &first);
+        assert_ok(cluster_parse(&again, ops, "printed", first.text, first.length, &error), &error);
+        cluster_print(&again, ops, &second);
+        assert_string_equal(first.text, second.text);
+        assert_int_equal(again.total_devices, c.total_devices);
+        for (int op = 0; op < OP_COUNT; op++)
+            for (int t = 0; t < DTYPE_COUNT; t++) {
+                const struct curve *a = &c.devices.item[0].curve[op][t], *b = &again.devices.item[0].curve[op][t];
+                if (c.devices.item[0].peak[t] > 0 && ops->op[op].role != ROLE_COMMUNICATION)
+                    assert_true(fabs(a->memory - b->memory) < 1e-4 && fabs(a->compute - b->compute) < 1e-4 &&
+                                a->letters == b->letters);
+            }
+        text_release(&first);
+        text_release(&second);
+        cluster_release(&again);
+        cluster_release(&c);
+    }
+}
+
+// One matmul of a program of its own.
+static double seconds_of_product(const struct device *device, enum op op, int64_t m, int64_t n, int64_t k) {
+    struct program p;
+    program_init(&p, "one", 1);
+    int x = program_buffer(&p, "x", DTYPE_BF16, KIND_ACT, SCOPE_STEP, 2, (int64_t[]){m, k});
+    int w = program_buffer(&p, "w", DTYPE_BF16, KIND_PARAM, SCOPE_STATE, 2, (int64_t[]){n, k});
+    int y = program_buffer(&p, "y", DTYPE_BF16, KIND_ACT, SCOPE_STEP, 2, (int64_t[]){m, n});
+    int t = program_template(&p, "t", PHASE_FORWARD, 0);
+    struct operand none = operand_none(), ox = operand_whole(&p, x), ow = operand_whole(&p, w),
+                   oy = operand_whole(&p, y);
+    if (op == OP_MATMUL)
+        program_emit(&p, t, op, PHASE_FORWARD, NONE, 4, (struct operand[]){ox, ow, none, none}, 1, &oy, NULL);
+    else
+        program_emit(&p, t, op, PHASE_BACKWARD, NONE, 2, (struct operand[]){oy, ow}, 1, &ox, NULL);
+    struct station station = {device, 1, 1};
+    double seconds = cost_compute(&station, &p, ops, &p.templates.item[t].instructions.item[0], false);
+    program_release(&p);
+    return seconds;
+}
+
+static void products_come_from_a_table(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100");
+    trireme_error error = {0};
+    struct text csv = {0};
+    text_add(&csv, "# timings\nM, N, K, dtype, tflops\n");
+    // A device that reaches 300 * 0.9 TFLOP/s * n / (n + 500).
+    for (int m = 512; m <= 8192; m *= 2)
+        for (int n = 512; n <= 8192; n *= 2)
+            text_add(&csv, "%d,%d,4096,bfloat16,%.9g\n", m, n, 270.0 * n / (n + 500));
+    assert_ok(fit_import(&c, ops, "gemm.csv", csv.text, csv.length, &error), &error);
+    const struct device *d = &c.devices.item[0];
+    for (int m = 700; m < 8000; m += 999)
+        for (int n = 700; n < 8000; n += 999) {
+            double right = 2.0 * m * n * 4096 / (270e12 * n / (n + 500));
+            assert_true(fabs((seconds_of_product(d, OP_MATMUL, m, n, 4096) - d->launch) / right - 1) < 0.02);
+        }
+    double right = 2.0 * 2048 * 4096 * 4096 / (270e12 * 4096 / 4596);
+    assert_true(fabs((seconds_of_product(d, OP_MATMUL, 2048, 4096, 4096) - d->launch) / right - 1) < 1e-5);
+    // The backward follows.
+    assert_true(fabs((seconds_of_product(d, OP_MATMUL_DX, 2048, 4096, 4096) - d->launch) / right - 1) < 1e-5);
+    text_release(&csv);
+    cluster_release(&c);
+}
+
+static void wrong_tables_are_refused(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *text, *why;
+    } BAD[] = {
+        {"", "no matrix products"},
+        {"m,n,k,dtype,seconds\n", "no matrix products"},
+        {"m,n,dtype,seconds\n1,2,bf16,1\n", "x.csv:1: neither"},
+        {"m,n,k,dtype,hours\n1,2,3,bf16,1\n", "no column seconds"},
+        {"m,n,k,dtype,seconds\n1,2,3,bf16\n", "x.csv:2: fewer columns"},
+        {"m,n,k,dtype,seconds\n\n0,2,3,bf16,1\n", "x.csv:3: m"},
+        {"m,n,k,dtype,seconds\n1,2,3,int8,1\n", "x.csv:2: dtype"},
+        {"m,n,k,dtype,seconds\n1,2,3,bf16,-1\n", "above 0"},
+        {"m,n,k,dtype,tflops\n1024,1024,1024,bf16,400\n", "more than the peak"},
+        {"# size busbw\n", "nccl-tests"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++) {
+        struct cluster c = load("a100");
+        trireme_error error = {0};
+        assert_int_equal(fit_import(&c, ops, "x.csv", BAD[i].text, strlen(BAD[i].text), &error), TRIREME_ERROR_USAGE);
+        if (!strstr(error.message, BAD[i].why))
+            fail_msg("%s: \"%s\"", BAD[i].text, error.message);
+        cluster_release(&c);
+    }
+}
+
+static void collectives_come_from_nccl_tests(void **unused) {
+    (void)unused;
+    // All-reduce of 8 in a node: 60 us and 200 GB/s of bus bandwidth.
+    struct text out = {0};
+    text_add(&out, "# nThread 1 nGpus 8 minBytes 1048576 maxBytes 1073741824 step: 4(factor)\n# Using devices\n");
+    for (int r = 0; r < 8; r++)
+        text_add(&out, "#  Rank  %d Group  0 Pid 7 on host device  %d [0x07] NVIDIA A100-SXM4-80GB\n", r, r);
+    text_add(&out, "#       size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n");
+    for (double bytes = 1 << 20; bytes <= 1 << 30; bytes *= 4) {
+        double us = 60 + 1.75 * bytes / 200e3, algorithm = 1e-3 * bytes / us;
+        text_add(&out, "  %.0f  %.0f  float  sum  -1  %.2f  %.2f  %.2f  0  %.2f  1  1  0\n", bytes, bytes / 4, us,
+                 algorithm, 1.75 * algorithm, us);
+    }
+    struct cluster c = load("a100");
+    trireme_error error = {0};
+    assert_ok(fit_import(&c, ops, "nccl.txt", out.text, out.length, &error), &error);
+    assert_true(fabs(c.level[0].bandwidth / 200e9 - 1) < 0.03);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_DP] = 8;
+    const struct link_use use = {AXES(AXIS_DP), 0, false};
+    struct place place;
+    assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
+    double seconds = cost_communicate(&c, &place.route[0][0], OP_ALL_REDUCE, 1 << 24);
+    assert_true(fabs(seconds / (60e-6 + 1.75 * (1 << 24) / 200e9) - 1) < 1e-3);
+    // Others follow the links that were fitted.
+    double gather = cost_communicate(&c, &place.route[0][0], OP_ALL_GATHER, 1 << 28);
+    assert_true(fabs(gather / (30e-6 + 0.875 * (1 << 28) / 200e9) - 1) < 0.05);
+    place_release(&place);
+    cluster_release(&c);
+    text_release(&out);
+}
+
+static void curves_are_found_again(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100");
+    struct device *d = &c.devices.item[0];
+    struct fit_samples samples = {0};
+    for (double bytes = 1e5; bytes < 1e9; bytes *= 3)
+        VEC_PUSH(&samples, (struct fit_sample){OP_GELU, DTYPE_F32, 0, bytes, 3e-6 + bytes / (0.6 * d->bandwidth), -1,
+                                               -1, -1, -1});
+    fit_device(d, ops, &samples, true);
+    const struct curve *gelu = &d->curve[OP_GELU][DTYPE_F32];
+    assert_true(fabs(gelu->memory / 0.6 - 1) < 0.02);
+    assert_true(fabs(gelu->launch / 3e-6 - 1) < 0.05);
+    assert_int_equal(d->points[OP_GELU].count, samples.count);
+    assert_true(d->curve[OP_ADAMW][DTYPE_BF16].memory > 0.4 && d->curve[OP_ADAMW][DTYPE_BF16].memory < 0.7);
+    VEC_RELEASE(&samples);
+    cluster_release(&c);
+}
+
+int main(void) {
+    ops = op_table_create();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(printed_clusters_read_back), cmocka_unit_test(products_come_from_a_table),
+        cmocka_unit_test(wrong_tables_are_refused),   cmocka_unit_test(collectives_come_from_nccl_tests),
+        cmocka_unit_test(curves_are_found_again),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(ops);
+    return failed;
+}
