@@ -17,6 +17,7 @@ struct builder {
     struct open stack[OUTLINE_DEPTH_MAX];
     int depth;
     char *key; // of the next value, in a mapping
+    int key_line;
 };
 
 static int line_here(const struct reader *r) {
@@ -27,6 +28,8 @@ static int add_node(struct builder *b, enum outline_form form) {
     struct outline_node node = {.form = form, .line = line_here(b->reader), .key = b->key, .parent = -1, .child = -1};
     int number = (int)b->outline->nodes.count;
     node.next = -1;
+    if (b->key)
+        node.line = b->key_line;
     b->key = NULL;
     if (b->depth) {
         struct open *open = &b->stack[b->depth - 1];
@@ -68,6 +71,7 @@ static trireme_status read_key(struct builder *b, trireme_error *error) {
         FAIL(TRIREME_ERROR_USAGE, "%s: %s: given twice (before: line %d)", b->reader->where, key_excerpt(key, excerpt),
              b->outline->nodes.item[before].line);
     b->key = mem_strdup(key);
+    b->key_line = line_here(b->reader);
     return TRIREME_OK;
 }
 

@@ -544,7 +544,8 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
         text_release(&names);
         return TRIREME_ERROR_USAGE;
     }
-    TRY(file_read(what, OUTLINE_BYTES_MAX, &text, &length, error));
+    if (file_read(what, OUTLINE_BYTES_MAX, &text, &length, error) != TRIREME_OK)
+        return error->status = TRIREME_ERROR_USAGE; // nothing was started
     trireme_status status = cluster_parse(out, table, what, text, length, error);
     free(text);
     return status;

@@ -45,16 +45,24 @@ static bool same_curve(const struct curve *a, const struct curve *b) {
 }
 
 static void print_points(struct text *out, const struct device *d, int op) {
-    text_add(out, "        measured:%s\n", d->points[op].count ? "" : " []");
+    enum { LINE = 110 };
+    size_t line = out->length;
+    text_add(out, "        measured: [");
     for (size_t i = 0; i < d->points[op].count; i++) {
         const struct curve_point *p = &d->points[op].item[i];
+        struct text point = {0};
         if (p->m > 0)
-            text_add(out, "          - [%.0f, %.0f, %.0f, %s, %s]\n", p->m, p->n, p->k, dtype_name(p->dtype),
+            text_add(&point, "[%.0f, %.0f, %.0f, %s, %s]", p->m, p->n, p->k, dtype_name(p->dtype),
                      figure(2 * p->m * p->n * p->k / p->seconds, "FLOP/s").text);
         else
-            text_add(out, "          - [%.0f B, %s, %s]\n", p->bytes, dtype_name(p->dtype),
-                     figure(p->seconds, "s").text);
+            text_add(&point, "[%.0f B, %s, %s]", p->bytes, dtype_name(p->dtype), figure(p->seconds, "s").text);
+        bool full = i && out->length - line + point.length > LINE;
+        if (full)
+            line = out->length + 2;
+        text_add(out, "%s%s", !i ? "" : full ? ",\n          " : ", ", point.text);
+        text_release(&point);
     }
+    text_add(out, "]\n");
 }
 
 static void print_curves(struct text *out, const struct device *d, const struct curve *curve) {

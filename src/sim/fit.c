@@ -53,11 +53,19 @@ static bool same_shape(const struct fit_sample *a, const struct fit_sample *b) {
 }
 
 // The median of each shape.
-static struct fit_samples reduce(const struct fit_samples *samples) {
+static struct fit_samples reduce(const struct fit_samples *samples, const struct op_table *table) {
     struct fit_samples all = {0}, out = {0};
-    for (size_t i = 0; i < samples->count; i++)
-        if (samples->item[i].seconds > 0)
-            VEC_PUSH(&all, samples->item[i]);
+    for (size_t i = 0; i < samples->count; i++) {
+        struct fit_sample s = samples->item[i];
+        if (s.seconds <= 0)
+            continue;
+        // With a bias, or a sum to add, a product is the same.
+        if (is_product(&s, &table->op[s.op])) {
+            s.bytes = 0;
+            s.flops = 2 * (double)s.m * (double)s.n * (double)s.k;
+        }
+        VEC_PUSH(&all, s);
+    }
     if (all.count)
         qsort(all.item, all.count, sizeof *all.item, compare_shapes);
     for (size_t i = 0, next; i < all.count; i = next) {
@@ -212,7 +220,7 @@ static void fit_rest(struct device *d, bool fitted[OP_COUNT][DTYPE_COUNT], doubl
 }
 
 void fit_device(struct device *d, const struct op_table *table, const struct fit_samples *samples, bool all) {
-    struct fit_samples shapes = reduce(samples);
+    struct fit_samples shapes = reduce(samples, table);
     double bytes = 0, seconds = 0;
     bool fitted[OP_COUNT][DTYPE_COUNT] = {0};
     for (size_t i = 0, next; i < shapes.count; i = next) {

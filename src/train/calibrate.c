@@ -33,7 +33,7 @@ struct trial {
     int steps;
     const struct op_table *table;
     struct fit_samples *samples;
-    double between; // seconds of a step that are no instruction's, a share of an instruction
+    double between; // seconds from one instruction to the next
 };
 
 static int compare_doubles(const void *a, const void *b) {
@@ -47,26 +47,28 @@ static double typical(double *seconds, int count) {
     return seconds[count / 8];
 }
 
+// seconds: [steps][events]. The time between instructions is that of a step less what its own instructions took.
 static void take_samples(struct trial *t, const struct engine *e, const double *seconds, size_t events,
-                         const struct trace *trace, double step) {
+                         const struct trace *trace, const double *steps) {
     const struct program *p = &e->train.program;
-    double computing = 0;
-    double *one = mem_alloc((size_t)t->steps * sizeof *one);
+    double *one = mem_alloc((size_t)t->steps * sizeof *one), *rest = mem_alloc((size_t)t->steps * sizeof *rest);
+    memcpy(rest, steps, (size_t)t->steps * sizeof *rest);
     for (size_t i = 0; i < events; i++) {
         const struct trace_event *event = &trace->events.item[i];
         const struct invocation *v = &p->schedule.item[event->invocation];
         const struct instruction *in = &p->templates.item[v->template].instructions.item[event->instruction];
-        if (in->stream != STREAM_COMPUTE || (in->only_last && !v->last) ||
-            t->table->op[in->op].role == ROLE_COMMUNICATION)
+        if (in->stream != STREAM_COMPUTE)
             continue;
-        for (int s = 0; s < t->steps; s++)
+        for (int s = 0; s < t->steps; s++) {
             one[s] = seconds[(size_t)s * events + i];
-        double took = typical(one, t->steps);
-        computing += took;
-        VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, took));
+            rest[s] -= one[s];
+        }
+        if ((!in->only_last || v->last) && t->table->op[in->op].role != ROLE_COMMUNICATION)
+            VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, typical(one, t->steps)));
     }
-    t->between = MAX(0, step - computing) / (double)MAX(events, (size_t)1);
+    t->between = MAX(0, typical(rest, t->steps)) / (double)MAX(events, (size_t)1);
     free(one);
+    free(rest);
 }
 
 static trireme_status measure(struct trial *t, struct engine *e, struct communicator *all, struct trace *trace,
@@ -92,7 +94,7 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
             seconds[(size_t)s * events + i] = 1e-9 * (double)(trace->events.item[i].end - trace->events.item[i].begin);
     }
     if (status == TRIREME_OK && e->member.rank == 0)
-        take_samples(t, e, seconds, events, trace, typical(steps, t->steps));
+        take_samples(t, e, seconds, events, trace, steps);
     free(steps);
     free(seconds);
     return status;

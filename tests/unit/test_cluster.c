@@ -89,7 +89,7 @@ static void refusals_name_line_and_key(void **unused) {
         {5, "    memory: 1e9 TB", "my.yaml:5: devices.small.memory", "expected from"},
         {5, "    memory: lots", "my.yaml:5: devices.small.memory", "expected bytes"},
         {5, "    memory: 0x10 GB", "my.yaml:5: devices.small.memory", "expected bytes"},
-        {5, "    # memory", "my.yaml:4: devices.small", "memory is missing"},
+        {5, "    # memory", "my.yaml:3: devices.small", "memory is missing"},
         {7, "    bandwith: 100 GB/s", "my.yaml:7: devices.small.bandwith", "the nearest is bandwidth"},
         {7, "    bandwidth: 0 GB/s", "my.yaml:7: devices.small.bandwidth", "given 0 GB/s"},
         {7, "    bandwidth: [1, 2]", "my.yaml:7: devices.small.bandwidth", "expected a word or number"},

@@ -1,0 +1,117 @@
+"""trireme simulate CONFIG cluster=CLUSTER, and what bench calibrate makes of another machine's figures."""
+
+import json
+import os
+import tempfile
+
+import tool
+
+SMALL = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.global_batch_size=16",
+         "--training.micro_batch_size=1"]
+SHIPPED = ["a100", "cpu", "h100"]
+A100 = os.path.join(os.environ["TRIREME_SOURCE"], "src/sim/clusters/a100.yaml")
+
+
+def simulate(*arguments):
+    return tool.good_json("simulate", *arguments)
+
+
+def test_answer():
+    answer = simulate(*SMALL, "cluster=h100", "--pipeline_parallel_degree=2", "--tensor_parallel_degree=2",
+                      "--data_parallel_replicate_degree=2")
+    assert answer["ranks"] == 8 and answer["fits"] is True, answer
+    assert sum(c["ranks"] for c in answer["classes"]) == 8
+    for c in answer["classes"]:
+        parts = c["computing_seconds"] + c["bubble_seconds"] + sum(c["exposed_seconds"].values())
+        assert abs(parts / answer["step_seconds"] - 1) < 1e-9, c
+        assert sum(c["memory"].values()) == c["memory_bytes"], c
+        assert set(c["exposed_seconds"]) == {"tp", "dp", "pp"}, c
+    assert answer["peak_bytes"] == max(c["memory_bytes"] for c in answer["classes"])
+    assert 0 < answer["mfu"] < 1 and 0 < answer["bubble"] < 1, answer
+
+
+def test_memory_is_the_plan():
+    settings = SMALL + ["--training.dtype=bf16", "--activation_checkpoint.mode=full"]
+    answer = simulate(*settings, "cluster=a100")
+    plan = tool.good_json("show", "memory", *settings, "--training.threads=1")
+    held = answer["classes"][0]["memory"]
+    assert answer["peak_bytes"] - held["runtime"] == plan["predicted_bytes"]
+    assert held["parameters"] >= plan["parameter_bytes"] and held["optimizer"] >= plan["optimizer_bytes"]
+
+
+def test_trillion():
+    answer = simulate("--model.preset=gpt3-1t", "cluster=a100", "devices=3072", "--training.dtype=bf16",
+                      "--training.seq_len=2048", "--training.global_batch_size=384", "--training.micro_batch_size=1",
+                      "--tensor_parallel_degree=8", "--pipeline_parallel_degree=64",
+                      "--data_parallel_replicate_degree=6", "--activation_checkpoint.mode=full")
+    assert answer["ranks"] == 3072 and len(answer["classes"]) == 64, answer["ranks"]
+
+
+def test_traces():
+    with tempfile.TemporaryDirectory() as directory:
+        trace, picture = os.path.join(directory, "t.json"), os.path.join(directory, "p.svg")
+        tool.good("simulate", *SMALL, "cluster=h100", "--pipeline_parallel_degree=2", f"trace={trace}", f"svg={picture}",
+                 "trace_ranks=all")
+        events = json.load(open(trace, encoding="utf-8"))["traceEvents"]
+        assert {e["pid"] for e in events} == {0, 1}
+        assert any(e["name"] == "receive" for e in events)
+        assert open(picture, encoding="utf-8").read().startswith("<")
+
+
+def test_stragglers():
+    with tempfile.TemporaryDirectory() as directory:
+        source = tool.read(A100).decode()
+        path = os.path.join(directory, "slow.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(source + "stragglers: [{device: 5, slower: 2}]\n")
+        settings = SMALL + ["--data_parallel_replicate_degree=8"]
+        even, slow = simulate(*settings, "cluster=a100"), simulate(*settings, f"cluster={path}")
+        assert 1.5 < slow["step_seconds"] / even["step_seconds"] < 2.01
+        assert sorted(c["ranks"] for c in slow["classes"]) == [1, 7]
+
+
+def test_refusals():
+    def refused(pattern, *arguments):
+        tool.refused(2, pattern, "simulate", *SMALL, *arguments)
+
+    refused("there are a100, cpu, h100", "cluster=h10")
+    refused("usage")
+    refused("8 ranks.* has 4 devices", "cluster=h100", "devices=4", "--data_parallel_replicate_degree=8")
+    refused("devices", "cluster=h100", "devices=0")
+    refused("h100 has", "cluster=h100", "devices=1000000")
+    refused("training.dtype: given f64, but cpu has no peak", "cluster=cpu", "--training.dtype=f64")
+    refused("absent.yaml", "cluster=./absent.yaml")
+    refused("is a directory|Is a directory|directory", "cluster=./")
+    tool.write("bad.yaml", "devices:\n  d:\n    memory: 80\n")
+    refused("bad.yaml:2: devices.d: peak is missing", "cluster=bad.yaml")
+    tool.write("bad.yaml", tool.read(A100).decode().replace("80 GB", "80"))
+    refused(r"bad.yaml:8: devices.a100.memory: given 80 without a unit", "cluster=bad.yaml")
+    tool.write("bad.yaml", tool.read(A100).decode().replace("22 GB/s", "-22 GB/s"))
+    refused(r"bad.yaml:\d+: links\[1\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
+    refused("trace_ranks=1: expected ranks from 0 to 0", "cluster=h100", "trace=t.json", "trace_ranks=1")
+    refused("llama-5mm", "cluster=h100", "--model.preset=llama-5mm")
+
+
+def test_help():
+    clusters = tool.good("help", "clusters")
+    for name in SHIPPED:
+        assert name in clusters
+
+
+def test_import():
+    with tempfile.TemporaryDirectory() as directory:
+        table, out = os.path.join(directory, "gemm.csv"), os.path.join(directory, "mine.yaml")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("m,n,k,dtype,tflops\n")
+            for m in (1024, 4096):
+                file.write(f"{m},4096,4096,bf16,{60 + m / 1000}\n")
+        tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"out={out}")
+        settings = ["--model.preset=llama3-8b", "--training.dtype=bf16", "--training.seq_len=4096",
+                    "--training.global_batch_size=1", "--activation_checkpoint.mode=full"]
+        slow, usual = simulate(*settings, f"cluster={out}"), simulate(*settings, "cluster=a100")
+        assert slow["step_seconds"] > 2 * usual["step_seconds"]
+        tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
+
+
+if __name__ == "__main__":
+    tool.main(globals())
