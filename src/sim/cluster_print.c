@@ -28,7 +28,8 @@ static struct figure figure(double value, const char *unit) {
 static void print_curve(struct text *out, const struct curve *c) {
     text_add(out, "{compute: %.5g, memory: %.5g, half_bytes: %s, ", c->compute, c->memory,
              figure(c->half_bytes, "B").text);
-    text_add(out, "launch: %s, half: {", figure(c->launch, "s").text);
+    text_add(out, "launch: %s, ", figure(c->launch, "s").text);
+    text_add(out, "least: %s, half: {", figure(c->least, "s").text);
     for (int i = 0; i < c->letters; i++)
         text_add(out, "%s%c: %.5g", i ? ", " : "", c->half[i].letter, c->half[i].half);
     text_add(out, "}}");
@@ -36,7 +37,7 @@ static void print_curve(struct text *out, const struct curve *c) {
 
 static bool same_curve(const struct curve *a, const struct curve *b) {
     if (a->compute != b->compute || a->memory != b->memory || a->half_bytes != b->half_bytes ||
-        a->launch != b->launch || a->letters != b->letters)
+        a->launch != b->launch || a->least != b->least || a->letters != b->letters)
         return false;
     for (int i = 0; i < a->letters; i++)
         if (a->half[i].letter != b->half[i].letter || a->half[i].half != b->half[i].half)
@@ -128,6 +129,8 @@ static void print_level(struct text *out, const struct link_level *l, const stru
         text_add(out, "%s\n", SPANS[l->span]);
     text_add(out, "    start: %s\n    latency: %s\n    bandwidth: %s\n    algorithm: %s\n", figure(l->start, "s").text,
              figure(l->latency, "s").text, figure(l->bandwidth, "B/s").text, ALGORITHMS[l->algorithm]);
+    if (l->message != l->start)
+        text_add(out, "    message: %s\n", figure(l->message, "s").text);
     if (l->adapters)
         text_add(out, "    adapters: %d\n", l->adapters);
     if (l->points.count)

@@ -89,7 +89,7 @@ def test_refusals():
     tool.write("bad.yaml", tool.read(A100).decode().replace("22 GB/s", "-22 GB/s"))
     refused(r"bad.yaml:\d+: links\[1\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
     refused("trace_ranks=1: expected ranks from 0 to 0", "cluster=h100", "trace=t.json", "trace_ranks=1")
-    refused("llama-5mm", "cluster=h100", "--model.preset=llama-5mm")
+    tool.refused(2, "the nearest is llama-5m", "simulate", "cluster=h100", "--model.preset=llama-5mm")
 
 
 def test_help():
