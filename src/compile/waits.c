@@ -87,6 +87,19 @@ static void note_touched(struct waiter *w, struct instruction *in, int root, boo
     *(writes ? &w->written[root][in->stream] : &w->read[root][in->stream]) = w->done[in->stream];
 }
 
+// Whether the gradients that a template reduces lie in scratch.
+static bool reduces_scratch(const struct program *p, struct template *t) {
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        struct instruction *in = &t->instructions.item[i];
+        for (int k = 0; k < in->inputs + in->outputs && in->stream == STREAM_REDUCE; k++) {
+            int buffer = operand_at(in, k)->buffer;
+            if (buffer != NONE && p->buffers.item[program_root(p, buffer)].scope == SCOPE_LOCAL)
+                return true;
+        }
+    }
+    return false;
+}
+
 static void run_template(struct waiter *w, struct template *t) {
     memset(w->done, 0, sizeof w->done);
     memset(w->read, 0, w->program->buffers.count * sizeof *w->read);
@@ -94,6 +107,7 @@ static void run_template(struct waiter *w, struct template *t) {
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int k = 0; k < STREAM_COUNT; k++)
             w->known[s][k] = -1;
+    bool held = reduces_scratch(w->program, t);
     for (size_t i = 0; i < t->instructions.count; i++) {
         struct instruction *in = &t->instructions.item[i];
         // Scratch belongs to one invocation after the other.
@@ -101,7 +115,7 @@ static void run_template(struct waiter *w, struct template *t) {
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
                 wait_for(w, in, s, 0);
         // What gradients are reduced from is held until they are: of no more than two units.
-        if (in->stream == STREAM_COMPUTE && w->uses_scratch[STREAM_REDUCE] && w->done[STREAM_REDUCE] > 1)
+        if (in->stream == STREAM_COMPUTE && held && w->done[STREAM_REDUCE] > 1)
             wait_for(w, in, STREAM_REDUCE, w->done[STREAM_REDUCE] - 1);
         each_touched(w, in, wait_for_buffer);
         w->done[in->stream]++;

@@ -24,15 +24,24 @@ static struct figure figure(double value, const char *unit) {
     return f;
 }
 
-// All of it, so that nothing is taken over from what the op would have else.
-static void print_curve(struct text *out, const struct curve *c) {
-    text_add(out, "{compute: %.5g, memory: %.5g, half_bytes: %s, ", c->compute, c->memory,
-             figure(c->half_bytes, "B").text);
-    text_add(out, "launch: %s, ", figure(c->launch, "s").text);
-    text_add(out, "least: %s, half: {", figure(c->least, "s").text);
-    for (int i = 0; i < c->letters; i++)
-        text_add(out, "%s%c: %.5g", i ? ", " : "", c->half[i].letter, c->half[i].half);
-    text_add(out, "}}");
+// What would be taken over from `base` (NULL: nothing) is said, too, where it is not so.
+static void print_curve(struct text *out, const struct curve *c, const struct curve *base) {
+    static const struct curve none;
+    base = base ? base : &none;
+    text_add(out, "{compute: %.5g, memory: %.5g", c->compute, c->memory);
+    if (c->half_bytes != base->half_bytes)
+        text_add(out, ", half_bytes: %s", figure(c->half_bytes, "B").text);
+    if (c->launch != base->launch)
+        text_add(out, ", launch: %s", figure(c->launch, "s").text);
+    if (c->least != base->least)
+        text_add(out, ", least: %s", figure(c->least, "s").text);
+    if (c->letters || base->letters) {
+        text_add(out, ", half: {");
+        for (int i = 0; i < c->letters; i++)
+            text_add(out, "%s%c: %.5g", i ? ", " : "", c->half[i].letter, c->half[i].half);
+        text_add(out, "}");
+    }
+    text_add(out, "}");
 }
 
 static bool same_curve(const struct curve *a, const struct curve *b) {
@@ -46,7 +55,7 @@ static bool same_curve(const struct curve *a, const struct curve *b) {
 }
 
 static void print_points(struct text *out, const struct device *d, int op) {
-    enum { LINE = 110 };
+    enum { LINE = 114 };
     size_t line = out->length;
     text_add(out, "        measured: [");
     for (size_t i = 0; i < d->points[op].count; i++) {
@@ -66,31 +75,34 @@ static void print_points(struct text *out, const struct device *d, int op) {
     text_add(out, "]\n");
 }
 
-static void print_curves(struct text *out, const struct device *d, const struct curve *curve) {
+static void print_curves(struct text *out, const struct device *d, const struct curve *curve,
+                         const struct curve *base) {
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (d->peak[t] > 0) {
             text_add(out, "        %s: ", dtype_name((enum dtype)t));
-            print_curve(out, &curve[t]);
+            print_curve(out, &curve[t], base ? &base[t] : NULL);
             text_add(out, "\n");
         }
 }
 
 static void print_efficiency(struct text *out, const struct device *d, const struct op_table *table) {
     text_add(out, "    efficiency:\n      other:\n        memory: 1\n");
-    print_curves(out, d, d->other);
+    print_curves(out, d, d->other, NULL);
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &table->op[op];
         if (info->role == ROLE_COMMUNICATION)
             continue;
-        bool differs = d->points[op].count > 0;
+        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
+        const struct curve *base = follows ? d->curve[info->forward] : d->other;
+        bool differs = d->points[op].count > 0 || (follows && d->points[info->forward].count > 0);
         for (int t = 0; t < DTYPE_COUNT; t++)
-            differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &d->other[t]);
-        // Without an entry a backward op would follow its forward op.
-        if (!differs && info->role != ROLE_BACKWARD)
+            differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &base[t]);
+        if (!differs)
             continue;
         text_add(out, "      %s:\n", info->name);
-        print_curves(out, d, d->curve[op]);
-        print_points(out, d, op);
+        print_curves(out, d, d->curve[op], base);
+        if (d->points[op].count || (follows && d->points[info->forward].count))
+            print_points(out, d, op);
     }
 }
 

@@ -130,6 +130,18 @@ static void search(struct fit *f) {
     }
 }
 
+static void add_letter(struct curve *c, char letter, double half) {
+    if (half < 0.05)
+        return;
+    c->half[c->letters].letter = letter;
+    c->half[c->letters++].half = MIN(half, 1e5);
+}
+
+// In whole nanoseconds.
+static double launch_of(double seconds) {
+    return 1e-9 * floor(1e9 * MIN(seconds, 1));
+}
+
 static struct curve curve_of(struct fit *f) {
     struct curve c = {.memory = 1};
     static const double PRODUCT[] = {0.8, 20, 20, 20}, ATTENTION[] = {0.4, 50, 1e-6}, OTHER[] = {0.5, 1e-6};
@@ -141,21 +153,16 @@ static struct curve curve_of(struct fit *f) {
     if (f->product) {
         c.compute = MIN(1, p[0]);
         c.memory = 100; // what products read is in caches
-        c.letters = 3;
-        for (int i = 0; i < 3; i++) {
-            c.half[i].letter = "mnk"[i];
-            c.half[i].half = MIN(p[1 + i], 1e5);
-        }
+        for (int i = 0; i < 3; i++)
+            add_letter(&c, "mnk"[i], p[1 + i]);
     } else if (f->attention) {
         c.compute = MIN(1, p[0]);
         c.memory = 100;
-        c.letters = 1;
-        c.half[0].letter = 'T';
-        c.half[0].half = MIN(p[1], 1e5);
-        c.launch = MIN(p[2], 1);
+        add_letter(&c, 'T', p[1]);
+        c.launch = launch_of(p[2]);
     } else {
         c.memory = MAX(1e-4, MIN(100, p[0]));
-        c.launch = MIN(p[1], 1);
+        c.launch = launch_of(p[1]);
     }
     return c;
 }

@@ -34,6 +34,7 @@ struct trial {
     const struct op_table *table;
     struct fit_samples *samples;
     double between; // seconds from one instruction to the next
+    int64_t beside; // bytes that the process has beside the arenas of its ranks
 };
 
 static int compare_doubles(const void *a, const void *b) {
@@ -93,6 +94,13 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
         for (size_t i = 0; i < events && status == TRIREME_OK; i++)
             seconds[(size_t)s * events + i] = 1e-9 * (double)(trace->events.item[i].end - trace->events.item[i].begin);
     }
+    // All ranks stand still, and have touched what they have.
+    if (all && status == TRIREME_OK)
+        status = comm_barrier(all, error);
+    if (e->member.rank == 0)
+        t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel.mesh) * (int64_t)engine_bytes(e);
+    if (all && status == TRIREME_OK)
+        status = comm_barrier(all, error);
     if (status == TRIREME_OK && e->member.rank == 0)
         take_samples(t, e, seconds, events, trace, steps);
     free(steps);
@@ -118,7 +126,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 // One model, on so many ranks: replicas of it, or one that is split over them.
 static trireme_status run_trial(const char *const *model, enum dtype dtype, int ranks, bool split, int steps,
                                 const struct op_table *table, struct fit_samples *samples, double *between,
-                                trireme_error *error) {
+                                int64_t *beside, trireme_error *error) {
     struct trial t = {.steps = steps, .table = table, .samples = samples};
     const char *settings[18];
     char more[4][80];
@@ -146,6 +154,7 @@ static trireme_status run_trial(const char *const *model, enum dtype dtype, int 
     }
     config_release(&t.config);
     *between = t.between;
+    *beside = MAX(*beside, t.beside);
     return status;
 }
 
@@ -254,6 +263,7 @@ static void measure_peaks(struct work *w) {
 
 static trireme_status measure_device(struct work *w, struct device *d, int ranks, struct fit_samples *samples,
                                      trireme_error *error) {
+    int64_t beside = 0;
     double between = 0, one;
     trireme_status status = TRIREME_OK;
     int trials = 0, steps = w->options->steps ? w->options->steps : 6;
@@ -263,10 +273,11 @@ static trireme_status measure_device(struct work *w, struct device *d, int ranks
                 say(w, d->name);
                 measure_peaks(w);
                 status = run_trial(MODELS[m], t ? DTYPE_BF16 : DTYPE_F32, ranks, split, steps, w->table, samples, &one,
-                                   error);
+                                   &beside, error);
                 between += one;
                 trials++;
             }
+    d->runtime_memory = MAX(d->runtime_memory, beside / ranks);
     if (status == TRIREME_OK)
         d->launch = ranks == 1 ? MIN(LAUNCH_MOST, between / trials) : w->cluster->devices.item[0].launch;
     return status;

@@ -50,8 +50,8 @@ def test_trillion():
 def test_traces():
     with tempfile.TemporaryDirectory() as directory:
         trace, picture = os.path.join(directory, "t.json"), os.path.join(directory, "p.svg")
-        tool.good("simulate", *SMALL, "cluster=h100", "--pipeline_parallel_degree=2", f"trace={trace}", f"svg={picture}",
-                 "trace_ranks=all")
+        tool.good("simulate", *SMALL, "cluster=h100", "--pipeline_parallel_degree=2", f"trace={trace}",
+                  f"svg={picture}", "trace_ranks=all")
         events = json.load(open(trace, encoding="utf-8"))["traceEvents"]
         assert {e["pid"] for e in events} == {0, 1}
         assert any(e["name"] == "receive" for e in events)
