@@ -9,7 +9,16 @@ import tool
 SMALL = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.global_batch_size=16",
          "--training.micro_batch_size=1"]
 SHIPPED = ["a100", "cpu", "h100"]
-A100 = os.path.join(os.environ["TRIREME_SOURCE"], "src/sim/clusters/a100.yaml")
+MINE = """\
+devices:
+  d:
+    peak: {f32: 10 TFLOP/s, bf16: 100 TFLOP/s}
+    memory: 80 GB
+    bandwidth: 1 TB/s
+    efficiency: {other: {memory: 0.5, compute: 0.5}}
+nodes: [{device: d, nodes: 1, devices: 8}]
+links: [{name: bus, spans: all, latency: 1 us, bandwidth: 22 GB/s}]
+"""
 
 
 def simulate(*arguments):
@@ -59,15 +68,12 @@ def test_traces():
 
 
 def test_stragglers():
-    with tempfile.TemporaryDirectory() as directory:
-        source = tool.read(A100).decode()
-        path = os.path.join(directory, "slow.yaml")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(source + "stragglers: [{device: 5, slower: 2}]\n")
-        settings = SMALL + ["--data_parallel_replicate_degree=8"]
-        even, slow = simulate(*settings, "cluster=a100"), simulate(*settings, f"cluster={path}")
-        assert 1.5 < slow["step_seconds"] / even["step_seconds"] < 2.01
-        assert sorted(c["ranks"] for c in slow["classes"]) == [1, 7]
+    tool.write("even.yaml", MINE)
+    tool.write("slow.yaml", MINE + "stragglers: [{device: 5, slower: 2}]\n")
+    settings = SMALL + ["--data_parallel_replicate_degree=8"]
+    even, slow = simulate(*settings, "cluster=even.yaml"), simulate(*settings, "cluster=slow.yaml")
+    assert 1.5 < slow["step_seconds"] / even["step_seconds"] < 2.01
+    assert sorted(c["ranks"] for c in slow["classes"]) == [1, 7]
 
 
 def test_refusals():
@@ -84,10 +90,10 @@ def test_refusals():
     refused("is a directory|Is a directory|directory", "cluster=./")
     tool.write("bad.yaml", "devices:\n  d:\n    memory: 80\n")
     refused("bad.yaml:2: devices.d: peak is missing", "cluster=bad.yaml")
-    tool.write("bad.yaml", tool.read(A100).decode().replace("80 GB", "80"))
-    refused(r"bad.yaml:8: devices.a100.memory: given 80 without a unit", "cluster=bad.yaml")
-    tool.write("bad.yaml", tool.read(A100).decode().replace("22 GB/s", "-22 GB/s"))
-    refused(r"bad.yaml:\d+: links\[1\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
+    tool.write("bad.yaml", MINE.replace("80 GB", "80"))
+    refused(r"bad.yaml:4: devices.d.memory: given 80 without a unit", "cluster=bad.yaml")
+    tool.write("bad.yaml", MINE.replace("22 GB/s", "-22 GB/s"))
+    refused(r"bad.yaml:8: links\[0\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
     refused("trace_ranks=1: expected ranks from 0 to 0", "cluster=h100", "trace=t.json", "trace_ranks=1")
     tool.refused(2, "the nearest is llama-5m", "simulate", "cluster=h100", "--model.preset=llama-5mm")
 
