@@ -147,7 +147,7 @@ static double median_step(const struct run *run) {
 
 // Prints a line; whether the schedule keeps to its table and its closed form.
 static bool judge(const char *name, const struct schedule *s, double pass, double step) {
-    struct schedule_times times = {pass, pass, pass, 0};
+    struct schedule_times times = {.forward = pass, .backward_input = pass, .backward_weight = pass};
     struct schedule_cost table;
     schedule_cost(s, &times, &table);
     double form = pass * closed_form(name, s), wanted = form > 0 ? form : table.cost;

@@ -2,6 +2,7 @@
 
 #include "compile/loss.h"
 #include "compile/passes.h"
+#include "compile/vocabulary.h"
 
 static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
@@ -91,6 +92,11 @@ static bool has_end(const struct compile_options *o, bool last) {
     return has;
 }
 
+// Whether the vocabulary is, over the stages.
+static bool is_spread(const struct compile_options *o) {
+    return o->parallel.split.vocabulary_stages > 1;
+}
+
 // Pools of the chunks' activations, then those of their inputs.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
     const struct schedule *s = o->parallel.schedule;
@@ -103,6 +109,8 @@ static void declare_pools(struct program *p, const struct compile_options *o, bo
         program_pool(p, i, i % s->chunks, slots, slot);
     }
     free(slot);
+    if (s->vocabulary)
+        vocabulary_pools(p, s, o->parallel.stage, forward_only);
 }
 
 // "forward", and where there are several chunks "forward.1".
@@ -140,11 +148,15 @@ static int emit_receive(struct emitter *e, struct stage stage) {
     return x;
 }
 
-// From the embedding or the virtual stage before (`handed` by this rank, or NONE: received) to the last layer, and on
-// to the next one, whose input is returned where this rank has that too; or to the norm behind the last layer of all,
-// which is returned.
+// From the embedding (`handed`, or NONE: emitted) or the virtual stage before (likewise, or received) to the last
+// layer, and on to the next one, whose input is returned where this rank has that too; or to the norm behind the last
+// layer of all, which is returned.
 static int emit_stage(struct emitter *e, struct stage stage, int handed) {
-    int x = stage.first ? emit_embedding(e) : handed != NONE ? handed : emit_receive(e, stage);
+    int x = handed;
+    if (stage.first)
+        x = handed != NONE ? emit_positions(e, handed) : emit_embedding(e);
+    else if (handed == NONE)
+        x = emit_receive(e, stage);
     for (int layer = stage.first_layer; layer < stage.end_layer; layer++)
         x = emit_layer(e, layer, x);
     if (stage.last)
@@ -267,13 +279,21 @@ struct passes {
 static bool has_split_passes(const struct schedule *s) {
     for (int r = 0; s && r < s->stages; r++)
         for (size_t i = 0; i < s->rank[r].count; i++)
-            if (s->rank[r].item[i].kind > PASS_BACKWARD)
+            if (s->rank[r].item[i].kind == PASS_BACKWARD_INPUT)
                 return true;
     return false;
 }
 
+static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) {
+    return kind == PASS_EMBED         ? v->embed
+           : kind == PASS_LOSS        ? v->loss
+           : kind == PASS_LOSS_WEIGHT ? v->loss_weight
+                                      : v->embed_weight;
+}
+
 // The order of passes. Where backward is in two parts, a whole one is the two.
-static void schedule_train(struct compiled *c, const struct compile_options *o, const struct passes *passes) {
+static void schedule_train(struct compiled *c, const struct compile_options *o, const struct passes *passes,
+                           const struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     const struct schedule *schedule = o->parallel.schedule;
     const int n = o->microbatches;
@@ -290,7 +310,9 @@ static void schedule_train(struct compiled *c, const struct compile_options *o, 
         struct pass pass = rank->item[i];
         const struct passes *of = &passes[pass.chunk];
         int run[2] = {NONE, NONE};
-        if (pass.kind == PASS_FORWARD)
+        if (pass.kind >= PASS_EMBED)
+            run[0] = vocabulary_template(vocabulary, pass.kind);
+        else if (pass.kind == PASS_FORWARD)
             run[0] = of->forward;
         else if (pass.kind != PASS_BACKWARD_WEIGHT)
             run[0] = of->backward;
@@ -305,9 +327,11 @@ static void schedule_train(struct compiled *c, const struct compile_options *o, 
     free(done);
 }
 
-// Where one rank has both ends of a model with a tied embedding, two chunks add to its gradient: it is kept whole.
+// Where one rank has both ends of a model with a tied embedding, or a part of it that is both, two templates add to its
+// gradient: it is kept whole.
 static void keep_tied_gradient(struct compiled *c, const struct compile_options *o) {
-    if (!o->model->tie_word_embeddings || chunks_of(o) == 1 || !has_end(o, false) || !has_end(o, true))
+    bool both_ends = has_end(o, false) && has_end(o, true) && chunks_of(o) > 1;
+    if (!o->model->tie_word_embeddings || !(both_ends || is_spread(o)))
         return;
     int root = c->optimizer.whole_gradient[embedding_unit(o)];
     for (size_t i = 0; i < c->program.buffers.count; i++) {
@@ -317,28 +341,42 @@ static void keep_tied_gradient(struct compiled *c, const struct compile_options 
     }
 }
 
+// Where the vocabulary is spread.
+static void emit_embed(struct vocabulary *vocabulary, const struct compile_options *o, struct emitter *e) {
+    *vocabulary = (struct vocabulary){NONE, NONE, NONE, NONE, .embedding = NONE};
+    if (is_spread(o))
+        vocabulary_embed(vocabulary, o, e, chunks_of(o) + o->parallel.schedule->place[0].chunk);
+}
+
 // Forwards from the first virtual stage of this rank on, backwards from the last.
 static void emit_passes(struct compiled *c, const struct compile_options *o, struct emitter *e, int scale,
-                        struct gradients *gradients, struct passes *passes) {
+                        struct gradients *gradients, struct passes *passes, struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     int hidden = NONE, chunks = chunks_of(o);
     bool split = has_split_passes(o->parallel.schedule);
+    emit_embed(vocabulary, o, e);
+    if (vocabulary->embed != NONE)
+        gradients_want(gradients, vocabulary->embed, 0, p->templates.item[vocabulary->embed].instructions.count);
     for (int chunk = 0; chunk < chunks; chunk++) {
         struct stage stage = stage_of(o, chunk);
         e->template = passes[chunk].forward = chunk_template(c, o, "forward", PHASE_FORWARD, chunk);
-        hidden = emit_stage(e, stage, stage.previous ? NONE : hidden);
+        hidden = emit_stage(e, stage, stage.first ? vocabulary->embedding : stage.previous ? NONE : hidden);
         gradients_want(gradients, e->template, 0, p->templates.item[e->template].instructions.count);
     }
+    if (is_spread(o))
+        vocabulary_loss(vocabulary, c, o, e, has_end(o, true) ? hidden : NONE, scale, gradients);
     for (int chunk = chunks; chunk-- > 0;) {
         struct stage stage = stage_of(o, chunk);
         int forward = passes[chunk].forward, backward = chunk_template(c, o, "backward", PHASE_BACKWARD, chunk);
         e->template = passes[chunk].backward = backward;
-        if (stage.last)
+        if (stage.last && !is_spread(o))
             emit_loss(c, o, e, hidden, scale, gradients);
         differentiate(gradients, forward, 0, p->templates.item[forward].instructions.count, backward);
         recompute_rewrite(p, o->ops, forward, backward, o->recompute);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
     }
+    if (is_spread(o))
+        vocabulary_embed_weight(vocabulary, o, gradients);
 }
 
 trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
@@ -359,21 +397,29 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
     struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
-    emit_passes(&c, o, &e, scale, &gradients, passes);
+    struct vocabulary vocabulary;
+    emit_passes(&c, o, &e, scale, &gradients, passes, &vocabulary);
     gradients_release(&gradients);
     pass_fuse(p, o->ops);
     for (int chunk = 0; chunk < chunks; chunk++)
         data_gather(p, passes[chunk].forward, &c.model, &o->parallel, o->ops, false);
-    int *backward = mem_alloc(2 * (size_t)chunks * sizeof *backward), templates = 0;
+    int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
+    if (is_spread(o)) {
+        data_gather(p, vocabulary.embed, &c.model, &o->parallel, o->ops, false);
+        data_gather(p, vocabulary.loss, &c.model, &o->parallel, o->ops, false);
+        backward[templates++] = vocabulary.loss_weight;
+    }
     for (int chunk = chunks; chunk-- > 0;) {
         data_gather(p, passes[chunk].backward, &c.model, &o->parallel, o->ops, true);
         backward[templates++] = passes[chunk].backward;
         if (passes[chunk].weight != NONE)
             backward[templates++] = passes[chunk].weight;
     }
+    if (is_spread(o))
+        backward[templates++] = vocabulary.embed_weight;
     data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel);
     free(backward);
-    schedule_train(&c, o, passes);
+    schedule_train(&c, o, passes, &vocabulary);
     free(passes);
     emit_update(&c, o);
     TRY(finish(&c, o, error));
@@ -382,20 +428,22 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
 }
 
 // Forward alone, in the order of a schedule's forwards.
-static void schedule_evaluate(struct compiled *c, const struct compile_options *o, const int *forward) {
+static void schedule_evaluate(struct compiled *c, const struct compile_options *o, const int *forward,
+                              const struct vocabulary *vocabulary) {
     const struct schedule *schedule = o->parallel.schedule;
     for (int m = 0; m < o->microbatches && !schedule; m++)
         program_invoke(&c->program, forward[0], m, m == 0, m == o->microbatches - 1);
     if (!schedule)
         return;
     const struct schedule_rank *rank = &schedule->rank[o->parallel.stage];
-    int *done = mem_alloc((size_t)schedule->chunks * sizeof *done);
+    int *done = mem_alloc(c->program.templates.count * sizeof *done);
     for (size_t i = 0; i < rank->count; i++) {
         struct pass pass = rank->item[i];
-        if (pass.kind != PASS_FORWARD)
+        if (pass.kind != PASS_FORWARD && pass.kind != PASS_EMBED && pass.kind != PASS_LOSS)
             continue;
-        int count = done[pass.chunk]++;
-        program_invoke(&c->program, forward[pass.chunk], pass.microbatch, count == 0, count == o->microbatches - 1);
+        int template = pass.kind == PASS_FORWARD ? forward[pass.chunk] : vocabulary_template(vocabulary, pass.kind);
+        int count = done[template]++;
+        program_invoke(&c->program, template, pass.microbatch, count == 0, count == o->microbatches - 1);
     }
     free(done);
 }
@@ -407,15 +455,22 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     int scale = emit_batch(&c, o), chunks = chunks_of(o), hidden = NONE;
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
     int *forward = mem_alloc((size_t)chunks * sizeof *forward);
+    struct vocabulary vocabulary;
+    emit_embed(&vocabulary, o, &e);
     for (int chunk = 0; chunk < chunks; chunk++) {
         struct stage stage = stage_of(o, chunk);
         e.template = forward[chunk] = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
-        hidden = emit_stage(&e, stage, stage.previous ? NONE : hidden);
-        if (stage.last)
+        hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
+        if (stage.last && !is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
         data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops, false);
     }
-    schedule_evaluate(&c, o, forward);
+    if (is_spread(o)) {
+        vocabulary_loss(&vocabulary, &c, o, &e, has_end(o, true) ? hidden : NONE, scale, NULL);
+        data_gather(&c.program, vocabulary.embed, &c.model, &o->parallel, o->ops, false);
+        data_gather(&c.program, vocabulary.loss, &c.model, &o->parallel, o->ops, false);
+    }
+    schedule_evaluate(&c, o, forward, &vocabulary);
     free(forward);
     if (mesh_ranks(&c.program.mesh) > 1) {
         int end = program_template(&c.program, "loss", PHASE_FORWARD, 0);

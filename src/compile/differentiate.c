@@ -36,11 +36,20 @@ static bool is_wanted(struct gradients *g, int buffer) {
     return false;
 }
 
+// Whether what it takes comes from another rank, and whether what it makes is another's.
+static bool is_handed(const struct instruction *f) {
+    return f->op == OP_RECEIVE || (f->op == OP_BROADCAST && f->in[0].buffer == NONE);
+}
+
+static bool hands_on(const struct instruction *f) {
+    return f->op == OP_SEND || (f->op == OP_REDUCE && f->out[0].buffer == NONE);
+}
+
 void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
     grow(g);
     for (size_t i = first; i < last; i++) {
         const struct instruction *f = &g->program->templates.item[from].instructions.item[i];
-        bool wanted = f->op == OP_RECEIVE; // from a stage that has parameters of its own
+        bool wanted = is_handed(f); // from a stage that has parameters of its own
         for (int k = 0; k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && is_wanted(g, f->in[k].buffer);
         for (int k = 0; k < f->outputs; k++)
@@ -64,6 +73,12 @@ static int gradient_buffer(struct gradients *g, int buffer) {
     grow(g);
     g->program->buffers.item[gradient].gradient_of = buffer;
     g->of.item[buffer] = gradient;
+    return gradient;
+}
+
+int gradients_contribute(struct gradients *g, int buffer) {
+    int gradient = gradient_buffer(g, buffer);
+    g->contributed.item[buffer] = true;
     return gradient;
 }
 
@@ -93,7 +108,7 @@ static bool has_gradient(struct gradients *g, int buffer) {
 }
 
 static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
-    if (backward->outputs == 0)
+    if (backward->outputs == 0 || is_handed(f))
         return true; // sends it to another rank
     for (int i = 0; i < backward->outputs; i++) {
         int buffer = f->in[backward->contributes[i].index].buffer;
@@ -105,6 +120,8 @@ static bool contributes(struct gradients *g, const struct op_info *backward, con
 
 // A message's gradient goes the other way.
 static int gradient_stream(int stream) {
+    if (stream < STREAM_MESSAGES)
+        return stream == STREAM_EMBED ? STREAM_EMBED_GRADIENT : stream;
     bool to_previous = stream_channel(stream) != stream_of_channel(false, false, false),
          receives = stream != stream_channel(stream);
     return stream_of_channel(true, !to_previous, !receives);
@@ -168,7 +185,7 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     b->group = f->group;
     b->peer = f->peer; // what came from there goes back there
     if (backward->role == ROLE_COMMUNICATION)
-        b->stream = f->stream < STREAM_MESSAGES ? STREAM_TENSOR : gradient_stream(f->stream);
+        b->stream = f->op == OP_FAN_OUT ? STREAM_TENSOR : gradient_stream(f->stream);
 }
 
 void differentiate(struct gradients *g, int from, size_t first, size_t last, int into) {
@@ -184,7 +201,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
             g->contributed.item[f.in[0].buffer] = true;
             continue;
         }
-        bool sends = forward->role == ROLE_COMMUNICATION && f.outputs == 0;
+        bool sends = hands_on(&f);
         if (forward->role != ROLE_FORWARD && forward->role != ROLE_COMMUNICATION)
             continue;
         if (!sends && (f.out[0].buffer == NONE || !has_gradient(g, f.out[0].buffer)))

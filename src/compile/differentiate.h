@@ -18,6 +18,8 @@ void gradients_init(struct gradients *gradients, struct program *program, const 
 void gradients_release(struct gradients *gradients);
 // `gradient` accumulates the gradient of `parameter`.
 void gradients_add_parameter(struct gradients *gradients, int parameter, int gradient);
+// The buffer for the gradient of `buffer`, to which an instruction of the caller's contributes.
+int gradients_contribute(struct gradients *gradients, int buffer);
 // Appends to template `into` the backward instructions of instructions [first, last) of template `from` (which may be
 // `into`), last to first. Calls go from the end of the forward pass to its beginning.
 void differentiate(struct gradients *gradients, int from, size_t first, size_t last, int into);

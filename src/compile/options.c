@@ -19,7 +19,8 @@ void options_tables(struct parameter_table *whole, struct parameter_table *local
     own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
     parameter_table_create(whole, model);
     bool *sections = parallel_sections(&own, whole->units.count);
-    parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR), sections);
+    parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
+                          parallel_vocabulary_index(plan, rank), sections);
     free(sections);
 }
 

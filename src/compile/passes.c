@@ -139,7 +139,7 @@ void pass_scopes(struct program *program) {
         for (size_t i = 0; i < template->instructions.count; i++) {
             const struct instruction *instruction = &template->instructions.item[i];
             // A message may be under way while other microbatches run.
-            bool piped = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
+            bool piped = instruction_lingers(instruction);
             for (int k = 0; k < instruction->inputs; k++)
                 note_use(program, seen_in, &instruction->in[k], (int)t, piped);
             for (int k = 0; k < instruction->outputs; k++)

@@ -13,7 +13,7 @@ static int members_of(const struct executor *e, const struct instruction *in, bo
 }
 
 struct communicator *channel_open(struct executor *e, const struct instruction *in, trireme_error *error) {
-    bool pair = in->peer && in->op != OP_SEND && in->op != OP_RECEIVE;
+    bool pair = instruction_is_pair(in);
     int peer = pair ? in->peer : 0, channel = stream_channel(in->stream);
     for (size_t i = 0; i < e->channels.count; i++)
         if (e->channels.item[i].group == in->group && e->channels.item[i].peer == peer &&
@@ -35,10 +35,10 @@ trireme_status communicate(const struct resolved *r, bool accumulate, trireme_er
     const struct call *call = &r->call;
     const struct tensor *in = &call->in[0], *out = &call->out[0];
     struct communicator *c = r->communicator;
-    enum dtype dtype = call->inputs ? in->dtype : out->dtype;
+    enum dtype dtype = call->inputs && in->data ? in->dtype : out->dtype;
     int64_t wire_index = call->op == OP_ALL_REDUCE; // after `max`
-    enum dtype wire =
-        call->op != OP_SEND && call->op != OP_RECEIVE && call->attribute[wire_index].i ? DTYPE_BF16 : dtype;
+    bool has_wire = call->op == OP_ALL_REDUCE || call->op == OP_ALL_GATHER || call->op == OP_REDUCE_SCATTER;
+    enum dtype wire = has_wire && call->attribute[wire_index].i ? DTYPE_BF16 : dtype;
     int size = communicator_size(c), index = communicator_index(c);
     int peer = ((index + r->instruction->peer) % size + size) % size;
     switch (call->op) {
@@ -49,6 +49,13 @@ trireme_status communicate(const struct resolved *r, bool accumulate, trireme_er
         return comm_reduce_scatter(c, in->data, out->data, out->dim[0], dtype, REDUCE_SUM, wire, accumulate, error);
     case OP_ALL_GATHER:
         return comm_all_gather(c, in->data, out->data, in->dim[0], dtype, error);
+    case OP_REDUCE: // elsewhere than at the root in place, and for nothing
+        return comm_all_reduce(c, in->data, out->data ? out->data : in->data, in->dim[0], dtype, REDUCE_SUM, wire,
+                               error);
+    case OP_BROADCAST:
+        if (in->data && in->data != out->data)
+            memcpy(out->data, in->data, (size_t)(in->dim[0] * dtype_size(dtype)));
+        return comm_broadcast(c, out->data, out->dim[0] * dtype_size(dtype), peer, error);
     case OP_SEND:
         return comm_send(c, in->data, in->dim[0] * dtype_size(dtype), peer, error);
     case OP_RECEIVE:

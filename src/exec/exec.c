@@ -24,7 +24,7 @@ static trireme_status resolve(struct executor *e, struct resolved *r, const stru
                               enum kernel_set set, int threads, trireme_error *error) {
     const struct program *program = e->program;
     r->instruction = instruction;
-    call_describe(&r->call, program, instruction, threads);
+    call_describe(&r->call, program, instruction, instruction->stream == STREAM_COMPUTE ? threads : 1);
     for (int i = 0; i < instruction->inputs; i++) {
         struct operand in = operand_of_rank(program, instruction->in[i], e->member.rank);
         if (in.buffer != NONE)

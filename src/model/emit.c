@@ -92,24 +92,49 @@ static int leave(struct emitter *e, int layer, const char *name, int partial) {
 
 // ---- layers
 
-int emit_embedding(struct emitter *e) {
-    int x = activation(e, NONE, split(e) ? "embedding.part" : "embedding", rows(e), e->config->hidden_size);
+static int embed_tokens(struct emitter *e, const char *name) {
+    char *part = mem_printf("%s.part", name);
+    int x = activation(e, NONE, split(e) ? part : name, rows(e), e->config->hidden_size);
+    free(part);
     emit(e, OP_EMBED, NONE, 3,
          (struct operand[]){whole(e, e->tokens), parameter(e, NONE, "embed.weight"), whole(e, e->vocab_first)}, 1,
          (struct operand[]){whole(e, x)}, NULL);
-    if (split(e))
-        x = leave(e, NONE, "embedding", x);
+    return split(e) ? leave(e, NONE, name, x) : x;
+}
+
+// The rows of the position table for the rows that this rank holds between layers, to y or added to it.
+static void embed_positions(struct emitter *e, struct operand table, int y, bool add) {
+    struct operand positions = whole(e, e->positions);
+    if (e->split->sequence)
+        positions = operand_part(e->program, positions, AXES_TENSOR);
+    program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
+                 (struct operand[]){positions, table, operand_none()}, 1, (struct operand[]){whole(e, y)}, NULL)
+        ->accumulate = add ? ACCUMULATE_YES : ACCUMULATE_NO;
+}
+
+int emit_embedding(struct emitter *e) {
+    int x = embed_tokens(e, "embedding");
     struct operand position = parameter(e, NONE, "position.weight");
-    if (position.buffer != NONE) {
-        struct operand positions = whole(e, e->positions);
-        if (e->split->sequence)
-            positions = operand_part(e->program, positions, AXES_TENSOR);
-        struct instruction *add = program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
-                                               (struct operand[]){positions, position, operand_none()}, 1,
-                                               (struct operand[]){whole(e, x)}, NULL);
-        add->accumulate = ACCUMULATE_YES;
-    }
+    if (position.buffer != NONE)
+        embed_positions(e, position, x, true);
     return x;
+}
+
+int emit_embedding_part(struct emitter *e) {
+    return embed_tokens(e, "embedding.own");
+}
+
+int emit_positions(struct emitter *e, int x) {
+    struct operand position = parameter(e, NONE, "position.weight");
+    if (position.buffer == NONE)
+        return x;
+    int64_t width = e->config->hidden_size;
+    int rows_of = activation(e, NONE, "position", emit_stream_rows(e), width);
+    int y = activation(e, NONE, "embedding.positioned", emit_stream_rows(e), width);
+    embed_positions(e, position, rows_of, false);
+    emit(e, OP_ADD, NONE, 2, (struct operand[]){whole(e, x), whole(e, rows_of)}, 1, (struct operand[]){whole(e, y)},
+         NULL);
+    return y;
 }
 
 static int emit_norm(struct emitter *e, int layer, const char *norm, int x) {

@@ -31,6 +31,9 @@ struct emitter {
 
 // Token and position embeddings: returns the residual stream, [rows, hidden_size].
 int emit_embedding(struct emitter *emitter);
+// This rank's part of the token embeddings, and what becomes of their sum over all: with the position embeddings.
+int emit_embedding_part(struct emitter *emitter);
+int emit_positions(struct emitter *emitter, int x);
 // One transformer block over residual stream `x`: returns the next.
 int emit_layer(struct emitter *emitter, int layer, int x);
 // The norm after the last block, of all rows, ready for the head.

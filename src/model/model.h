@@ -79,10 +79,11 @@ enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 // Over which ranks of a tensor group a parameter is split (split.h).
 enum parameter_class {
-    CLASS_SPLIT, // over all
-    CLASS_KV,    // over those with different key-value heads: their copies' gradients are to be summed
-    CLASS_SHARE, // every rank has all of it, but works with it on a share: gradients are to be summed
-    CLASS_WHOLE, // every rank has all of it and does the same with it
+    CLASS_SPLIT,      // over all
+    CLASS_KV,         // over those with different key-value heads: their copies' gradients are to be summed
+    CLASS_SHARE,      // every rank has all of it, but works with it on a share: gradients are to be summed
+    CLASS_WHOLE,      // every rank has all of it and does the same with it
+    CLASS_VOCABULARY, // over all, of all stages of a pipeline
     CLASS_COUNT
 };
 
@@ -104,11 +105,13 @@ struct parameter {
     struct parameter_piece piece[3]; // in order of rows, without gaps
     int whole, section;              // its number, and its unit's, in the table of whole parameters
     enum parameter_class split;
-    int split_dim; // along which, of CLASS_SPLIT and CLASS_KV
+    int split_dim; // along which, of CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY
     int regions;
     struct parameter_region region[3];
 };
 
+// Whether its rows are the tokens of the vocabulary.
+bool parameter_is_vocabulary(const struct parameter *parameter);
 // Rows (elements of a vector) that are not padding.
 int64_t parameter_rows(const struct parameter *parameter);
 

@@ -177,6 +177,10 @@ void parameter_table_release(struct parameter_table *table) {
     VEC_RELEASE(&table->units);
 }
 
+bool parameter_is_vocabulary(const struct parameter *parameter) {
+    return strcmp(parameter->name, "embed.weight") == 0 || strcmp(parameter->name, "head.weight") == 0;
+}
+
 int64_t parameter_rows(const struct parameter *parameter) {
     if (parameter->pieces == 0)
         return 0;

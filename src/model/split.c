@@ -10,11 +10,16 @@ static int64_t clamp(int64_t n, int64_t most) {
     return n < 0 ? 0 : MIN(n, most);
 }
 
+static int64_t vocabulary_part(const struct model_config *c, int ranks) {
+    return divide_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT) * VOCAB_ALIGNMENT;
+}
+
 trireme_status model_split_create(struct model_split *out, const struct model_config *c, int ranks, bool sequence,
                                   trireme_error *error) {
     if (ranks == 1) {
         *out = (struct model_split){.ranks = 1,
                                     .copies = 1,
+                                    .vocabulary_stages = 1,
                                     .heads = c->num_attention_heads,
                                     .kv_heads = c->num_key_value_heads,
                                     .intermediate_size = c->intermediate_size,
@@ -26,7 +31,7 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
              "parallelism.tensor_parallel_degree: a model of %lld heads, %lld columns in its MLPs and %lld tokens "
              "cannot be split over %d ranks",
              (long long)c->num_attention_heads, (long long)c->intermediate_size, (long long)c->vocab_size, ranks);
-    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence};
+    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1};
     int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
     if (groups >= ranks) {
         s.kv_heads = divide_up(groups, ranks);
@@ -38,8 +43,19 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
     }
     s.heads = s.kv_heads * divide_up(queries, s.copies);
     s.intermediate_size = divide_up(c->intermediate_size, ranks);
-    s.vocab_size = divide_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT) * VOCAB_ALIGNMENT;
+    s.vocab_size = vocabulary_part(c, ranks);
     *out = s;
+    return TRIREME_OK;
+}
+
+trireme_status model_split_spread_vocabulary(struct model_split *split, const struct model_config *c, int stages,
+                                             trireme_error *error) {
+    int ranks = stages * split->ranks;
+    if (ranks > c->vocab_size)
+        FAIL(TRIREME_ERROR_USAGE, "parallelism.vocabulary_parallel: %lld tokens cannot be spread over %d ranks",
+             (long long)c->vocab_size, ranks);
+    split->vocabulary_stages = stages;
+    split->vocab_size = vocabulary_part(c, ranks);
     return TRIREME_OK;
 }
 
@@ -53,7 +69,7 @@ struct run {
 struct splitter {
     const struct model_config *config;
     const struct model_split *split;
-    int index;
+    int index, vocabulary;
 };
 
 static struct run part(int64_t extent, int index, int64_t all) {
@@ -81,7 +97,7 @@ static struct run query_heads(const struct splitter *s) {
 }
 
 int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index) {
-    const struct splitter s = {config, split, index};
+    const struct splitter s = {.config = config, .split = split, .index = index};
     return query_heads(&s).valid;
 }
 
@@ -146,10 +162,17 @@ static void split_qkv(const struct splitter *s, struct parameter_table *out, con
     free(name[1]);
 }
 
+static bool is_spread(const struct model_split *split) {
+    return split->vocabulary_stages > 1;
+}
+
 static void split_parameter(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
     const struct model_config *c = s->config;
     struct run inner = part(s->split->intermediate_size, s->index, c->intermediate_size);
-    if (s->split->ranks == 1) {
+    if (parameter_is_vocabulary(p) && (s->split->ranks > 1 || is_spread(s->split))) {
+        add_rows(add(out, p, p->name, is_spread(s->split) ? CLASS_VOCABULARY : CLASS_SPLIT),
+                 part(s->split->vocab_size, s->vocabulary, c->vocab_size), 0);
+    } else if (s->split->ranks == 1) {
         add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
     } else if (ends_in(p->name, "attention.qkv.weight") || ends_in(p->name, "attention.qkv.bias")) {
         split_qkv(s, out, p);
@@ -161,8 +184,6 @@ static void split_parameter(const struct splitter *s, struct parameter_table *ou
             add_rows(local, inner, at);
     } else if (ends_in(p->name, "mlp.down.weight")) {
         add_columns(add(out, p, p->name, CLASS_SPLIT), p, inner);
-    } else if (strcmp(p->name, "embed.weight") == 0 || strcmp(p->name, "head.weight") == 0) {
-        add_rows(add(out, p, p->name, CLASS_SPLIT), part(s->split->vocab_size, s->index, c->vocab_size), 0);
     } else {
         // The norm of queries and keys sees some of the heads; what lies between layers sees some of the rows.
         bool share = s->split->sequence || ends_in(p->name, "q_norm.weight") || ends_in(p->name, "k_norm.weight");
@@ -177,8 +198,11 @@ static bool apart(const struct model_config *config, const struct parameter *p) 
 
 // Parameters of one unit that are split alike become a unit of their own; order within stays.
 static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
-    static const char *const SUFFIX[CLASS_COUNT] = {
-        [CLASS_SPLIT] = "", [CLASS_KV] = ".kv", [CLASS_SHARE] = ".share", [CLASS_WHOLE] = ".whole"};
+    static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "",
+                                                    [CLASS_KV] = ".kv",
+                                                    [CLASS_SHARE] = ".share",
+                                                    [CLASS_WHOLE] = ".whole",
+                                                    [CLASS_VOCABULARY] = ".vocabulary"};
     struct parameter_table from = *out;
     memset(&out->parameters, 0, sizeof out->parameters);
     for (int kind = 0; kind < (int)whole->units.count * CLASS_COUNT * 2; kind++) {
@@ -189,8 +213,9 @@ static void regroup(const struct splitter *s, struct parameter_table *out, const
             if (p.section != unit || (int)p.split != split || apart(s->config, &p) != (kind % 2 == 1))
                 continue;
             if (!any)
-                VEC_PUSH(&out->units, mem_printf("%s%s%s", whole->units.item[unit], kind % 2 ? ".position" : "",
-                                                 s->split->ranks > 1 ? SUFFIX[split] : ""));
+                VEC_PUSH(&out->units,
+                         mem_printf("%s%s%s", whole->units.item[unit], kind % 2 ? ".position" : "",
+                                    s->split->ranks > 1 || split == CLASS_VOCABULARY ? SUFFIX[split] : ""));
             any = true;
             p.unit = (int)out->units.count - 1;
             VEC_PUSH(&out->parameters, p);
@@ -212,18 +237,19 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
 
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
-                           const bool *sections) {
+                           int vocabulary, const bool *sections) {
     CHECK(index >= 0 && index < split->ranks);
     *out = (struct parameter_table){.total = whole->total};
     if (split->ranks == 1 && !sections) {
         copy_table(out, whole);
         return;
     }
-    const struct splitter s = {config, split, index};
+    const struct splitter s = {config, split, index, vocabulary};
     for (size_t i = 0; i < whole->parameters.count; i++) {
         const struct parameter *p = &whole->parameters.item[i];
         bool tied = config->tie_word_embeddings && strcmp(p->name, "embed.weight") == 0;
-        if (!sections || sections[p->section] || (tied && sections[whole->units.count - 1]))
+        bool everywhere = parameter_is_vocabulary(p) && is_spread(split);
+        if (!sections || sections[p->section] || everywhere || (tied && sections[whole->units.count - 1]))
             split_parameter(&s, out, p);
     }
     regroup(&s, out, whole);

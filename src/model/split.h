@@ -6,15 +6,19 @@
 // heads, columns and rows of zeros, which stay zero: their gradients are. Where there are fewer key-value heads than
 // ranks, `copies` ranks hold the same ones, each with some of the queries that attend to them; queries that are padding
 // then attend to real keys, and what they find is put to zero (keep_columns).
+//
+// The vocabulary may also be spread over the stages of a pipeline: then the tensor ranks of all of them have a part of
+// embedding and head.
 #ifndef MODEL_SPLIT_H
 #define MODEL_SPLIT_H
 
 #include "model/model.h"
 
 struct model_split {
-    int ranks;     // of the tensor group; 1: nothing is split
-    int copies;    // of them, neighbours that hold the same key-value heads (AXIS_KV)
-    bool sequence; // rows of the residual stream are split, not held by all
+    int ranks;             // of the tensor group; 1: nothing is split
+    int copies;            // of them, neighbours that hold the same key-value heads (AXIS_KV)
+    bool sequence;         // rows of the residual stream are split, not held by all
+    int vocabulary_stages; // of a pipeline, over which the vocabulary is spread; 1: it is not
     // Of one rank, padding included.
     int64_t heads, kv_heads, intermediate_size, vocab_size;
 };
@@ -23,16 +27,21 @@ struct model_split {
 trireme_status model_split_create(struct model_split *out, const struct model_config *config, int ranks, bool sequence,
                                   trireme_error *error);
 
+// Spreads the vocabulary over the stages of a pipeline, too. Refuses more ranks than tokens.
+trireme_status model_split_spread_vocabulary(struct model_split *split, const struct model_config *config, int stages,
+                                             trireme_error *error);
+
 // Query heads of rank `index` of the tensor group that are not padding.
 int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index);
 
-// The table of what rank `index` of the tensor group holds of the parameters of `whole`: local extents, units apart
-// whose parameters are split alike ("layers.0", "layers.0.kv", "layers.0.share"). Extents are the same whatever the
-// index, regions are not. `sections` (NULL: all) says which units of the whole the rank's pipeline stage has; with the
-// head it has a tied embedding too. Locals have no pieces. With one rank and all sections it is a copy.
+// The table of what rank `index` of the tensor group, whose part of the vocabulary is number `vocabulary` (the same,
+// but where that is spread), holds of the parameters of `whole`: local extents, units apart whose parameters are split
+// alike ("layers.0", "layers.0.kv", "layers.0.share"). Extents are the same whatever the index, regions are not.
+// `sections` (NULL: all) says which units of the whole the rank's pipeline stage has; with the head it has a tied
+// embedding too. Locals have no pieces. With one rank and all sections it is a copy.
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
-                           const bool *sections);
+                           int vocabulary, const bool *sections);
 
 // Values of a whole parameter to elements [begin, end) of those that a rank holds, which lie at `to` (padding becomes
 // zero), and back from `from` (what other ranks hold is left as it is). Elements of `size` bytes; wholes with padding.

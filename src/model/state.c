@@ -18,14 +18,18 @@ static int64_t unit_count(const struct program *program, const struct parameter_
 }
 
 // Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, of no dim that
-// could be named. Likewise along the stages, but for an embedding that both ends have.
+// could be named. Along the stages each has its own, but for a vocabulary that is spread over them, and an embedding
+// that both ends have.
 static void place_unit(const struct program *program, const struct state_layout *layout, const struct parameter *p,
                        bool part, int8_t placement[AXIS_COUNT]) {
-    axis_set split = p->split == CLASS_SPLIT ? AXES_TENSOR : p->split == CLASS_KV ? AXES(AXIS_TP) : AXES_NONE;
-    bool both = layout->tied_ends && strcmp(p->name, "embed.weight") == 0;
-    split |= (both ? AXES_NONE : AXES(AXIS_PP)) | (part ? layout->shards : AXES_NONE);
+    static const axis_set OVER[CLASS_COUNT] = {
+        [CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP), [CLASS_VOCABULARY] = AXES_TENSOR | AXES(AXIS_PP)};
+    axis_set split = OVER[p->split] | (part ? layout->shards : AXES_NONE);
     for (int a = 0; a < AXIS_COUNT; a++)
         placement[a] = mesh_present(&program->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+    bool both = layout->tied_ends && strcmp(p->name, "embed.weight") == 0;
+    if (mesh_present(&program->mesh, AXES(AXIS_PP)) && p->split != CLASS_VOCABULARY && !both)
+        placement[AXIS_PP] = PLACE_STAGE;
 }
 
 static void declare_slices(struct program *program, const struct parameter_table *table, int unit, int buffer,
@@ -90,10 +94,12 @@ void model_state_declare(struct model_state *state, struct program *program, con
     if (config->family == FAMILY_LLAMA)
         state->rope = program_buffer(program, "rope", dtype_accumulate(dtype), KIND_PARAM, SCOPE_STATE, 2,
                                      (int64_t[]){positions, config->head_dim});
-    if (mesh_present(&program->mesh, AXES_TENSOR)) {
+    if (mesh_present(&program->mesh, AXES_TENSOR) || layout->vocabulary) {
         state->vocab_first =
             program_buffer(program, "vocab.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
         program_declare(program, state->vocab_first, "first", NONE);
+        if (layout->vocabulary)
+            program->buffers.item[state->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
     }
     if (config->num_attention_heads / config->num_key_value_heads % program->mesh.degree[AXIS_KV]) {
         state->heads_end = program_buffer(program, "heads.end", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});

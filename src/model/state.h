@@ -12,6 +12,7 @@ struct state_layout {
     axis_set shards; // every unit is padded so that it divides by the ranks along these axes
     bool sharded;    // parameters are: a rank keeps its part of the unit and gathers the whole when it is needed
     bool tied_ends;  // the embedding's unit is on both ends of a pipeline
+    bool vocabulary; // is spread over the stages of a pipeline
 };
 
 struct model_state {

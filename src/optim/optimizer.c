@@ -120,6 +120,11 @@ static enum parameter_class class_of(const struct parameter_table *table, int un
     return CLASS_WHOLE;
 }
 
+// Whose squares are summed together: what is spread over the stages is summed over them as all is.
+static enum parameter_class counted_as(enum parameter_class class) {
+    return class == CLASS_VOCABULARY ? CLASS_SPLIT : class;
+}
+
 // The sum of the squares of all gradients, over all ranks. Each class of units is spread over other axes.
 static struct operand emit_square_sum(const struct optimizer_state *state, const struct model_state *model,
                                       const struct parameter_table *table, struct program *program, int template,
@@ -130,7 +135,7 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
         for (int u = 0; u < model->units; u++) {
-            if ((int)class_of(table, u) != class || u == counted_elsewhere)
+            if ((int)counted_as(class_of(table, u)) != class || u == counted_elsewhere)
                 continue;
             bool first = sum.buffer == NONE;
             if (first) {

@@ -14,10 +14,12 @@ static bool ends_apart(const struct parallel *parallel) {
 }
 
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
+    bool is_spread = parallel->split.vocabulary_stages > 1;
     return (struct state_layout){
         .shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE,
         .sharded = parallel->zero_stage == 3,
-        .tied_ends = model->tie_word_embeddings && ends_apart(parallel),
+        .tied_ends = model->tie_word_embeddings && ends_apart(parallel) && !is_spread,
+        .vocabulary = is_spread,
     };
 }
 

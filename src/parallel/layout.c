@@ -76,7 +76,8 @@ trireme_status layout_resolve(struct parallel *parallel, const struct config *co
     const char *said = config->parallelism.pipeline_parallel_layout;
     if (strcmp(said, "auto") == 0 && parallel->schedule) {
         int *count = mem_alloc((size_t)stages * sizeof *count);
-        balance(parallel, head_in_layers(config, model), layers, count);
+        bool is_spread = parallel->split.vocabulary_stages > 1;
+        balance(parallel, is_spread ? 0 : head_in_layers(config, model), layers, count);
         for (int v = 0; v < stages; v++)
             first[v + 1] = first[v] + count[v];
         free(count);

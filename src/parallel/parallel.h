@@ -35,6 +35,9 @@ void parallel_release(struct parallel *parallel);
 // Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.
 bool *parallel_sections(const struct parallel *parallel, size_t units);
 
+// Which part of the vocabulary a rank has.
+int parallel_vocabulary_index(const struct parallel *parallel, int rank);
+
 // One rank.
 struct parallel parallel_single(const struct model_config *config);
 

@@ -57,7 +57,7 @@ static void list_parcels(const struct schedule *s, int own, int from, int to, bo
     for (size_t i = 0; i < s->rank[own].count; i++) {
         struct pass pass = s->rank[own].item[i];
         bool forward = pass.kind == PASS_FORWARD;
-        if (pass.kind == PASS_BACKWARD_WEIGHT || forward == gradients)
+        if (pass.kind >= PASS_BACKWARD_WEIGHT || forward == gradients)
             continue;
         int stage = s->virtual_stage[own * s->chunks + pass.chunk];
         // The stage whose output, or the gradient of whose output, this pass sends or takes.
@@ -119,10 +119,41 @@ static struct schedule_times times_of(const struct config *config, const struct 
     headless.vocab_size = 0;
     double short_of = model_flops(&headless, 1, 0), whole = model_flops(&headless, 1, config->training.seq_len);
     double weights = short_of / 3, attention = (whole - short_of) / 3;
-    struct schedule_times times = {weights + attention, weights + 2 * attention, weights, 0};
+    struct schedule_times times = {
+        .forward = weights + attention, .backward_input = weights + 2 * attention, .backward_weight = weights};
     if (config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL)
         times.backward_input += times.forward;
     return times;
+}
+
+// The same of a rank's layers and its part of the vocabulary, where that is spread: the head is run forward and twice
+// backward, of which the weights' turn is a pass of its own; embedding moves rows only.
+static struct schedule_times spread_times_of(const struct config *config, const struct model_config *model, int ranks,
+                                             int chunks) {
+    struct schedule_times times = times_of(config, model);
+    struct model_config headless = *model;
+    headless.vocab_size = 0;
+    double head = (model_flops(model, 1, 0) - model_flops(&headless, 1, 0)) / 3 / ranks;
+    double *const layers[] = {&times.forward, &times.backward_input, &times.backward_weight};
+    for (size_t i = 0; i < ARRAY_LENGTH(layers); i++)
+        *layers[i] /= (double)ranks * chunks; // model_flops counts all layers
+    times.loss = 2 * head;
+    times.loss_weight = head;
+    times.embed = times.embed_weight = .02 * times.forward;
+    return times;
+}
+
+static trireme_status spread_vocabulary(struct schedule *schedule, const struct config *config,
+                                        const struct model_config *model, trireme_error *error) {
+    bool wanted = config->parallelism.vocabulary_parallel;
+    if (schedule->vocabulary && !wanted)
+        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
+                             "which has passes of a spread vocabulary: set vocabulary_parallel");
+    if (wanted && !schedule->vocabulary) {
+        struct schedule_times times = spread_times_of(config, model, schedule->stages, schedule->chunks);
+        schedule_spread_vocabulary(schedule, &times);
+    }
+    return TRIREME_OK;
 }
 
 // Of a search, tried in a fraction of a second.
@@ -146,6 +177,7 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
     }
     out->schedule = schedule;
+    TRY(spread_vocabulary(schedule, config, model, error));
     return check_messages(config, schedule, error);
 }
 
@@ -230,6 +262,11 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              "parallelism.sequence_parallel to false",
                              (long long)(out->micro_batch_size * t->seq_len), tensor);
     bool pipeline = out->mesh.degree[AXIS_PP] > 1;
+    if (p->vocabulary_parallel && !pipeline)
+        return config_refuse(config, "parallelism.vocabulary_parallel", error,
+                             "but pipeline_parallel_degree is 1: there are no stages to spread it over");
+    if (p->vocabulary_parallel)
+        TRY(model_split_spread_vocabulary(&out->split, model, out->mesh.degree[AXIS_PP], error));
     if (pipeline)
         TRY(find_schedule(out, config, model, error));
     if (pipeline || *p->pipeline_parallel_layout)
@@ -270,6 +307,11 @@ void parallel_release(struct parallel *parallel) {
     }
     free(parallel->first_layer);
     *parallel = (struct parallel){0};
+}
+
+int parallel_vocabulary_index(const struct parallel *parallel, int rank) {
+    bool is_spread = parallel->split.vocabulary_stages > 1;
+    return mesh_index(&parallel->mesh, rank, is_spread ? AXES_TENSOR | AXES(AXIS_PP) : AXES_TENSOR);
 }
 
 bool *parallel_sections(const struct parallel *parallel, size_t units) {

@@ -48,6 +48,7 @@ struct schedule schedule_empty_like(const struct schedule *s) {
 
 struct schedule schedule_copy(const struct schedule *s) {
     struct schedule copy = schedule_empty_like(s);
+    copy.vocabulary = s->vocabulary;
     for (int r = 0; r < s->stages; r++) {
         struct schedule_rank *to = &copy.rank[r];
         const struct schedule_rank *from = &s->rank[r];
@@ -151,7 +152,7 @@ static trireme_status complete_times(const struct maker *maker, struct schedule_
     double *const all[] = {&t->forward, &t->backward_input, &t->backward_weight, &t->latency};
     double whole = t->forward + t->backward_input + t->backward_weight;
     if (whole == 0 && t->latency == 0) {
-        *t = (struct schedule_times){1, 1, 1, 0};
+        *t = (struct schedule_times){.forward = 1, .backward_input = 1, .backward_weight = 1};
         whole = 3;
     }
     for (size_t i = 0; i < ARRAY_LENGTH(all); i++) {
@@ -280,7 +281,7 @@ int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk)
         if (pass->kind == PASS_FORWARD) {
             held[pass->chunk]++;
             all++;
-        } else if (pass->kind != PASS_BACKWARD_INPUT) {
+        } else if (pass->kind == PASS_BACKWARD || pass->kind == PASS_BACKWARD_WEIGHT) {
             held[pass->chunk]--;
             all--;
         }

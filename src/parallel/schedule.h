@@ -14,6 +14,12 @@
 // A pass is a letter, the microbatch, and with several chunks to a rank a dot and the chunk: F forward, B backward, I
 // backward for the input alone, W for the weights. Chunks of one rank are numbered in the order of their virtual
 // stages.
+//
+// Where the vocabulary is spread over the ranks (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary
+// Parallelism", 2024, with one barrier), each rank does four passes more of each microbatch, with its part of the
+// tokens and of no chunk: E embeds, before the first virtual stage's forward; L, behind the last one's forward, makes
+// logits, loss and the gradient that the last backward begins with, which all ranks' L make together; T, some time
+// later, the gradient of the head's weights; and G, behind the first virtual stage's backward and T, the embedding's.
 #ifndef PARALLEL_SCHEDULE_H
 #define PARALLEL_SCHEDULE_H
 
@@ -25,6 +31,10 @@ enum pass_kind {
     PASS_BACKWARD,        // B: for the input and the weights
     PASS_BACKWARD_INPUT,  // I
     PASS_BACKWARD_WEIGHT, // W
+    PASS_EMBED,           // E: these four where the vocabulary is spread
+    PASS_LOSS,            // L
+    PASS_LOSS_WEIGHT,     // T
+    PASS_EMBED_WEIGHT,    // G
     PASS_KINDS
 };
 
@@ -55,6 +65,7 @@ struct schedule {
     int stages;                   // ranks of the pipeline
     int chunks;                   // of each rank
     int microbatches;             // of one step
+    bool vocabulary;              // is spread over the ranks
     struct schedule_place *place; // of each virtual stage: [stages * chunks]
     int *virtual_stage;           // the reverse: [rank * chunks + chunk]
     struct schedule_rank *rank;   // [stages]
@@ -64,6 +75,7 @@ struct schedule {
 struct schedule_times {
     double forward, backward_input, backward_weight; // B takes the sum of the last two
     double latency;                                  // from the end of a pass to its use by another rank
+    double embed, loss, loss_weight, embed_weight;   // of one rank's part of the vocabulary
 };
 
 // ---- making one
@@ -107,6 +119,10 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
 // `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any.
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
+// Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards
+// move behind the forwards of up to two microbatches more, so that all ranks have time to come to the loss: a rank
+// holds so many more.
+void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
 // A copy of its own.
 struct schedule schedule_copy(const struct schedule *schedule);
 void schedule_release(struct schedule *schedule);
@@ -150,6 +166,8 @@ enum slots_for {
     SLOTS_FOR_INPUTS, // the same, but one more, and the one that has been free the longest: so that what comes from
                       // another rank has where to go before its forward begins. Where the rank itself does the
                       // virtual stage before, from its forward on, and none more
+    SLOTS_FOR_LOSS,   // of a spread vocabulary, `chunk` aside: from L to T
+    SLOTS_FOR_EMBED_GRADIENT, // likewise: to G, from the backward of the first virtual stage on where the rank has it
 };
 // The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left
 // out, and forwards give slots back. The schedule is verified.
@@ -160,9 +178,11 @@ struct schedule_span {
     double start, end;
 };
 
+double pass_seconds(const struct schedule_times *times, enum pass_kind kind);
+
 struct schedule_cost {
     double cost;                 // largest over ranks of own last end minus own first start
-    double bubble;               // 1 - microbatches * chunks * (F + B + W) / cost
+    double bubble;               // 1 - microbatches * (chunks * (F + B + W) + E + L + T + G) / cost
     struct schedule_span *rank;  // first start and last end: [stages]
     struct schedule_span **pass; // [stages][count of the rank]
     int ranks;                   // stages

@@ -21,8 +21,9 @@ static struct pass pass_like(struct pass pass, enum pass_kind kind) {
     return pass;
 }
 
-// What of a (chunk, microbatch) is done: bits.
+// What of a (chunk, microbatch) is done, and of a microbatch's vocabulary: bits.
 enum { DONE_FORWARD = 1, DONE_INPUT = 2, DONE_WEIGHT = 4, DONE_ALL = 7 };
+enum { DONE_EMBED = 1, DONE_LOSS = 2, DONE_LOSS_WEIGHT = 4, DONE_EMBED_WEIGHT = 8 };
 
 // Which must be done before a pass of the kind, and which it does.
 static const struct {
@@ -33,6 +34,10 @@ static const struct {
     [PASS_BACKWARD] = {DONE_FORWARD, DONE_INPUT | DONE_WEIGHT, PASS_FORWARD},
     [PASS_BACKWARD_INPUT] = {DONE_FORWARD, DONE_INPUT, PASS_FORWARD},
     [PASS_BACKWARD_WEIGHT] = {DONE_INPUT, DONE_WEIGHT, PASS_BACKWARD_INPUT},
+    [PASS_EMBED] = {0, DONE_EMBED, PASS_EMBED},
+    [PASS_LOSS] = {0, DONE_LOSS, PASS_LOSS},
+    [PASS_LOSS_WEIGHT] = {DONE_LOSS, DONE_LOSS_WEIGHT, PASS_LOSS},
+    [PASS_EMBED_WEIGHT] = {DONE_LOSS_WEIGHT, DONE_EMBED_WEIGHT, PASS_LOSS_WEIGHT},
 };
 
 static trireme_status refuse_missing(const struct schedule *s, int rank, struct pass pass, unsigned done,
@@ -47,68 +52,83 @@ static trireme_status refuse_missing(const struct schedule *s, int rank, struct 
          pass_print(s, pass_like(pass, done ? PASS_BACKWARD : PASS_FORWARD), name), s->microbatches);
 }
 
-static trireme_status check_rank(const struct schedule *s, int rank, trireme_error *error) {
-    const struct schedule_rank *list = &s->rank[rank];
+// What has been done of each (chunk, microbatch) of a rank, and behind them of each microbatch's vocabulary.
+struct marks {
+    unsigned char *done;
+    size_t chunks, microbatches;
+};
+
+static trireme_status mark(const struct schedule *s, int rank, struct pass pass, struct marks *marks,
+                           trireme_error *error) {
     char name[PASS_TEXT], other[PASS_TEXT];
     struct rank_words words = rank_words(s, rank);
+    pass_print(s, pass, name);
+    if (pass.chunk < 0 || pass.chunk >= s->chunks)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s is of chunk %d; a rank has chunks 0 to %d", words.text, name, pass.chunk,
+             s->chunks - 1);
+    if (pass.microbatch < 0 || pass.microbatch >= s->microbatches)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s is of microbatch %d; there are 0 to %d", words.text, name, pass.microbatch,
+             s->microbatches - 1);
+    if (pass.kind >= PASS_EMBED && !s->vocabulary)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s is of a vocabulary that is spread over the ranks, which it is not here",
+             words.text, name);
+    if ((size_t)pass.microbatch >= marks->microbatches)
+        return TRIREME_OK;
+    size_t row = pass.kind >= PASS_EMBED ? marks->chunks : (size_t)pass.chunk;
+    unsigned char *now = &marks->done[row * marks->microbatches + (size_t)pass.microbatch];
+    if (*now & RULES[pass.kind].adds)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s does what was done before it", words.text, name);
+    if ((*now & RULES[pass.kind].before) != RULES[pass.kind].before)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s comes before %s", words.text, name,
+             pass_print(s, pass_like(pass, RULES[pass.kind].after), other));
+    *now |= (unsigned char)RULES[pass.kind].adds;
+    return TRIREME_OK;
+}
+
+static trireme_status check_vocabulary(const struct schedule *s, int rank, const struct marks *marks,
+                                       trireme_error *error) {
+    char name[PASS_TEXT];
+    for (size_t m = 0; m < marks->microbatches && s->vocabulary; m++)
+        for (enum pass_kind kind = PASS_EMBED; kind < PASS_KINDS; kind++)
+            if (!(marks->done[marks->chunks * marks->microbatches + m] & RULES[kind].adds))
+                FAIL(TRIREME_ERROR_CORRUPT, "%s has no %s (microbatches: %d)", rank_words(s, rank).text,
+                     pass_print(s, (struct pass){.kind = kind, .microbatch = (int)m}, name), s->microbatches);
+    return TRIREME_OK;
+}
+
+static trireme_status check_rank(const struct schedule *s, int rank, trireme_error *error) {
+    const struct schedule_rank *list = &s->rank[rank];
     // Each (chunk, microbatch) needs two passes. If the list is too short for all, then among this many one is missing:
     // memory stays in proportion to the list, whatever number of microbatches a text claims.
     size_t chunks = (size_t)s->chunks, tracked = MIN((size_t)s->microbatches, list->count / 2 / chunks + 1);
-    unsigned char *done = mem_alloc(chunks * tracked);
+    struct marks marks = {mem_alloc((chunks + 1) * tracked), chunks, tracked};
     trireme_status status = TRIREME_OK;
-    for (size_t i = 0; i < list->count && status == TRIREME_OK; i++) {
-        struct pass pass = list->item[i];
-        pass_print(s, pass, name);
-        if (pass.chunk < 0 || pass.chunk >= s->chunks)
-            status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: %s is of chunk %d; a rank has chunks 0 to %d",
-                               words.text, name, pass.chunk, s->chunks - 1);
-        else if (pass.microbatch < 0 || pass.microbatch >= s->microbatches)
-            status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: %s is of microbatch %d; there are 0 to %d",
-                               words.text, name, pass.microbatch, s->microbatches - 1);
-        if (status != TRIREME_OK || (size_t)pass.microbatch >= tracked)
-            continue;
-        unsigned char *now = &done[(size_t)pass.chunk * tracked + (size_t)pass.microbatch];
-        unsigned before = RULES[pass.kind].before, adds = RULES[pass.kind].adds;
-        if (*now & adds)
-            status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: %s does what was done before it", words.text, name);
-        else if ((*now & before) != before)
-            status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: %s comes before %s", words.text, name,
-                               pass_print(s, pass_like(pass, RULES[pass.kind].after), other));
-        *now |= (unsigned char)adds;
-    }
+    for (size_t i = 0; i < list->count && status == TRIREME_OK; i++)
+        status = mark(s, rank, list->item[i], &marks, error);
     for (size_t i = 0; i < chunks * tracked && status == TRIREME_OK; i++)
-        if (done[i] != DONE_ALL)
-            status = refuse_missing(
-                s, rank, (struct pass){.chunk = (int)(i / tracked), .microbatch = (int)(i % tracked)}, done[i], error);
-    free(done);
+        if (marks.done[i] != DONE_ALL)
+            status =
+                refuse_missing(s, rank, (struct pass){.chunk = (int)(i / tracked), .microbatch = (int)(i % tracked)},
+                               marks.done[i], error);
+    if (status == TRIREME_OK)
+        status = check_vocabulary(s, rank, &marks, error);
+    free(marks.done);
     return status;
 }
 
 // ---- all ranks together
-
-// What a pass needs of another virtual stage: its forward or backward of the same microbatch. NONE: nothing.
-enum { NONE = -1 };
-
-static int needed_stage(const struct schedule *s, int rank, struct pass pass) {
-    int stage = s->virtual_stage[rank * s->chunks + pass.chunk];
-    switch (pass.kind) {
-    case PASS_FORWARD:
-        return stage - 1; // NONE for the first
-    case PASS_BACKWARD:
-    case PASS_BACKWARD_INPUT:
-        return stage + 1 < s->stages * s->chunks ? stage + 1 : NONE;
-    default:
-        return NONE;
-    }
-}
 
 struct replay {
     const struct schedule *s;
     struct schedule_times times;
     size_t *next;                // of each rank: the pass to do next
     double *forward, *backward;  // [virtual stage][microbatch]: when its result was there; negative: not yet
+    double *embed, *loss;        // [microbatch]: when the last rank so far had done it
+    int *embedded, *lost;        // [microbatch]: ranks that have
     double *free_at;             // [rank]
     struct schedule_span **pass; // may be NULL
+    VEC(int) waiting;            // ranks to look at
+    bool *is_waiting;            // [rank]
 };
 
 static size_t cell(const struct replay *r, int stage, int microbatch) {
@@ -116,12 +136,18 @@ static size_t cell(const struct replay *r, int stage, int microbatch) {
 }
 
 static void replay_begin(struct replay *r, const struct schedule *s, const struct schedule_times *times) {
-    size_t ranks = (size_t)s->stages, cells = ranks * (size_t)s->chunks * (size_t)s->microbatches;
+    size_t ranks = (size_t)s->stages, microbatches = (size_t)s->microbatches;
+    size_t cells = ranks * (size_t)s->chunks * microbatches;
     *r = (struct replay){.s = s, .times = *times};
     r->next = mem_alloc(ranks * sizeof *r->next);
     r->free_at = mem_alloc(ranks * sizeof *r->free_at);
+    r->is_waiting = mem_alloc(ranks * sizeof *r->is_waiting);
     r->forward = mem_alloc(cells * sizeof *r->forward);
     r->backward = mem_alloc(cells * sizeof *r->backward);
+    r->embed = mem_alloc(microbatches * sizeof *r->embed);
+    r->loss = mem_alloc(microbatches * sizeof *r->loss);
+    r->embedded = mem_alloc(microbatches * sizeof *r->embedded);
+    r->lost = mem_alloc(microbatches * sizeof *r->lost);
     for (size_t i = 0; i < cells; i++)
         r->forward[i] = r->backward[i] = -1;
 }
@@ -129,102 +155,170 @@ static void replay_begin(struct replay *r, const struct schedule *s, const struc
 static void replay_release(struct replay *r) {
     free(r->next);
     free(r->free_at);
+    free(r->is_waiting);
     free(r->forward);
     free(r->backward);
+    free(r->embed);
+    free(r->loss);
+    free(r->embedded);
+    free(r->lost);
+    VEC_RELEASE(&r->waiting);
 }
 
-static double duration(const struct schedule_times *t, enum pass_kind kind) {
-    switch (kind) {
+double pass_seconds(const struct schedule_times *t, enum pass_kind kind) {
+    const double seconds[PASS_KINDS] = {
+        [PASS_FORWARD] = t->forward,
+        [PASS_BACKWARD] = t->backward_input + t->backward_weight,
+        [PASS_BACKWARD_INPUT] = t->backward_input,
+        [PASS_BACKWARD_WEIGHT] = t->backward_weight,
+        [PASS_EMBED] = t->embed,
+        [PASS_LOSS] = t->loss,
+        [PASS_LOSS_WEIGHT] = t->loss_weight,
+        [PASS_EMBED_WEIGHT] = t->embed_weight,
+    };
+    return seconds[kind];
+}
+
+// What a pass needs beside its own rank's: a pass of one virtual stage, or where `all` one of every rank.
+struct need {
+    bool any, all;
+    enum pass_kind kind; // PASS_FORWARD, PASS_BACKWARD; or PASS_EMBED, PASS_LOSS
+    int stage;
+};
+
+static struct need need_of(const struct schedule *s, int rank, struct pass pass) {
+    int stage = pass.kind < PASS_EMBED ? s->virtual_stage[rank * s->chunks + pass.chunk] : 0;
+    int last = s->stages * s->chunks - 1;
+    switch (pass.kind) {
     case PASS_FORWARD:
-        return t->forward;
+        return stage > 0 ? (struct need){true, false, PASS_FORWARD, stage - 1}
+                         : (struct need){s->vocabulary, true, PASS_EMBED, 0};
     case PASS_BACKWARD:
-        return t->backward_input + t->backward_weight;
     case PASS_BACKWARD_INPUT:
-        return t->backward_input;
+        return stage < last ? (struct need){true, false, PASS_BACKWARD, stage + 1}
+                            : (struct need){s->vocabulary, true, PASS_LOSS, 0};
+    case PASS_LOSS:
+        return (struct need){true, false, PASS_FORWARD, last};
+    case PASS_LOSS_WEIGHT:
+        return (struct need){true, true, PASS_LOSS, 0};
+    case PASS_EMBED_WEIGHT:
+        return (struct need){true, false, PASS_BACKWARD, 0};
     default:
-        return t->backward_weight;
+        return (struct need){0};
     }
+}
+
+// Whether what a rank's pass needs is there, and since when.
+static bool is_there(const struct replay *r, int rank, struct pass pass, double *since) {
+    const struct schedule *s = r->s;
+    struct need need = need_of(s, rank, pass);
+    *since = 0;
+    if (!need.any)
+        return true;
+    if (need.all) {
+        bool embed = need.kind == PASS_EMBED;
+        *since = (embed ? r->embed : r->loss)[pass.microbatch] + (s->stages > 1 ? r->times.latency : 0);
+        return (embed ? r->embedded : r->lost)[pass.microbatch] == s->stages;
+    }
+    double there = (need.kind == PASS_FORWARD ? r->forward : r->backward)[cell(r, need.stage, pass.microbatch)];
+    *since = there + (s->place[need.stage].rank == rank ? 0 : r->times.latency);
+    return there >= 0;
+}
+
+static void look_at(struct replay *r, int rank) {
+    if (r->is_waiting[rank])
+        return;
+    r->is_waiting[rank] = true;
+    VEC_PUSH(&r->waiting, rank);
+}
+
+static void look_at_all_but(struct replay *r, int rank) {
+    for (int other = 0; other < r->s->stages; other++)
+        if (other != rank)
+            look_at(r, other);
+}
+
+// Notes that a pass has ended, and who may have waited for it.
+static void note_end(struct replay *r, int rank, struct pass pass, double end) {
+    const struct schedule *s = r->s;
+    const int last = s->stages * s->chunks - 1, m = pass.microbatch;
+    if (pass.kind >= PASS_EMBED) {
+        if (pass.kind == PASS_EMBED && (r->embed[m] = MAX(r->embed[m], end), ++r->embedded[m] == s->stages))
+            look_at_all_but(r, rank);
+        if (pass.kind == PASS_LOSS && (r->loss[m] = MAX(r->loss[m], end), ++r->lost[m] == s->stages))
+            look_at_all_but(r, rank);
+        return;
+    }
+    int stage = s->virtual_stage[rank * s->chunks + pass.chunk];
+    if (pass.kind == PASS_BACKWARD_WEIGHT)
+        return;
+    bool forward = pass.kind == PASS_FORWARD;
+    (forward ? r->forward : r->backward)[cell(r, stage, m)] = end;
+    int taker = stage + (forward ? 1 : -1);
+    if (taker >= 0 && taker <= last && s->place[taker].rank != rank)
+        look_at(r, s->place[taker].rank);
+    else if (s->vocabulary && (taker < 0 || taker > last))
+        look_at_all_but(r, rank);
 }
 
 // Does the rank's next pass if what it needs is there.
 static bool replay_pass(struct replay *r, int rank) {
-    const struct schedule *s = r->s;
-    const struct schedule_rank *list = &s->rank[rank];
-    if (r->next[rank] == list->count)
+    const struct schedule_rank *list = &r->s->rank[rank];
+    double since;
+    if (r->next[rank] == list->count || !is_there(r, rank, list->item[r->next[rank]], &since))
         return false;
     struct pass pass = list->item[r->next[rank]];
-    double start = r->free_at[rank];
-    int needed = needed_stage(s, rank, pass);
-    if (needed != NONE) {
-        double there = (pass.kind == PASS_FORWARD ? r->forward : r->backward)[cell(r, needed, pass.microbatch)];
-        if (there < 0)
-            return false;
-        start = MAX(start, there + (s->place[needed].rank == rank ? 0 : r->times.latency));
-    }
-    double end = start + duration(&r->times, pass.kind);
-    int stage = s->virtual_stage[rank * s->chunks + pass.chunk];
-    if (pass.kind == PASS_FORWARD)
-        r->forward[cell(r, stage, pass.microbatch)] = end;
-    else if (pass.kind != PASS_BACKWARD_WEIGHT)
-        r->backward[cell(r, stage, pass.microbatch)] = end;
+    double start = MAX(r->free_at[rank], since), end = start + pass_seconds(&r->times, pass.kind);
     if (r->pass)
         r->pass[rank][r->next[rank]] = (struct schedule_span){start, end};
     r->free_at[rank] = end;
     r->next[rank]++;
+    note_end(r, rank, pass, end);
     return true;
 }
 
-// Goes on until no rank can. A rank that waits for another is looked at again when one with a neighbouring virtual
-// stage has done a pass for it.
+// Goes on until no rank can. A rank that waits for another is looked at again when that has done a pass for it.
 static void replay_run(struct replay *r) {
-    const struct schedule *s = r->s;
-    int *waiting = mem_alloc((size_t)s->stages * sizeof *waiting), count = 0;
-    bool *is_waiting = mem_alloc((size_t)s->stages * sizeof *is_waiting);
-    for (int rank = s->stages; rank-- > 0;) {
-        waiting[count++] = rank;
-        is_waiting[rank] = true;
+    for (int rank = r->s->stages; rank-- > 0;)
+        look_at(r, rank);
+    while (r->waiting.count > 0) {
+        int rank = r->waiting.item[--r->waiting.count];
+        r->is_waiting[rank] = false;
+        while (replay_pass(r, rank))
+            ;
     }
-    while (count > 0) {
-        int rank = waiting[--count];
-        is_waiting[rank] = false;
-        for (;;) {
-            size_t i = r->next[rank];
-            if (!replay_pass(r, rank))
-                break;
-            struct pass pass = s->rank[rank].item[i];
-            if (pass.kind == PASS_BACKWARD_WEIGHT)
-                continue;
-            int stage = s->virtual_stage[rank * s->chunks + pass.chunk] + (pass.kind == PASS_FORWARD ? 1 : -1);
-            if (stage < 0 || stage == s->stages * s->chunks)
-                continue;
-            int neighbour = s->place[stage].rank;
-            if (neighbour != rank && !is_waiting[neighbour]) {
-                waiting[count++] = neighbour;
-                is_waiting[neighbour] = true;
-            }
-        }
-    }
-    free(waiting);
-    free(is_waiting);
 }
 
-// The pass of a rank that a waiting pass needs, as its list has it.
-static struct pass needed_pass(const struct schedule *s, struct pass pass, int stage) {
-    struct schedule_place place = s->place[stage];
-    const struct schedule_rank *list = &s->rank[place.rank];
-    for (size_t i = 0; i < list->count; i++) {
-        struct pass p = list->item[i];
-        if (p.chunk == place.chunk && p.microbatch == pass.microbatch && p.kind != PASS_BACKWARD_WEIGHT &&
-            (p.kind == PASS_FORWARD) == (pass.kind == PASS_FORWARD))
-            return p;
+// The pass, of which rank, that a rank's next pass waits for, as that rank's list has it.
+static struct pass awaited_pass(const struct replay *r, int rank, int *of) {
+    const struct schedule *s = r->s;
+    struct pass pass = s->rank[rank].item[r->next[rank]];
+    struct need need = need_of(s, rank, pass);
+    struct schedule_place place = s->place[need.stage];
+    for (int other = 0; other < s->stages; other++) {
+        const struct schedule_rank *list = &s->rank[other];
+        if (!need.all && other != place.rank)
+            continue;
+        for (size_t i = r->next[other]; i < list->count; i++) {
+            struct pass p = list->item[i];
+            bool same = need.all ? p.kind == need.kind
+                        : need.kind == PASS_FORWARD
+                            ? p.kind == PASS_FORWARD && p.chunk == place.chunk
+                            : (p.kind == PASS_BACKWARD || p.kind == PASS_BACKWARD_INPUT) && p.chunk == place.chunk;
+            if (same && p.microbatch == pass.microbatch) {
+                *of = other;
+                return p;
+            }
+        }
     }
     CHECK(!"each rank was checked to have all passes");
     return pass;
 }
 
 static int waits_for(const struct replay *r, int rank) {
-    const struct schedule *s = r->s;
-    return s->place[needed_stage(s, rank, s->rank[rank].item[r->next[rank]])].rank;
+    int of;
+    awaited_pass(r, rank, &of);
+    return of;
 }
 
 enum { WAITS_SHOWN = 6 };
@@ -244,10 +338,10 @@ static trireme_status refuse_stuck(const struct replay *r, trireme_error *error)
     char mine[PASS_TEXT], theirs[PASS_TEXT];
     int at = first;
     for (int i = 0; i < MIN(length, WAITS_SHOWN); i++) {
-        struct pass pass = s->rank[at].item[r->next[at]];
-        int stage = needed_stage(s, at, pass), other = s->place[stage].rank;
-        text_add(&text, "%s%s waits at %s for %s of ", i ? "; " : "", rank_words(s, at).text, pass_print(s, pass, mine),
-                 pass_print(s, needed_pass(s, pass, stage), theirs));
+        int other;
+        struct pass awaited = awaited_pass(r, at, &other);
+        text_add(&text, "%s%s waits at %s for %s of ", i ? "; " : "", rank_words(s, at).text,
+                 pass_print(s, s->rank[at].item[r->next[at]], mine), pass_print(s, awaited, theirs));
         text_add(&text, other == at ? "its own" : "rank %d", other);
         at = other;
     }
@@ -292,8 +386,10 @@ void schedule_cost(const struct schedule *schedule, const struct schedule_times 
         cost->rank[r] = (struct schedule_span){pass[r][0].start, replay.free_at[r]};
         cost->cost = MAX(cost->cost, cost->rank[r].end - cost->rank[r].start);
     }
-    double work = times->forward + times->backward_input + times->backward_weight;
-    cost->bubble = MAX(0, 1 - (double)schedule->microbatches * schedule->chunks * work / cost->cost);
+    double work = schedule->chunks * (times->forward + times->backward_input + times->backward_weight);
+    if (schedule->vocabulary)
+        work += times->embed + times->loss + times->loss_weight + times->embed_weight;
+    cost->bubble = MAX(0, 1 - (double)schedule->microbatches * work / cost->cost);
     replay_release(&replay);
 }
 

@@ -6,6 +6,42 @@ static int chunk_before(const struct schedule *s, int rank, int chunk) {
     return stage > 0 && s->place[stage - 1].rank == rank ? s->place[stage - 1].chunk : -1;
 }
 
+static bool is_backward(const struct pass *pass, bool for_input) {
+    return pass->kind == PASS_BACKWARD || pass->kind == (for_input ? PASS_BACKWARD_INPUT : PASS_BACKWARD_WEIGHT);
+}
+
+static bool begins(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int taker) {
+    switch (what) {
+    case SLOTS_FOR_LOSS:
+        return pass->kind == PASS_LOSS;
+    case SLOTS_FOR_EMBED_GRADIENT:
+        return s->place[0].rank == rank ? is_backward(pass, true) && pass->chunk == s->place[0].chunk
+                                        : pass->kind == PASS_EMBED_WEIGHT;
+    default:
+        return pass->kind == PASS_FORWARD && pass->chunk == taker;
+    }
+}
+
+// Forward alone a chunk is done with a microbatch when it has handed on what it made: the last one's is for the loss.
+static bool ends_forward(const struct schedule *s, int rank, const struct pass *pass, int chunk) {
+    struct schedule_place last = s->place[s->stages * s->chunks - 1];
+    if (s->vocabulary && last.rank == rank && last.chunk == chunk)
+        return pass->kind == PASS_LOSS;
+    return pass->kind == PASS_FORWARD && pass->chunk == chunk;
+}
+
+static bool ends(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int chunk,
+                 bool forward_only) {
+    switch (what) {
+    case SLOTS_FOR_LOSS:
+        return pass->kind == (forward_only ? PASS_LOSS : PASS_LOSS_WEIGHT);
+    case SLOTS_FOR_EMBED_GRADIENT:
+        return pass->kind == PASS_EMBED_WEIGHT;
+    default:
+        return forward_only ? ends_forward(s, rank, pass, chunk) : is_backward(pass, false) && pass->chunk == chunk;
+    }
+}
+
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {
     const struct schedule_rank *list = &s->rank[rank];
     bool inputs = what == SLOTS_FOR_INPUTS;
@@ -15,7 +51,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
         mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held
     for (size_t i = 0; i < list->count; i++) {
         const struct pass *pass = &list->item[i];
-        if (pass->kind == PASS_FORWARD && pass->chunk == taker) {
+        if (begins(s, rank, pass, what, taker)) {
             vacant = -1;
             for (int k = 0; k < count; k++)
                 if (left[k] >= 0 && (vacant < 0 || (inputs && left[k] < left[vacant])))
@@ -28,9 +64,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
             if (inputs && before < 0 && held == count && count < s->microbatches)
                 left[count++] = 0;
         }
-        bool ends = forward_only ? pass->kind == PASS_FORWARD
-                                 : pass->kind == PASS_BACKWARD || pass->kind == PASS_BACKWARD_WEIGHT;
-        if (ends && pass->chunk == chunk) {
+        if (ends(s, rank, pass, what, chunk, forward_only)) {
             left[slot[pass->microbatch]] = (long)i + 1;
             held--;
         }

@@ -3,14 +3,15 @@
 #include "parallel/schedule.h"
 
 static const char LETTERS[PASS_KINDS] = {
-    [PASS_FORWARD] = 'F', [PASS_BACKWARD] = 'B', [PASS_BACKWARD_INPUT] = 'I', [PASS_BACKWARD_WEIGHT] = 'W'};
+    [PASS_FORWARD] = 'F', [PASS_BACKWARD] = 'B', [PASS_BACKWARD_INPUT] = 'I', [PASS_BACKWARD_WEIGHT] = 'W',
+    [PASS_EMBED] = 'E',   [PASS_LOSS] = 'L',     [PASS_LOSS_WEIGHT] = 'T',    [PASS_EMBED_WEIGHT] = 'G'};
 static const char PLACEMENT[] = "placement";
 
 // ---- printing
 
 const char *pass_print(const struct schedule *schedule, struct pass pass, char text[PASS_TEXT]) {
     int length = snprintf(text, PASS_TEXT, "%c%d", LETTERS[pass.kind], pass.microbatch);
-    if (schedule->chunks > 1)
+    if (schedule->chunks > 1 && pass.kind < PASS_EMBED)
         snprintf(text + length, (size_t)(PASS_TEXT - length), ".%d", pass.chunk);
     return text;
 }
@@ -50,6 +51,7 @@ struct parser {
     VEC(struct schedule_rank) rank;
     size_t passes;
     int microbatches;
+    bool vocabulary; // some pass is of it
     trireme_error *error;
 };
 
@@ -134,6 +136,10 @@ static trireme_status parse_pass(struct parser *p, struct token token, struct pa
     if (!letter || !token_number(&rest, &pass->microbatch))
         return bad(p, token, expected);
     pass->kind = (enum pass_kind)(letter - LETTERS);
+    if (pass->kind >= PASS_EMBED) {
+        p->vocabulary = true;
+        return rest.at == rest.end ? TRIREME_OK : bad(p, token, "a pass of no chunk, such as E0, L0, T0 or G0");
+    }
     bool has_chunk = rest.at < rest.end && *rest.at == '.';
     if (has_chunk) {
         rest.at++;
@@ -203,6 +209,7 @@ trireme_status schedule_parse(struct schedule *schedule, const char *text, size_
         goto release_parser;
     bool placed = p.stages > 0;
     schedule_begin(&parsed, (int)p.rank.count, p.microbatches, placed ? p.chunks : 1, placed ? p.placement.item : NULL);
+    parsed.vocabulary = p.vocabulary;
     memcpy(parsed.rank, p.rank.item, p.rank.count * sizeof *p.rank.item);
     p.rank.count = 0; // the lists are the table's now
     status = schedule_verify(&parsed, error);

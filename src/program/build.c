@@ -220,7 +220,9 @@ struct instruction *program_communicate(struct program *program, int template, e
                                         enum stream stream, axis_set group, struct operand in, struct operand out) {
     bool reads = in.buffer != NONE, writes = out.buffer != NONE;
     struct operand from = reads ? flat(in) : in, to = writes ? flat(out) : out;
-    struct instruction *i = program_emit(program, template, op, phase, NONE, reads, &from, writes, &to, NULL);
+    bool rooted = op == OP_REDUCE || op == OP_BROADCAST; // one side may be absent
+    struct instruction *i =
+        program_emit(program, template, op, phase, NONE, reads || rooted, &from, writes || rooted, &to, NULL);
     i->stream = (int)stream;
     i->group = mesh_present(&program->mesh, group);
     return i;
@@ -240,6 +242,14 @@ void program_pool(struct program *program, int pool, int chunk, int slots, const
 
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last) {
     VEC_PUSH(&program->schedule, (struct invocation){template, microbatch, first, last});
+}
+
+bool instruction_is_pair(const struct instruction *i) {
+    return i->peer && i->op != OP_SEND && i->op != OP_RECEIVE && i->op != OP_REDUCE && i->op != OP_BROADCAST;
+}
+
+bool instruction_lingers(const struct instruction *i) {
+    return i->op == OP_SEND || i->op == OP_RECEIVE || stream_is_vocabulary(i->stream);
 }
 
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {

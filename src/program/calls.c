@@ -6,8 +6,7 @@ struct history {
 };
 
 static int find_channel(struct calls *c, const struct instruction *i) {
-    bool pair = i->peer && i->op != OP_SEND && i->op != OP_RECEIVE;
-    struct channel channel = {i->group, pair ? i->peer : 0, stream_channel(i->stream)};
+    struct channel channel = {i->group, instruction_is_pair(i) ? i->peer : 0, stream_channel(i->stream)};
     for (size_t k = 0; k < c->channels.count; k++)
         if (memcmp(&c->channels.item[k], &channel, sizeof channel) == 0)
             return (int)k;
@@ -27,7 +26,7 @@ static const struct message *find_message(const struct calls *c, int template, i
 static void add_call(struct calls *c, const struct invocation *v, int index, const int32_t known[STREAM_COUNT]) {
     const struct program *p = c->program;
     const struct instruction *i = &p->templates.item[v->template].instructions.item[index];
-    const struct operand *operand = i->inputs ? &i->in[0] : &i->out[0];
+    const struct operand *operand = i->inputs && i->in[0].buffer != NONE ? &i->in[0] : &i->out[0];
     struct call call = {.instruction = i,
                         .template = v->template,
                         .index = index,
@@ -35,7 +34,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                         .channel = find_channel(c, i),
                         .count = operand_count(operand),
                         .dtype = p->buffers.item[operand->buffer].dtype};
-    if (i->op == OP_SEND || i->op == OP_RECEIVE)
+    if (i->op == OP_SEND || i->op == OP_RECEIVE || i->op == OP_BROADCAST)
         call.message = find_message(c, v->template, index);
     memcpy(call.after, known, sizeof call.after);
     call.after[i->stream] = 0; // its own stream runs in order

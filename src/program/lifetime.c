@@ -109,8 +109,7 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
             for (size_t i = 0; i < t->instructions.count; i++) {
                 const struct instruction *instruction = &t->instructions.item[i];
                 int time = l->start[order.item[k]] + (int)i;
-                bool message = instruction->op == OP_SEND || instruction->op == OP_RECEIVE;
-                if (pass == 0 && message)
+                if (pass == 0 && instruction_lingers(instruction))
                     touch_all(program, l, instruction, by, 0, l->length - 1);
                 else if (pass == 0)
                     touch_all(program, l, instruction, by, time, l->start[order.item[k]] + awaited(t, (int)i));

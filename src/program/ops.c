@@ -143,7 +143,7 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
         enum op_role role;
     } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
                  {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"norm_sum", ROLE_NORM_SUM},
-                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO}};
+                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO},     {"head", ROLE_HEAD}};
     info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
     if (*s == 0)
         return;
@@ -151,6 +151,7 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
         if (strcmp(s, ROLES[i].word) == 0) {
             info->role = ROLES[i].role;
             info->maximum = strcmp(s, "aid max") == 0;
+            info->identity[0] = info->identity[1] = info->role == ROLE_HEAD; // linear in both
             return;
         }
     if (*s == '=') {

@@ -43,6 +43,7 @@ enum op_role {
     ROLE_BACKWARD,
     ROLE_COMMUNICATION, // forward or backward, as it comes
     ROLE_LOSS,
+    ROLE_HEAD,
     ROLE_AID,
     ROLE_ZERO,
     ROLE_COUNT,

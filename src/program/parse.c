@@ -201,6 +201,8 @@ static trireme_status parse_placement(struct parser *p, struct buffer *b) {
             b->placement[axis] = PLACE_SUM;
         } else if (accept_word(p, "max")) {
             b->placement[axis] = PLACE_MAX;
+        } else if (accept_word(p, "stage")) {
+            b->placement[axis] = PLACE_STAGE;
         } else {
             TRY(integer(p, 0, b->ndim - 1, &dim));
             b->placement[axis] = PLACE_SHARD(dim);

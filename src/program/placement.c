@@ -6,9 +6,11 @@
 
 // ---- dims
 
-// The axes that ranks of one kind are counted along together.
+// The axes that ranks of one kind are counted along together: tensor ranks also with the stages, which then have parts
+// of one whole.
 static axis_set family(int axis) {
-    return AXES(axis) & AXES_TENSOR ? AXES_TENSOR : AXES(axis) & AXES_DATA ? AXES_DATA : AXES(axis);
+    axis_set model = AXES_TENSOR | AXES(AXIS_PP);
+    return AXES(axis) & model ? model : AXES(axis) & AXES_DATA ? AXES_DATA : AXES(axis);
 }
 
 static struct held held_of_dim(const struct operand *view, int dim, axis_set joint) {
@@ -20,6 +22,8 @@ static struct held held_of_dim(const struct operand *view, int dim, axis_set joi
 static struct held declared(const struct placement *p, int buffer, int axis) {
     const struct buffer *b = &p->program->buffers.item[buffer];
     int8_t place = b->placement[axis];
+    if (place == PLACE_STAGE)
+        return (struct held){HOLDS_BLOCK, AXES_NONE, 0, 0};
     if (place < PLACE_SHARD(0))
         return (struct held){place == PLACE_SUM   ? HOLDS_SUM
                              : place == PLACE_MAX ? HOLDS_MAX

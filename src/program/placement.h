@@ -13,7 +13,7 @@ enum holds {
     HOLDS_ZERO,  // whatever one likes
     HOLDS_SUM,   // the value is the sum of what the ranks hold
     HOLDS_MAX,   // or the maximum
-    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim
+    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint AXES_NONE: each stage something of its own
     HOLDS_BAND,  // a part along another dim
 };
 

@@ -113,7 +113,10 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         if (b->placement[a] >= PLACE_SHARD(0))
             text_add(out, " place %s %d", axis_name((enum axis)a), b->placement[a] - PLACE_SHARD(0));
         else if (b->placement[a] != PLACE_REPLICATE)
-            text_add(out, " place %s %s", axis_name((enum axis)a), b->placement[a] == PLACE_SUM ? "sum" : "max");
+            text_add(out, " place %s %s", axis_name((enum axis)a),
+                     b->placement[a] == PLACE_SUM   ? "sum"
+                     : b->placement[a] == PLACE_MAX ? "max"
+                                                    : "stage");
     text_add(out, " \"%s\"\n", b->name);
 }
 

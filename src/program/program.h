@@ -68,8 +68,9 @@ struct buffer {
 };
 
 // Along one axis: every rank has the same (0), rank i has the i-th part along a dim (1 + dim), or the value is the sum
-// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1).
-enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2 };
+// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1). Along pp also: each stage has
+// something of its own, part of no whole.
+enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2, PLACE_STAGE = -3 };
 #define PLACE_SHARD(dim) ((int8_t)(1 + (dim)))
 
 struct operand {
@@ -103,6 +104,9 @@ enum stream {
     STREAM_TENSOR, // within a layer
     STREAM_GATHER, // parameters
     STREAM_REDUCE, // gradients
+    STREAM_EMBED,  // where the vocabulary is spread over stages: embeddings, their gradients, and what the loss needs
+    STREAM_EMBED_GRADIENT,
+    STREAM_LOSS,
     STREAM_MESSAGES,
     STREAM_COUNT = STREAM_MESSAGES + 8
 };
@@ -119,6 +123,11 @@ static inline int stream_other_end(int stream) {
     return stream < STREAM_MESSAGES ? stream : 2 * stream_channel(stream) + 1 - stream;
 }
 
+// Where the vocabulary's communication is, and the arithmetic in it.
+static inline bool stream_is_vocabulary(int stream) {
+    return stream >= STREAM_EMBED && stream < STREAM_MESSAGES;
+}
+
 // How many of another stream's latest instructions a wait may leave out; and a wait for the end of the last microbatch
 // that had the slot.
 enum { WAIT_MAX_LAG = 1 << 14, WAIT_SLOT = UINT16_MAX };
@@ -133,8 +142,10 @@ struct instruction {
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
     bool only_last; // skipped in invocations that are not `last`
     axis_set group; // communication: between the ranks of this group
-    int peer;       // send and receive: the other's coordinate along the group's one axis, less one's own (it wraps)
-    int workspace;  // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
+    // Send and receive: the other's coordinate along the group's one axis, less one's own (it wraps); reduce and
+    // broadcast: the root's. Other communication with a peer leaves out the rest of the group.
+    int peer;
+    int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
@@ -224,6 +235,10 @@ struct instruction *program_emit(struct program *program, int template, enum op 
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
                                         enum stream stream, axis_set group, struct operand in, struct operand out);
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last);
+// Whether communication is between the rank and its peer alone, of a larger group perhaps.
+bool instruction_is_pair(const struct instruction *instruction);
+// Whether others than its own template wait for the instruction: what it touches has memory of its own in its slot.
+bool instruction_lingers(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 

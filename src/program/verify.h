@@ -25,7 +25,15 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
 // What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c).
 trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
 
-// What each send and receive carries, of its buffer's own dims.
+// The head's product, the loss and their gradient where a vocabulary is spread (verify_head.c).
+struct head {
+    const struct instruction *product, *exp, *merge, *grad; // grad: NULL where there is none
+};
+// What belongs to a logits_merge, and to a logits_dx. NULL, or what is wrong.
+const char *verify_head(const struct program *program, const struct instruction *merge, struct head *head);
+const char *verify_head_gradient(const struct program *program, const struct instruction *dx, struct head *head);
+
+// What each send, receive and broadcast carries, of its buffer's own dims.
 struct message {
     int template, instruction, buffer;
     struct seen seen[AXIS_COUNT];

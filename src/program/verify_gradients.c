@@ -156,7 +156,17 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
 }
 
 static int first_operand(const struct instruction *instruction) {
-    return instruction->outputs ? instruction->out[0].buffer : instruction->in[0].buffer;
+    bool has_output = instruction->outputs && instruction->out[0].buffer != NONE;
+    return has_output ? instruction->out[0].buffer : instruction->in[0].buffer;
+}
+
+// Whether what it makes is another rank's, and whether what it takes comes from another.
+static bool hands_on(const struct instruction *i) {
+    return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
+}
+
+static bool is_handed(const struct instruction *i) {
+    return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
 }
 
 // Which pass an instruction belongs to.
@@ -164,13 +174,13 @@ static void classify(const struct checker *c, struct instance *instance) {
     const struct instruction *i = instance->instruction;
     enum op_role role = c->table->op[i->op].role;
     bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
-    instance->backward = role == ROLE_BACKWARD;
+    instance->backward = role == ROLE_BACKWARD || role == ROLE_HEAD;
     if (role == ROLE_COMMUNICATION) {
         const struct buffer *b = &c->program->buffers.item[first_operand(i)];
         bool activation = b->kind == KIND_ACT;
         int of = i->outputs ? b->gradient_of : NONE;
         for (int k = 0; k < i->inputs && of == NONE; k++)
-            of = c->program->buffers.item[i->in[k].buffer].gradient_of;
+            of = i->in[k].buffer == NONE ? NONE : c->program->buffers.item[i->in[k].buffer].gradient_of;
         instance->backward = activation && of != NONE;
         forward = activation && of == NONE;
     }
@@ -232,7 +242,7 @@ static void find_uses(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instruction *f = c->instances.item[i].instruction;
-        bool wanted = trains && c->instances.item[i].forward && f->op == OP_RECEIVE;
+        bool wanted = trains && c->instances.item[i].forward && is_handed(f);
         for (int k = 0; c->instances.item[i].forward && k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
         for (int k = 0; wanted && k < f->outputs; k++)
@@ -244,7 +254,7 @@ static void find_uses(struct checker *c) {
         struct instance *f = &c->instances.item[i];
         if (!f->forward)
             continue;
-        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || f->instruction->op == OP_SEND;
+        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || hands_on(f->instruction);
         for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
             if (f->instruction->out[k].buffer != NONE) {
                 int out = f->instruction->out[k].buffer;
@@ -433,7 +443,10 @@ static int find_forward(struct checker *c, const struct instruction *b, const ch
     const struct op_info *info = &c->table->op[b->op];
     int found = NONE;
     *why = "operands";
-    for (size_t u = 0; u < c->instances.count && info->inputs == 0; u++)
+    bool reads = false; // some gradient of this rank's
+    for (int i = 0; i < info->inputs; i++)
+        reads |= b->in[i].buffer != NONE;
+    for (size_t u = 0; u < c->instances.count && !reads; u++)
         if (c->instances.item[u].useful && c->instances.item[u].instruction->op == info->forward &&
             matches(c, b, c->instances.item[u].instruction, why))
             return (int)u;
@@ -485,10 +498,13 @@ static trireme_status check_backward(struct checker *c, int by) {
                    c->tensor[missing].contributions, c->tensor[missing].uses);
         }
     }
+    bool contributes = false;
     for (int i = 0; i < info->outputs; i++)
-        if (b->out[i].buffer != NONE)
+        if (b->out[i].buffer != NONE) {
             TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
-    if (info->outputs)
+            contributes = true;
+        }
+    if (contributes || !is_handed(f))
         return TRIREME_OK;
     struct instance *received = &c->instances.item[use];
     if (received->answered[0])
@@ -496,6 +512,27 @@ static trireme_status check_backward(struct checker *c, int by) {
                name_of(c, f->out[0].buffer));
     received->answered[0] = true;
     return TRIREME_OK;
+}
+
+// The gradient of what the head's product is made of, where it is not made of that of the logits.
+static trireme_status check_head(struct checker *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *dx = c->instances.item[by].instruction;
+    struct head head;
+    const char *why = verify_head_gradient(c->program, dx, &head);
+    if (why)
+        REFUSE("%s: %s", place_of(c, &c->instances.item[by]).text, why);
+    for (size_t u = 0; u < c->instances.count; u++) {
+        const struct instruction *f = c->instances.item[u].instruction;
+        if (!c->instances.item[u].useful || f->op != OP_MATMUL || f->out[0].buffer != head.product->out[0].buffer)
+            continue;
+        if (!same_view(&dx->out[0], &f->in[0]) ||
+            c->program->buffers.item[dx->out[0].buffer].gradient_of != f->in[0].buffer)
+            REFUSE("%s: %s is not the gradient of %s", place_of(c, &c->instances.item[by]).text,
+                   name_of(c, dx->out[0].buffer), name_of(c, f->in[0].buffer));
+        return answer(c, by, (int)u, 0, &dx->out[0], false);
+    }
+    REFUSE("%s: is the gradient of no product that the loss depends on", place_of(c, &c->instances.item[by]).text);
 }
 
 // A recomputed value must be made as the first time.
@@ -528,6 +565,8 @@ static trireme_status check_all(struct checker *c) {
         const struct op_info *info = &c->table->op[instance->instruction->op];
         if (instance->again)
             TRY(check_recomputation(c, (int)i));
+        else if (info->role == ROLE_HEAD)
+            TRY(check_head(c, (int)i));
         else if (instance->backward)
             TRY(check_backward(c, (int)i));
         else if (info->role == ROLE_LOSS) {
@@ -540,7 +579,7 @@ static trireme_status check_all(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *f = &c->instances.item[i];
-        if (f->useful && f->instruction->op == OP_RECEIVE && !f->answered[0] &&
+        if (f->useful && is_handed(f->instruction) && !f->answered[0] &&
             tensor_flag(c, f->instruction->out[0].buffer, false))
             REFUSE("the gradient of %s is never sent to where %s has it from",
                    name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);

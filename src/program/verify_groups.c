@@ -50,7 +50,8 @@ static struct call_name name_of(const struct world *w, int rank, const struct ca
     char axes[AXES_TEXT];
     snprintf(name.text, sizeof name.text, "%s of %.100s over %s",
              verify_place(p, w->table, call->template, call->index, call->microbatch).text,
-             verify_buffer_name(p, i->inputs ? i->in[0].buffer : i->out[0].buffer), axes_print(i->group, axes));
+             verify_buffer_name(p, i->inputs && i->in[0].buffer != NONE ? i->in[0].buffer : i->out[0].buffer),
+             axes_print(i->group, axes));
     return name;
 }
 
@@ -217,9 +218,15 @@ static bool same_operands(const struct world *w, int rank, const struct call *ca
         return false;
     if (a == b)
         return true;
+    // What a root has alone is no other's to compare.
+    bool rooted = a->op == OP_REDUCE || a->op == OP_BROADCAST;
+    if (rooted && peer_of(w, rank, a->group, a->peer) != peer_of(w, other, b->group, b->peer))
+        return false;
     for (int k = 0; k < a->inputs + a->outputs; k++) {
         struct operand x = k < a->inputs ? a->in[k] : a->out[k - a->inputs];
         const struct operand *y = k < b->inputs ? &b->in[k] : &b->out[k - b->inputs];
+        if (rooted && (k < a->inputs) == (a->op == OP_BROADCAST))
+            continue;
         if (strcmp(verify_buffer_name(p, x.buffer), verify_buffer_name(q, y->buffer)) != 0)
             return false;
         x.buffer = y->buffer;
@@ -227,6 +234,18 @@ static bool same_operands(const struct world *w, int rank, const struct call *ca
             return false;
     }
     return true;
+}
+
+static trireme_status check_placed_alike(const struct world *w, int rank, const struct call *call, int other,
+                                         const struct call *theirs) {
+    trireme_error *error = w->error;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
+        if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
+            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", rank,
+                   name_of(w, rank, call).text, other, name_of(w, other, theirs).text, axis_name((enum axis)a));
+    }
+    return TRIREME_OK;
 }
 
 static void advance(struct world *w, int rank, int stream) {
@@ -246,6 +265,8 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
             memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0 ||
             !same_operands(w, rank, call, c->first, first))
             return refuse_meeting(w, rank, call, c->first, first);
+        if (call->message)
+            TRY(check_placed_alike(w, rank, call, c->first, first));
     }
     if (++c->arrived < c->size)
         return TRIREME_OK;
@@ -273,13 +294,7 @@ static trireme_status check_message(const struct world *w, int from, const struc
     if (strcmp(sent, received) != 0)
         REFUSE("rank %d: %s meets rank %d's %s, which is something else", from, name_of(w, from, send).text, to,
                name_of(w, to, receive).text);
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        const struct seen *s = &send->message->seen[a], *r = &receive->message->seen[a];
-        if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
-            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", from,
-                   name_of(w, from, send).text, to, name_of(w, to, receive).text, axis_name((enum axis)a));
-    }
-    return TRIREME_OK;
+    return check_placed_alike(w, from, send, to, receive);
 }
 
 static trireme_status post_message(struct world *w, int rank, int stream, const struct call *call) {
@@ -365,7 +380,7 @@ static trireme_status run_world(struct world *w) {
 struct held_parameter {
     const char *name;
     int rank;
-    bool same; // along the stages
+    bool same, part; // along the stages
 };
 
 static int compare_parameters(const void *a, const void *b) {
@@ -374,7 +389,8 @@ static int compare_parameters(const void *a, const void *b) {
     return order ? order : x->rank - y->rank;
 }
 
-// A parameter that two stages update is declared to be the same on both, and no other is.
+// A parameter that two stages update is declared to be the same on both, one that all have parts of to be spread, and
+// no other is.
 static trireme_status check_tied(const struct world *w) {
     trireme_error *error = w->error;
     VEC(struct held_parameter) all = {0};
@@ -389,7 +405,9 @@ static trireme_status check_tied(const struct world *w) {
                 if (w->table->op[u->op].role != ROLE_UPDATE)
                     continue;
                 const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
-                VEC_PUSH(&all, (struct held_parameter){b->name, rank, b->placement[AXIS_PP] == PLACE_REPLICATE});
+                int8_t place = b->placement[AXIS_PP];
+                VEC_PUSH(&all,
+                         (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
             }
     }
     if (all.count)
@@ -399,15 +417,22 @@ static trireme_status check_tied(const struct world *w) {
     for (size_t i = 0, n; i < all.count && !wrong; i += n) {
         for (n = 1; i + n < all.count && strcmp(all.item[i].name, all.item[i + n].name) == 0;)
             n++;
-        for (size_t k = 0; k < n; k++)
-            if (all.item[i + k].same != (n == 2) || n > 2)
-                wrong = &all.item[i + k], stages = (int)n;
+        for (size_t k = 0; k < n; k++) {
+            const struct held_parameter *held = &all.item[i + k];
+            bool right = held->part ? (int)n == w->mesh.degree[AXIS_PP] : n <= 2 && held->same == (n == 2);
+            if (!right)
+                wrong = held, stages = (int)n;
+        }
     }
     trireme_status status = TRIREME_OK;
     if (wrong)
         status = error_set(error, TRIREME_ERROR_PROGRAM,
                            "rank %d: %s is declared %s, but %d stages have it: tied parameters are on two", wrong->rank,
-                           wrong->name, wrong->same ? "the same along pp" : "this stage's own", stages);
+                           wrong->name,
+                           wrong->same   ? "the same along pp"
+                           : wrong->part ? "spread over the stages"
+                                         : "this stage's own",
+                           stages);
     VEC_RELEASE(&all);
     return status;
 }

@@ -375,6 +375,9 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
             accumulate &= c->table->op[instruction->op].inplace[i] < 0;
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
+    // Away from its root a sum is made in the memory of its terms.
+    if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE)
+        written_clear(&instance_of(c, program_root(c->program, instruction->in[0].buffer))->written);
     return note_done(c, stream);
 }
 

@@ -7,8 +7,10 @@
 // placed as its parameter, a norm of parts, or a denominator of one rank's targets, each of which is refused where it
 // is read.
 //
-// Stages of a pipeline have different parameters: along that axis parameters, their gradients and states are parts.
-// What both ends have is declared to be the same; then a gradient is a partial sum, for each end makes its own.
+// Stages of a pipeline have different parameters: along that axis parameters, their gradients and states are each
+// stage's own, with which it works as if there were no other. What both ends have is declared to be the same; then a
+// gradient is a partial sum, for each end makes its own. A vocabulary that is spread over the stages is split as any
+// dim is, over stages and tensor ranks together.
 #include "program/placement.h"
 #include "program/verify.h"
 
@@ -93,16 +95,21 @@ static trireme_status split_letter(const struct checker *c, struct step *s, char
 // Rows that look something up in a table: `first` is where the rank's part of it begins. A table without it is whole.
 static trireme_status split_first(const struct checker *c, struct step *s) {
     trireme_error *error = c->error;
-    axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
+    const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
     for (int i = 0; i < s->info->inputs; i++) {
         if (strcmp(s->info->in[i].name, "first") != 0)
             continue;
-        bool expected = present(s, i) && (tensor & AXES(s->axis));
-        if (s->split['v'] && !expected)
+        if (s->split['v'] && !present(s, i))
             REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", here(c).text,
                    axis_name((enum axis)s->axis));
-        if (expected)
-            return split_letter(c, s, 'v', tensor, &s->instruction->in[i]);
+        int first = s->instruction->in[i].buffer; // a stage has one of its own where the stages share the table
+        bool with_stages = present(s, i) && c->program->buffers.item[first].placement[AXIS_PP] == PLACE_STAGE;
+        axis_set joint = with_stages ? tensor | AXES(AXIS_PP) : tensor;
+        if (present(s, i) && (joint & AXES(s->axis)))
+            return split_letter(c, s, 'v', joint, &s->instruction->in[i]);
+        if (s->split['v'])
+            REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", here(c).text,
+                   axis_name((enum axis)s->axis));
     }
     return TRIREME_OK;
 }
@@ -193,8 +200,10 @@ static struct seen output_of_stage(const struct checker *c, const struct step *s
         return (struct seen){SEEN_SUM, NONE, AXES_NONE};
     if (b->kind != KIND_GRAD || role == ROLE_UPDATE)
         return inferred;
-    return b->placement[AXIS_PP] >= PLACE_SHARD(0) ? (struct seen){SEEN_SPLIT, 0, AXES(AXIS_PP)}
-                                                   : (struct seen){SEEN_SUM, NONE, AXES_NONE};
+    if (b->placement[AXIS_PP] >= PLACE_SHARD(0))
+        return inferred;
+    return b->placement[AXIS_PP] == PLACE_STAGE ? (struct seen){SEEN_SPLIT, 0, AXES_NONE}
+                                                : (struct seen){SEEN_SUM, NONE, AXES_NONE};
 }
 
 static trireme_status run_axis(const struct checker *c, struct step *s, struct seen out[OP_MAX_OUT][AXIS_COUNT]) {
@@ -240,7 +249,7 @@ static trireme_status run_row(struct checker *c, const struct instruction *i) {
         if (i->in[k].buffer == NONE)
             continue;
         PREFIXED(placement_read(&c->placement, &i->in[k], info->in[k].dim, in[k], c->error));
-        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT)
+        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == AXES_NONE)
             in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, AXES_NONE};
     }
     for (int a = 0; a < AXIS_COUNT; a++) {
@@ -270,8 +279,14 @@ static trireme_status check_group(const struct checker *c, const struct instruct
         REFUSE("%s: its group, %s, has axes without ranks", here(c).text, axes_print(i->group, text));
     if ((message || i->peer) && (!one_axis || i->peer % size == 0))
         REFUSE("%s: has no peer %d along %s", here(c).text, i->peer, axes_print(i->group, text));
-    if (!message && i->peer && size > 2 && (i->op != OP_ALL_REDUCE || i->group != AXES(AXIS_PP)))
+    if (instruction_is_pair(i) && size > 2 && (i->op != OP_ALL_REDUCE || i->group != AXES(AXIS_PP)))
         REFUSE("%s: leaves out ranks along %s that have something else", here(c).text, axes_print(i->group, text));
+    bool rooted = i->op == OP_REDUCE || i->op == OP_BROADCAST, root = i->peer % size == 0;
+    if (rooted && (i->group != AXES(AXIS_PP) || root != ((i->op == OP_REDUCE ? i->out : i->in)[0].buffer != NONE)))
+        REFUSE("%s: %s", here(c).text,
+               i->group != AXES(AXIS_PP) ? "is not between stages"
+               : root                    ? "has nothing at its root"
+                                         : "has at another rank what its root alone has");
     return TRIREME_OK;
 }
 
@@ -303,6 +318,8 @@ static struct collective collective_of(const struct instruction *i) {
         return (struct collective){SEEN_SUM, HOLDS_BLOCK};
     case OP_ALL_REDUCE:
         return (struct collective){i->attribute[0].i ? SEEN_MAX : SEEN_SUM, HOLDS_SAME};
+    case OP_REDUCE:
+        return (struct collective){SEEN_SUM, HOLDS_SAME};
     default:
         return (struct collective){SEEN_SAME, HOLDS_SAME};
     }
@@ -429,6 +446,48 @@ static trireme_status run_message(struct checker *c, const struct instruction *i
     return TRIREME_OK;
 }
 
+// ---- to and from a root
+
+static trireme_status check_whole(const struct checker *c, const struct instruction *i, const struct operand *operand) {
+    trireme_error *error = c->error;
+    struct operand whole = operand_whole(c->program, operand->buffer);
+    if (operand_count(operand) != operand_count(&whole) || operand->along || i->accumulate != ACCUMULATE_NO)
+        REFUSE("%s: does not take all of %s", here(c).text, name_of(c, operand));
+    return TRIREME_OK;
+}
+
+// The sum of what the stages have is the root's; nobody looks at it elsewhere.
+static trireme_status run_reduce(struct checker *c, const struct instruction *i) {
+    struct seen seen[AXIS_COUNT];
+    TRY(check_whole(c, i, &i->in[0]));
+    TRY(check_input(c, i, SEEN_SUM));
+    struct operand whole = operand_whole(c->program, i->in[0].buffer);
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
+    note_message(c, i, i->in[0].buffer, seen);
+    if (i->out[0].buffer != NONE)
+        return run_collective(c, i);
+    placement_clear(&c->placement, program_root(c->program, i->in[0].buffer));
+    return TRIREME_OK;
+}
+
+// Where it comes from elsewhere, it is as it is declared; a gradient is as what was reduced, for which it is.
+static trireme_status run_broadcast(struct checker *c, const struct instruction *i) {
+    struct seen seen[AXIS_COUNT];
+    struct operand whole = operand_whole(c->program, i->out[0].buffer);
+    TRY(check_whole(c, i, &i->out[0]));
+    if (i->in[0].buffer != NONE) {
+        TRY(check_whole(c, i, &i->in[0]));
+        TRY(run_collective(c, i));
+    } else {
+        int of = c->program->buffers.item[i->out[0].buffer].gradient_of;
+        const struct message *reduced = of == NONE ? NULL : find_message(c, of);
+        placement_write_buffer(&c->placement, i->out[0].buffer, reduced ? reduced->seen : NULL);
+    }
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
+    note_message(c, i, i->out[0].buffer, seen);
+    return TRIREME_OK;
+}
+
 // ---- the schedule
 
 static trireme_status run(struct checker *c, const struct instruction *i) {
@@ -443,6 +502,10 @@ static trireme_status run(struct checker *c, const struct instruction *i) {
         TRY(check_group(c, i));
     if (i->op == OP_SEND || i->op == OP_RECEIVE)
         return run_message(c, i);
+    if (i->op == OP_REDUCE)
+        return run_reduce(c, i);
+    if (i->op == OP_BROADCAST)
+        return run_broadcast(c, i);
     return communicates || i->op == OP_FAN_OUT ? run_collective(c, i) : run_row(c, i);
 }
 
@@ -498,8 +561,10 @@ static trireme_status check_declared(const struct program *p, trireme_error *err
     for (size_t i = 0; i < p->buffers.count; i++)
         for (int a = 0; a < AXIS_COUNT; a++) {
             const struct buffer *b = &p->buffers.item[i];
-            if (b->placement[a] < PLACE_MAX || b->placement[a] > b->ndim)
+            if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
                 REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));
+            if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
+                REFUSE("buffer %s is said to be each stage's own along %s", b->name, axis_name((enum axis)a));
         }
     return TRIREME_OK;
 }

@@ -163,6 +163,10 @@ static bool same_input(const struct checker *c, const struct instruction *a, con
 // Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
 // together. (That maxima and sums were exchanged is verify_placement.c's.)
 static bool split_agrees(const struct checker *c, const struct found *nll, int64_t begin, int64_t rows) {
+    struct head head;
+    if (nll->instruction->op == OP_LOGITS_MERGE)
+        return !verify_head(c->program, nll->instruction, &head) && first_row(c, &head.exp->in[0], rows) == begin &&
+               (head.grad || c->role[ROLE_UPDATE].count == 0);
     const struct template *t = &c->program->templates.item[nll->template];
     const struct instruction *n = nll->instruction, *sum = NULL, *max = NULL, *grad = NULL;
     for (size_t i = 0; i < t->instructions.count; i++) {
@@ -226,9 +230,22 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
     return status;
 }
 
+// Whether the loss is another stage's, which this one has part of the vocabulary for.
+static bool is_part_of_loss(const struct checker *c) {
+    const struct program *p = c->program;
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (in->op == OP_BROADCAST && in->phase == PHASE_FORWARD && in->in[0].buffer == NONE)
+                return true;
+        }
+    return false;
+}
+
 static trireme_status check_loss(struct checker *c) {
     trireme_error *error = c->error;
-    if (c->targets.count == 0 && c->role[ROLE_TOTAL].count == 0)
+    bool part = c->targets.count == 0 && c->role[ROLE_TOTAL].count == 0;
+    if (part && !is_part_of_loss(c))
         return TRIREME_OK;
     if (c->role[ROLE_COUNT].count != 1 || c->role[ROLE_SCALE].count != 1)
         REFUSE("the targets are counted %zu times and the mean's scale made %zu times, expected once",
@@ -244,12 +261,15 @@ static trireme_status check_loss(struct checker *c) {
     if (input(c, scale->instruction, "count") != output(c, count->instruction, "count"))
         REFUSE("%s: the denominator is %s, expected %s", place_of(c, scale).text,
                name_of(c, input(c, scale->instruction, "count")), name_of(c, output(c, count->instruction, "count")));
-    for (size_t i = 0; i < c->role[ROLE_LOSS].count; i++) {
-        const struct found *f = &c->role[ROLE_LOSS].item[i];
+    for (size_t i = 0; i < c->role[ROLE_LOSS].count + c->role[ROLE_HEAD].count; i++) {
+        const struct found *f = i < c->role[ROLE_LOSS].count ? &c->role[ROLE_LOSS].item[i]
+                                                             : &c->role[ROLE_HEAD].item[i - c->role[ROLE_LOSS].count];
         if (input(c, f->instruction, "scale") != denominator)
             REFUSE("%s: wrong denominator: scales gradients by %s, expected %s", place_of(c, f).text,
                    name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
     }
+    if (part)
+        return TRIREME_OK;
     if ((int)c->role[ROLE_TOTAL].count != c->program->microbatches)
         REFUSE("the loss is summed %zu times, expected once in each of %d microbatches", c->role[ROLE_TOTAL].count,
                c->program->microbatches);

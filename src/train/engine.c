@@ -346,7 +346,7 @@ void engine_constants(struct engine *e) {
     }
     if (c->model.vocab_first != NONE)
         *(int32_t *)engine_address(e, c->model.vocab_first, 0) =
-            (int32_t)(mesh_index(&e->parallel.mesh, e->member.rank, AXES_TENSOR) * e->parallel.split.vocab_size);
+            (int32_t)(parallel_vocabulary_index(&e->parallel, e->member.rank) * e->parallel.split.vocab_size);
     if (c->model.heads_end != NONE)
         *(int32_t *)engine_address(e, c->model.heads_end, 0) =
             (int32_t)(model_split_heads(&e->parallel.split, &e->model,

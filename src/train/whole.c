@@ -1,6 +1,6 @@
 #include "train/whole.h"
 
-enum { CHUNK_BYTES = 1 << 20, MAX_PARTS = 2, DISMISSED = -1 };
+enum { CHUNK_BYTES = 1 << 20, MAX_PARTS = 2, DISMISSED = -1, EVERY_STAGE = -1 };
 
 // What rank 0 asks all ranks for.
 struct request {
@@ -37,6 +37,9 @@ void whole_create(struct whole *w, const struct engine *e, struct communicator *
                 w->stage[i] = s;
         free(sections);
     }
+    for (size_t i = 0; i < e->table.parameters.count; i++)
+        if (e->parallel.split.vocabulary_stages > 1 && parameter_is_vocabulary(&e->table.parameters.item[i]))
+            w->stage[i] = EVERY_STAGE;
 }
 
 void whole_release(struct whole *w) {
@@ -66,7 +69,8 @@ static char *room_for(struct whole *w, struct whole_room *room, enum engine_valu
 // Whether `rank` may have a part that is its to give: of replicas the first gives.
 static bool may_give(const struct whole *w, int rank, size_t number) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
-    return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
+    bool stage = w->stage[number] == EVERY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
+    return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && stage;
 }
 
 // The same of a local parameter of this rank.
@@ -78,7 +82,7 @@ static bool gives(const struct whole *w, enum engine_values what, const struct p
         return false;
     if (local->split == CLASS_KV)
         return mesh_coordinate(mesh, rank, AXIS_KV) == 0;
-    return local->split == CLASS_SPLIT || mesh_index(mesh, rank, AXES_TENSOR) == 0;
+    return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
 }
 
 static struct offer offer_of(const struct whole *w, struct request request, const void *data[MAX_PARTS]) {

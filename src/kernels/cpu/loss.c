@@ -254,3 +254,108 @@ void ISA(cpu_logits_grad)(const struct call *call) {
     split.dlogits = rows_of(&call->out[0]);
     split_run(call, &split, split_gradient_rows);
 }
+
+// ---- the same with one meeting, after which no rank reads its logits again for the gradient of what they are made of
+
+enum { OWN_MAX, OWN_SUM, OWN_PICKED };
+
+VEC_INLINE void exp_store_lanes(int64_t i, int count, int slot, vec_f32 *sum, void *e, const void *x, float max,
+                                bool bf16) {
+    vec_f32 value = vec_exp(row_load(x, i, count, bf16) - max);
+    row_store(e, i, count, value, bf16);
+    sum[slot] += vec_first(value, count);
+}
+
+VEC_INLINE void exp_row(const struct split *split, int64_t rows, int64_t r, bool bf16) {
+    const void *x = row_at(split->logits, r);
+    void *e = row_at(split->dlogits, r);
+    max_row(split, r, bf16);
+    const float max = split->out[OWN_MAX * rows + r];
+    const int64_t n = max == -INFINITY ? 0 : split->own, target = own_target(split, r);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += CHUNK_ELEMENTS) {
+        vec_f32 part[SLOTS] = {0};
+        ROW_SUM(MIN(CHUNK_ELEMENTS, n - i), exp_store_lanes, part, row_part(e, i, bf16), row_part(x, i, bf16), max,
+                bf16);
+        sum += slots_sum(part);
+    }
+    memset(row_part(e, n, bf16), 0, (size_t)(split->columns - n) * (bf16 ? 2 : 4));
+    split->out[OWN_SUM * rows + r] = (float)sum;
+    split->out[OWN_PICKED * rows + r] = target < 0 ? 0 : element(x, target, bf16);
+}
+
+struct exp_rows {
+    struct split split;
+    int64_t rows;
+};
+
+static void exp_rows(const void *args, int64_t from, int64_t to) {
+    const struct exp_rows *e = args;
+    for (int64_t r = from; r < to; r++) {
+        if (e->split.bf16)
+            exp_row(&e->split, e->rows, r, true);
+        else
+            exp_row(&e->split, e->rows, r, false);
+    }
+}
+
+void ISA(cpu_logits_exp)(const struct call *call) {
+    struct exp_rows e = {split_of(call, 2), call->in[0].dim[0]};
+    e.split.target = call->in[1].data;
+    e.split.dlogits = rows_of(&call->out[0]);
+    e.split.out = call->out[1].data;
+    run_split(call, e.rows, e.rows * e.split.columns, exp_rows, &e);
+}
+
+struct late {
+    bool bf16;
+    int64_t rows, columns;
+    struct rows a, b, dx;
+    const float *own, *max, *sum;
+    const int32_t *target;
+    double scale;
+};
+
+VEC_INLINE void late_lanes(int64_t i, int count, void *dx, const void *a, const void *b, float factor, float scale,
+                           bool bf16) {
+    row_store(dx, i, count, row_load(a, i, count, bf16) * factor - row_load(b, i, count, bf16) * scale, bf16);
+}
+
+VEC_INLINE void late_row(const struct late *l, int64_t r, bool bf16) {
+    void *dx = row_at(l->dx, r);
+    const void *a = row_at(l->a, r), *b = row_at(l->b, r);
+    if (l->target[r] < 0) {
+        memset(dx, 0, (size_t)l->columns * (bf16 ? 2 : 4));
+        return;
+    }
+    double factor = 0;
+    if (l->own[OWN_SUM * l->rows + r] != 0)
+        factor = l->scale * exp((double)l->own[OWN_MAX * l->rows + r] - l->max[r]) / l->sum[r];
+    ROW_EACH(l->columns, late_lanes, dx, a, b, (float)factor, (float)l->scale, bf16);
+}
+
+static void late_rows(const void *args, int64_t from, int64_t to) {
+    const struct late *l = args;
+    for (int64_t r = from; r < to; r++) {
+        if (l->bf16)
+            late_row(l, r, true);
+        else
+            late_row(l, r, false);
+    }
+}
+
+void ISA(cpu_logits_dx)(const struct call *call) {
+    const struct tensor *dx = &call->out[0];
+    struct late l = {.bf16 = dx->dtype == DTYPE_BF16,
+                     .rows = dx->dim[0],
+                     .columns = dx->dim[1],
+                     .a = rows_of(&call->in[0]),
+                     .b = rows_of(&call->in[1]),
+                     .dx = rows_of(dx),
+                     .own = call->in[2].data,
+                     .max = call->in[3].data,
+                     .sum = call->in[4].data,
+                     .target = call->in[5].data,
+                     .scale = *(const double *)call->in[6].data};
+    run_split(call, l.rows, l.rows * l.columns, late_rows, &l);
+}

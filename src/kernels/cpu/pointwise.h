@@ -49,6 +49,8 @@ void ISA(cpu_cross_entropy_grad)(const struct call *call);
 void ISA(cpu_logits_max)(const struct call *call);
 void ISA(cpu_logits_sum)(const struct call *call);
 void ISA(cpu_logits_grad)(const struct call *call);
+void ISA(cpu_logits_exp)(const struct call *call);
+void ISA(cpu_logits_dx)(const struct call *call);
 
 // copy.c
 void ISA(cpu_fan_out)(const struct call *call);

@@ -114,6 +114,77 @@ void ref_logits_grad(const struct call *call) {
     }
 }
 
+// ---- the same with one meeting
+
+enum { OWN_MAX, OWN_SUM, OWN_PICKED };
+
+static double own_of(const struct tensor *own, int64_t rank, int what, int64_t m) {
+    return tensor_get(own, at3(own, rank, what, m));
+}
+
+// e = exp(logits - max) with the row's own maximum, 0 for padding and where all is -infinity.
+void ref_logits_exp(const struct call *call) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1], *first = &call->in[2];
+    const struct tensor *e = &call->out[0], *own = &call->out[1];
+    int64_t columns = own_columns(call, first);
+    for (int64_t m = 0; m < logits->dim[0]; m++) {
+        int64_t target = (int64_t)tensor_int(targets, at1(targets, m)) - tensor_int(first, 0);
+        double largest = -INFINITY, sum = 0;
+        for (int64_t v = 0; v < columns; v++) {
+            double s = tensor_get(logits, at2(logits, m, v));
+            largest = s <= largest ? largest : s; // also a NaN
+        }
+        for (int64_t v = 0; v < logits->dim[1]; v++) {
+            bool counts = v < columns && largest > -INFINITY;
+            double value = counts ? math_exp(tensor_get(logits, at2(logits, m, v)) - largest) : 0;
+            tensor_set(e, at2(e, m, v), value);
+            sum += value;
+        }
+        tensor_set(own, at3(own, 0, OWN_MAX, m), largest);
+        tensor_set(own, at3(own, 0, OWN_SUM, m), sum);
+        tensor_set(own, at3(own, 0, OWN_PICKED, m),
+                   target >= 0 && target < columns ? tensor_get(logits, at2(logits, m, target)) : 0);
+    }
+}
+
+void ref_logits_merge(const struct call *call) {
+    const struct tensor *own = &call->in[0], *targets = &call->in[1];
+    const struct tensor *max = &call->out[0], *sum = &call->out[1], *nll = &call->out[2];
+    for (int64_t m = 0; m < max->dim[0]; m++) {
+        double largest = -INFINITY, total = 0, picked = 0;
+        for (int64_t r = 0; r < own->dim[0]; r++)
+            largest = fmax(largest, own_of(own, r, OWN_MAX, m));
+        for (int64_t r = 0; r < own->dim[0]; r++) {
+            if (own_of(own, r, OWN_SUM, m) != 0) // a rank may have the maximum of nothing
+                total += own_of(own, r, OWN_SUM, m) * math_exp(own_of(own, r, OWN_MAX, m) - largest);
+            picked += own_of(own, r, OWN_PICKED, m);
+        }
+        tensor_set(max, at1(max, m), largest);
+        tensor_set(sum, at1(sum, m), total);
+        if (tensor_present(nll))
+            tensor_set(nll, at1(nll, m),
+                       tensor_int(targets, at1(targets, m)) >= 0 ? largest + math_log(total) - picked : 0);
+    }
+}
+
+// dx = scale (a exp(own max - max) / sum - b)
+void ref_logits_dx(const struct call *call) {
+    const struct tensor *a = &call->in[0], *b = &call->in[1], *own = &call->in[2], *max = &call->in[3];
+    const struct tensor *sum = &call->in[4], *targets = &call->in[5], *dx = &call->out[0];
+    double scale = scalar(&call->in[6]);
+    for (int64_t m = 0; m < dx->dim[0]; m++) {
+        bool counts = tensor_int(targets, at1(targets, m)) >= 0;
+        double factor =
+            own_of(own, 0, OWN_SUM, m) == 0
+                ? 0
+                : math_exp(own_of(own, 0, OWN_MAX, m) - tensor_get(max, at1(max, m))) / tensor_get(sum, at1(sum, m));
+        for (int64_t c = 0; c < dx->dim[1]; c++) {
+            double value = tensor_get(a, at2(a, m, c)) * factor - tensor_get(b, at2(b, m, c));
+            tensor_set(dx, at2(dx, m, c), counts ? scale * value : 0);
+        }
+    }
+}
+
 // ---- scalars
 
 void ref_targets_count(const struct call *call) {

@@ -1,0 +1,145 @@
+// Spreads the vocabulary over the ranks of a schedule.
+//
+// The schedule is replayed with passes so much longer as makes room for the vocabulary's, which gives each pass a time.
+// L, T, E and G get the times at which what they need is there, the same on all ranks; backwards get later by a number
+// of microbatches' work, in which all ranks come to L. In the middle of a step ranks do the same once in every
+// microbatch's work, so that such a shift leaves no gaps there. Each rank then does its passes in the order of their
+// times. Whatever a pass needs has an earlier one: the schedule comes to its end, whatever the times are in truth.
+#include "parallel/schedule.h"
+#include "parallel/schedule_make.h"
+
+#include <math.h>
+
+enum { MOST_LATER = 2 };
+
+struct timed {
+    struct pass pass;
+    double at;
+};
+
+struct timeline {
+    struct timed *item;
+    size_t count, capacity;
+};
+
+struct spreader {
+    const struct schedule *plan;
+    struct schedule_times times; // longer
+    struct schedule_cost cost;   // of these
+    double work;                 // of one microbatch
+    double moment;               // short beside any of it
+    double later;                // backwards, by this
+    double *first, *last;        // [microbatch]: start of the first forward, end of the last one
+    double *end;                 // [microbatch]: of the last backward for the input, as much later
+};
+
+static bool is_forward(struct pass pass) {
+    return pass.kind == PASS_FORWARD;
+}
+
+static void begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
+    double vocabulary = t->embed + t->loss + t->loss_weight + t->embed_weight;
+    double own = plan->chunks * (t->forward + t->backward_input + t->backward_weight);
+    double longer = 1 + vocabulary / own;
+    *s = (struct spreader){.plan = plan,
+                           .times = {.forward = longer * t->forward,
+                                     .backward_input = longer * t->backward_input,
+                                     .backward_weight = longer * t->backward_weight,
+                                     .latency = t->latency},
+                           .work = longer * own,
+                           .moment = 1e-9 * own};
+    schedule_cost(plan, &s->times, &s->cost);
+    size_t microbatches = (size_t)plan->microbatches;
+    s->first = mem_alloc(microbatches * sizeof *s->first);
+    s->last = mem_alloc(microbatches * sizeof *s->last);
+    s->end = mem_alloc(microbatches * sizeof *s->end);
+    const int last = plan->stages * plan->chunks - 1;
+    for (int r = 0; r < plan->stages; r++)
+        for (size_t i = 0; i < plan->rank[r].count; i++) {
+            struct pass pass = plan->rank[r].item[i];
+            int stage = plan->virtual_stage[r * plan->chunks + pass.chunk];
+            struct schedule_span span = s->cost.pass[r][i];
+            if (is_forward(pass) && stage == 0)
+                s->first[pass.microbatch] = span.start;
+            if (is_forward(pass) && stage == last)
+                s->last[pass.microbatch] = span.end;
+            if (!is_forward(pass) && pass.kind != PASS_BACKWARD_WEIGHT && stage == 0)
+                s->end[pass.microbatch] = span.end;
+        }
+}
+
+static void end(struct spreader *s) {
+    schedule_cost_release(&s->cost);
+    free(s->first);
+    free(s->last);
+    free(s->end);
+}
+
+// When ranks do the vocabulary's passes of microbatch m.
+static double vocabulary_at(const struct spreader *s, enum pass_kind kind, int m) {
+    const double loss = s->last[m] + s->times.latency + s->moment;
+    switch (kind) {
+    case PASS_EMBED: // there is room for what it makes when the forward before the last has begun
+        return m < 2 ? -1 : s->first[m - 1] + s->moment;
+    case PASS_LOSS:
+        return loss;
+    case PASS_LOSS_WEIGHT:
+        return loss + s->work;
+    default:
+        return MAX(s->end[m] + s->later, loss + s->work) + s->times.latency + s->moment;
+    }
+}
+
+static int compare_timed(const void *a, const void *b) {
+    const struct timed *x = a, *y = b;
+    if (x->at != y->at)
+        return (x->at > y->at) - (x->at < y->at);
+    if (x->pass.kind != y->pass.kind)
+        return (int)y->pass.kind - (int)x->pass.kind; // E before F
+    return x->pass.microbatch - y->pass.microbatch;
+}
+
+static struct schedule order(const struct spreader *s) {
+    struct schedule out = schedule_empty_like(s->plan);
+    out.vocabulary = true;
+    struct timeline all = {0};
+    for (int r = 0; r < s->plan->stages; r++) {
+        all.count = 0;
+        for (size_t i = 0; i < s->plan->rank[r].count; i++) {
+            struct pass pass = s->plan->rank[r].item[i];
+            double at = s->cost.pass[r][i].start + (is_forward(pass) ? 0 : s->later);
+            VEC_PUSH(&all, (struct timed){pass, at});
+        }
+        for (int m = 0; m < s->plan->microbatches; m++)
+            for (enum pass_kind kind = PASS_EMBED; kind < PASS_KINDS; kind++)
+                VEC_PUSH(&all, (struct timed){{kind, 0, m}, vocabulary_at(s, kind, m)});
+        qsort(all.item, all.count, sizeof *all.item, compare_timed);
+        for (size_t i = 0; i < all.count; i++)
+            schedule_add(&out, r, all.item[i].pass.kind, all.item[i].pass.chunk, all.item[i].pass.microbatch);
+    }
+    VEC_RELEASE(&all);
+    return out;
+}
+
+void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times) {
+    struct spreader s;
+    struct schedule best = schedule_empty_like(schedule);
+    double least = INFINITY;
+    begin(&s, schedule, times);
+    for (int later = 0; later <= MOST_LATER; later++) {
+        s.later = later * s.work + s.times.latency + 2 * s.moment;
+        struct schedule tried = order(&s);
+        struct schedule_cost cost;
+        schedule_cost(&tried, times, &cost);
+        if (cost.cost < least * (1 - 1e-3)) { // what is held must pay
+            least = cost.cost;
+            schedule_swap(&tried, &best);
+        }
+        schedule_cost_release(&cost);
+        schedule_release(&tried);
+    }
+    end(&s);
+    schedule_swap(schedule, &best);
+    schedule->vocabulary = true;
+    schedule_release(&best);
+}

@@ -1,0 +1,76 @@
+// The head and the loss of a vocabulary that is spread over stages are made with one meeting of ranks: the gradient of
+// what the head's product is made of comes from exponentials relative to each rank's own maximum, and is put right
+// afterwards (ops.def, logits_exp and what follows it). Together these instructions stand for the gradient of the
+// logits times the weights, which they are if all of them are there and speak of the same logits.
+#include "program/verify.h"
+
+// The instruction that makes output `out` of its row as `buffer`; NULL when there is none.
+static const struct instruction *maker(const struct program *p, enum op op, int out, int buffer) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (in->op == op && in->out[out].buffer == buffer)
+                return in;
+        }
+    return NULL;
+}
+
+static bool is_whole(const struct program *p, const struct operand *operand) {
+    struct operand whole = operand_whole(p, operand->buffer);
+    return operand_count(operand) == operand_count(&whole) && operand->offset == 0 && operand->along == AXES_NONE;
+}
+
+// The gradient of the logits, for the weights' sake.
+static const struct instruction *find_grad(const struct program *p, const struct instruction *exp,
+                                           const struct instruction *merge) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            if (in->op == OP_LOGITS_GRAD && operand_equal(&in->in[0], &exp->in[0]) &&
+                operand_equal(&in->in[1], &exp->in[1]) && operand_equal(&in->in[2], &exp->in[2]) &&
+                operand_equal(&in->in[3], &merge->out[0]) && operand_equal(&in->in[4], &merge->out[1]) &&
+                in->attribute[0].i == exp->attribute[0].i)
+                return in;
+        }
+    return NULL;
+}
+
+const char *verify_head(const struct program *p, const struct instruction *merge, struct head *head) {
+    *head = (struct head){.merge = merge};
+    const struct instruction *gather = maker(p, OP_ALL_GATHER, 0, merge->in[0].buffer);
+    if (!gather || !is_whole(p, &merge->in[0]) || !is_whole(p, &gather->out[0]) || !is_whole(p, &gather->in[0]))
+        return "what the ranks have is not gathered for it";
+    const struct instruction *exp = head->exp = maker(p, OP_LOGITS_EXP, 1, gather->in[0].buffer);
+    if (!exp || !operand_equal(&exp->in[1], &merge->in[1]))
+        return "its targets are not those of the logits that it is made of";
+    const struct instruction *product = head->product = maker(p, OP_MATMUL, 0, exp->in[0].buffer);
+    if (!product || !operand_equal(&product->out[0], &exp->in[0]) || product->in[2].buffer != NONE ||
+        product->in[3].buffer != NONE)
+        return "its logits are not a product alone";
+    head->grad = find_grad(p, exp, merge);
+    return NULL;
+}
+
+const char *verify_head_gradient(const struct program *p, const struct instruction *dx, struct head *head) {
+    const struct instruction *merge = maker(p, OP_LOGITS_MERGE, 0, dx->in[3].buffer);
+    if (!merge || !operand_equal(&dx->in[4], &merge->out[1]) || !operand_equal(&dx->in[5], &merge->in[1]))
+        return "maximum, sum and targets do not belong together";
+    const char *why = verify_head(p, merge, head);
+    if (why)
+        return why;
+    if (!operand_equal(&dx->in[2], &head->exp->out[1]))
+        return "own is of other logits";
+    const struct instruction *times = maker(p, OP_LOGITS_TIMES, 0, dx->in[0].buffer);
+    if (!times || !operand_equal(&times->out[0], &dx->in[0]) || !operand_equal(&times->in[0], &head->exp->out[0]) ||
+        !operand_equal(&times->in[1], &head->product->in[1]))
+        return "a is not the exponentials of its logits times their weights";
+    const struct instruction *picked = maker(p, OP_LOGITS_PICK, 0, dx->in[1].buffer);
+    if (!picked || !operand_equal(&picked->out[0], &dx->in[1]) || !operand_equal(&picked->in[0], &dx->in[5]) ||
+        !operand_equal(&picked->in[1], &head->product->in[1]) || !operand_equal(&picked->in[2], &head->exp->in[2]))
+        return "b is not its targets' weights";
+    if (times->accumulate || picked->accumulate || dx->accumulate || head->exp->accumulate || merge->accumulate)
+        return "one of its parts adds to what is there";
+    if (!head->grad)
+        return "no gradient of the same logits is made for the weights";
+    return NULL;
+}

@@ -1,0 +1,140 @@
+// Schedules whose vocabulary is spread over the ranks: what they must keep, and what they cost.
+#include "base/text.h"
+#include "parallel/schedule.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static trireme_error error;
+
+static struct schedule created(const char *name, int stages, int microbatches, struct schedule_times times) {
+    struct schedule s;
+    struct schedule_options o = {.times = times, .search_passes = 1000};
+    assert_int_equal(schedule_create(&s, name, stages, microbatches, &o, &error), TRIREME_OK);
+    return s;
+}
+
+static struct schedule spread(const struct schedule *plain, struct schedule_times times) {
+    struct schedule s = schedule_copy(plain);
+    schedule_spread_vocabulary(&s, &times);
+    if (schedule_verify(&s, &error) != TRIREME_OK)
+        fail_msg("%d stages, %d chunks, %d microbatches: %s", s.stages, s.chunks, s.microbatches, error.message);
+    return s;
+}
+
+// Of the rank that is busy or waits the longest.
+static double idle_of(const struct schedule *s, struct schedule_times times) {
+    struct schedule_cost cost;
+    schedule_cost(s, &times, &cost);
+    double idle = cost.bubble * cost.cost;
+    schedule_cost_release(&cost);
+    return idle;
+}
+
+static struct schedule_times times_with(double vocabulary) {
+    return (struct schedule_times){.forward = 1,
+                                   .backward_input = 1,
+                                   .backward_weight = 1,
+                                   .latency = .05,
+                                   .embed = .02,
+                                   .loss = 2 * vocabulary,
+                                   .loss_weight = vocabulary,
+                                   .embed_weight = .02};
+}
+
+// Any schedule, any numbers, sums in the order of microbatches, and at most two held more than before.
+static void spreads_any_schedule(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b",   "interleaved", "zb-h1",  "zb-h2",
+                                        "zb-v",  "v-half", "v-min",       "hanayo", "auto"};
+    for (size_t n = 0; n < ARRAY_LENGTH(names); n++)
+        for (int p = 1; p <= 5; p++)
+            for (int m = 1; m <= 11; m += 5) {
+                struct schedule_times times = times_with(.1 * p);
+                struct schedule plain = created(names[n], p, m, times), s = spread(&plain, times);
+                for (int r = 0; r < p; r++) {
+                    int next[PASS_KINDS][8] = {0};
+                    for (size_t i = 0; i < s.rank[r].count; i++) {
+                        struct pass pass = s.rank[r].item[i];
+                        enum pass_kind kind = pass.kind == PASS_BACKWARD_INPUT ? PASS_BACKWARD : pass.kind;
+                        assert_int_equal(pass.microbatch, next[kind][pass.chunk]++);
+                    }
+                    assert_true(schedule_in_flight(&s, r, NULL) <= schedule_in_flight(&plain, r, NULL) + 2 * s.chunks);
+                }
+                schedule_release(&plain);
+                schedule_release(&s);
+            }
+}
+
+// However much work the vocabulary is, ranks wait no longer than without it but for two microbatches' work in all, and
+// hold one microbatch more.
+static void costs_little(void **state) {
+    (void)state;
+    static const char *const names[] = {"1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved"};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        for (int k = 1; k <= 4; k++) {
+            struct schedule_times times = times_with(.15 * k);
+            struct schedule plain = created(names[i], 8, 48, times), s = spread(&plain, times);
+            double with = idle_of(&s, times), without = idle_of(&plain, times);
+            double work = 3 * plain.chunks + 3 * .15 * k;
+            if (with > without + 2 * work)
+                fail_msg("%s, vocabulary %g: %.2f idle, without the vocabulary %.2f", names[i], .3 * k, with, without);
+            for (int r = 0; r < s.stages; r++)
+                assert_true(schedule_in_flight(&s, r, NULL) <= schedule_in_flight(&plain, r, NULL) + s.chunks);
+            schedule_release(&plain);
+            schedule_release(&s);
+        }
+}
+
+static void texts_are_read_back(void **state) {
+    (void)state;
+    struct schedule plain = created("zb-v", 3, 5, times_with(.2)), again, s = spread(&plain, times_with(.2));
+    struct text text = {0}, twice = {0};
+    schedule_print(&s, &text);
+    assert_int_equal(schedule_parse(&again, text.text, text.length, &error), TRIREME_OK);
+    assert_true(again.vocabulary);
+    schedule_print(&again, &twice);
+    assert_string_equal(text.text, twice.text);
+    schedule_release(&plain);
+    schedule_release(&again);
+    schedule_release(&s);
+    text_release(&text);
+    text_release(&twice);
+}
+
+static void refuses(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"E0 F0 L0 B0 T0\nE0 F0 L0 B0 T0 G0\n", "rank 0 (line 1) has no G0 (microbatches: 1)"},
+        {"E0 F0 L0 B0 T0 G0\nF0 L0 B0 T0 G0\n", "rank 1 (line 2) has no E0 (microbatches: 1)"},
+        {"E0 F0 L0 B0 T0 G0\nE0 F0 T0 L0 B0 G0\n", "rank 1 (line 2): T0 comes before L0"},
+        {"E0 F0 L0 B0 G0 T0\nE0 F0 L0 B0 T0 G0\n", "rank 0 (line 1): G0 comes before T0"},
+        {"E0 F0 B0 L0 T0 G0\nE0 F0 L0 B0 T0 G0\n",
+         "the schedule cannot finish: rank 0 (line 1) waits at B0 for B0 of rank 1; rank 1 (line 2) waits at B0 for L0 "
+         "of rank 0"},
+        {"F0 E0 L0 B0 T0 G0\nE0 F0 L0 B0 T0 G0\n",
+         "the schedule cannot finish: rank 0 (line 1) waits at F0 for E0 of its own"},
+        {"E0 F0 L0.1 B0 T0 G0\nE0 F0 L0 B0 T0 G0\n", "expected a pass of no chunk, such as E0, L0, T0 or G0"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct schedule s;
+        assert_int_equal(schedule_parse(&s, rows[i].text, strlen(rows[i].text), &error), TRIREME_ERROR_CORRUPT);
+        if (!strstr(error.message, rows[i].message))
+            fail_msg("row %zu: \"%s\", expected \"%s\"", i, error.message, rows[i].message);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spreads_any_schedule),
+        cmocka_unit_test(costs_little),
+        cmocka_unit_test(texts_are_read_back),
+        cmocka_unit_test(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
