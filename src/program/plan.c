@@ -39,7 +39,9 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     lifetimes_create(&l, program, table);
     size_t pools = program->pools.count;
     struct pool *first = &program->pools.item[0];
-    bool one_chunk = pools == 1 || program->pools.item[1].chunk == 0;
+    bool one_chunk = true;
+    for (size_t i = 0; i < pools; i++)
+        one_chunk &= program->pools.item[i].chunk == 0;
     program->state_bytes = state;
     program->fixed_bytes = fixed;
     program->scratch_base = fixed;

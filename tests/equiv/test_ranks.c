@@ -238,6 +238,22 @@ static void test_pairs(void **state) {
     end();
 }
 
+// Every schedule with the vocabulary spread over its stages, alone and beside the other strategies.
+static void test_vocabulary(void **state) {
+    (void)state;
+    begin(17);
+    for (int m = 0; m < MODELS; m++)
+        for (int s = GPIPE; s < STRATEGIES; s++)
+            for (int degree = 2; degree <= 4; degree++)
+                for (int beside = -1; beside < GPIPE; beside++) {
+                    struct spec spec = {.vocabulary = true};
+                    if ((beside < 0 || add(&spec, beside, 2, &all_models[m].config)) &&
+                        add(&spec, s, degree, &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+    end();
+}
+
 // Backwards may come in any order, if in the same on both sides of a link.
 static void test_schedule_files(void **state) {
     (void)state;
@@ -298,6 +314,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
         random_layout(dice, spec, (int)model->num_hidden_layers);
     else if (spec->pp > 1 && roll(dice, 2))
         strcpy(spec->layout, "auto");
+    spec->vocabulary = spec->pp > 1 && roll(dice, 3) == 0;
     // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
     if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))
         spec->optimizer = NULL;
@@ -461,10 +478,10 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),          cmocka_unit_test(test_pairs), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),   cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),  cmocka_unit_test(test_pairs),          cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample), cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),   cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 3 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 4 : ARRAY_LENGTH(tests), NULL, forget);
 }

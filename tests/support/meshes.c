@@ -72,7 +72,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->tp > 1)
         add_word(text, " x tp %d%s", s->tp, s->no_sequence ? "" : " (sp)");
     if (s->pp > 1)
-        add_word(text, " x pp %d (%s%s%s)", s->pp, text_or(s->schedule, "1f1b"), *s->layout ? " " : "", s->layout);
+        add_word(text, " x pp %d (%s%s%s%s)", s->pp, text_or(s->schedule, "1f1b"), *s->layout ? " " : "", s->layout,
+                 s->vocabulary ? ", vocabulary spread" : "");
     if (text[0])
         memmove(text, text + 3, strlen(text + 3) + 1);
     else
@@ -181,6 +182,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
         SET("parallelism.zero_stage=%d", s->zero);
     if (s->pp > 1)
         SET("parallelism.pipeline_parallel_schedule=%s", job->schedule ? job->schedule : text_or(s->schedule, "1f1b"));
+    if (s->vocabulary)
+        SET("parallelism.vocabulary_parallel=true");
     if (*s->layout)
         SET("parallelism.pipeline_parallel_layout=%s", s->layout);
 #undef SET

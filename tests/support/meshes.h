@@ -12,6 +12,7 @@ struct spec {
     int dp, fsdp, tp, pp;
     int zero;         // stage, with fsdp
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
+    bool vocabulary;  // spread over the stages
     const char
         *schedule;   // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
                      // backwards in the other order; "crossed", the first stage's forwards in the other order; three
