@@ -14,6 +14,13 @@ static const struct command_key SCHEDULE_KEYS[SIMULATE_KEYS] = {
     [SIMULATE_BACKWARD_INPUT] = {"backward_input", COMMAND_KEY_NUMBER, "time of one chunk and microbatch", 0, 1e12},
     [SIMULATE_BACKWARD_WEIGHT] = {"backward_weight", COMMAND_KEY_NUMBER, "time of one chunk and microbatch", 0, 1e12},
     [SIMULATE_LATENCY] = {"latency", COMMAND_KEY_NUMBER, "time from one rank to another", 0, 1e12},
+    [SIMULATE_EMBED] = {"embed", COMMAND_KEY_NUMBER, "time of a rank's part of the embedding", 0, 1e12},
+    [SIMULATE_LOSS] = {"loss", COMMAND_KEY_NUMBER, "time of a rank's part of head and loss, with its input's gradient",
+                       0, 1e12},
+    [SIMULATE_LOSS_WEIGHT] = {"loss_weight", COMMAND_KEY_NUMBER, "time of the gradient of a rank's part of the head", 0,
+                              1e12},
+    [SIMULATE_EMBED_WEIGHT] = {"embed_weight", COMMAND_KEY_NUMBER,
+                               "time of the gradient of a rank's part of the embedding", 0, 1e12},
     [SIMULATE_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0},
 };
 

@@ -22,10 +22,16 @@ static int integer_of(const struct command_value *values, enum simulate_key key)
 
 static trireme_status read_times(const struct command_value *v, struct schedule_times *times, trireme_error *error) {
     int given = !!v[SIMULATE_FORWARD].given + !!v[SIMULATE_BACKWARD_INPUT].given + !!v[SIMULATE_BACKWARD_WEIGHT].given;
-    *times = (struct schedule_times){v[SIMULATE_FORWARD].number, v[SIMULATE_BACKWARD_INPUT].number,
-                                     v[SIMULATE_BACKWARD_WEIGHT].number, v[SIMULATE_LATENCY].number};
+    *times = (struct schedule_times){.forward = v[SIMULATE_FORWARD].number,
+                                     .backward_input = v[SIMULATE_BACKWARD_INPUT].number,
+                                     .backward_weight = v[SIMULATE_BACKWARD_WEIGHT].number,
+                                     .latency = v[SIMULATE_LATENCY].number,
+                                     .embed = v[SIMULATE_EMBED].number,
+                                     .loss = v[SIMULATE_LOSS].number,
+                                     .loss_weight = v[SIMULATE_LOSS_WEIGHT].number,
+                                     .embed_weight = v[SIMULATE_EMBED_WEIGHT].number};
     if (given == 0)
-        *times = (struct schedule_times){1, 1, 1, v[SIMULATE_LATENCY].number};
+        times->forward = times->backward_input = times->backward_weight = 1;
     else if (given < 3)
         FAIL(TRIREME_ERROR_USAGE, "%s is missing: give all of forward, backward_input and backward_weight, or none (1)",
              !v[SIMULATE_FORWARD].given          ? "forward"
@@ -34,6 +40,11 @@ static trireme_status read_times(const struct command_value *v, struct schedule_
     else if (times->forward + times->backward_input + times->backward_weight <= 0)
         FAIL(TRIREME_ERROR_USAGE, "forward, backward_input and backward_weight are all 0: one must be above");
     return TRIREME_OK;
+}
+
+static bool gives_vocabulary(const struct command_value *v) {
+    return v[SIMULATE_EMBED].given || v[SIMULATE_LOSS].given || v[SIMULATE_LOSS_WEIGHT].given ||
+           v[SIMULATE_EMBED_WEIGHT].given;
 }
 
 static trireme_status load(const struct command_value *v, struct simulation *out, trireme_error *error) {
@@ -58,8 +69,11 @@ static trireme_status load(const struct command_value *v, struct simulation *out
     }
     trireme_status status = schedule_load(&out->schedule, out->name, integer_of(v, SIMULATE_STAGES),
                                           integer_of(v, SIMULATE_MICROBATCHES), &o, error);
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK) {
+        if (gives_vocabulary(v) && !out->schedule.vocabulary)
+            schedule_spread_vocabulary(&out->schedule, &out->times);
         return TRIREME_OK;
+    }
     error_prefix(error, "schedule=%s", out->name);
     error->status = TRIREME_ERROR_USAGE; // nothing was started
     return TRIREME_ERROR_USAGE;
@@ -112,7 +126,7 @@ static void print_json(const struct simulation *s, struct text *out) {
 
 // A column of the timeline: the letter of the kind that takes most of it.
 static char column(const struct simulation *s, int rank, size_t *next, double begin, double end) {
-    static const char LETTERS[PASS_KINDS + 1] = "FBIW";
+    static const char LETTERS[PASS_KINDS + 1] = "FBIWELTG";
     const struct schedule_rank *list = &s->schedule.rank[rank];
     const struct schedule_span *span = s->cost.pass[rank];
     double share[PASS_KINDS] = {0}, idle = end - begin;
@@ -144,7 +158,8 @@ static void print_timeline(const struct simulation *s, struct text *out) {
         line[TIMELINE_WIDTH] = '\0';
         text_add(out, "%4d  %s\n", r, line);
     }
-    text_add(out, "F forward, B backward (I its part for the input, W for the weights), . idle%s\n",
+    text_add(out, "F forward, B backward (I its part for the input, W for the weights), %s. idle%s\n",
+             s->schedule.vocabulary ? "E embedding (G its weights), L head and loss (T its weights), " : "",
              step > 1 ? "; some of the ranks" : "");
 }
 
@@ -152,6 +167,8 @@ static void print_table(const struct simulation *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
     const struct schedule_times *t = &s->times;
     double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
+    if (schedule->vocabulary)
+        work += schedule->microbatches * (t->embed + t->loss + t->loss_weight + t->embed_weight);
     text_add(out, "%s: %d stage%s, %d microbatch%s, %d chunk%s a rank\n", s->name, schedule->stages,
              schedule->stages == 1 ? "" : "s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",
              schedule->chunks, schedule->chunks == 1 ? "" : "s");
@@ -172,8 +189,9 @@ static void print_table(const struct simulation *s, struct text *out) {
 }
 
 static struct picture_row picture_row(const struct simulation *s, int rank) {
-    static const enum picture_kind KINDS[PASS_KINDS] = {PICTURE_FORWARD, PICTURE_BACKWARD, PICTURE_BACKWARD_INPUT,
-                                                        PICTURE_BACKWARD_WEIGHT};
+    static const enum picture_kind KINDS[PASS_KINDS] = {
+        PICTURE_FORWARD, PICTURE_BACKWARD, PICTURE_BACKWARD_INPUT, PICTURE_BACKWARD_WEIGHT,
+        PICTURE_OTHER,   PICTURE_OTHER,    PICTURE_OTHER,          PICTURE_OTHER};
     const struct schedule_rank *list = &s->schedule.rank[rank];
     struct picture_row row = {.count = list->count, .label = rank};
     row.box = mem_alloc(list->count * sizeof *row.box);

@@ -301,6 +301,8 @@ double schedule_activations(const struct schedule *schedule, int rank, double we
     double most = 0;
     for (size_t i = 0; i < list->count; i++) {
         enum pass_kind kind = list->item[i].kind;
+        if (kind >= PASS_EMBED)
+            continue;
         whole += kind == PASS_FORWARD ? 1 : kind == PASS_BACKWARD_WEIGHT ? 0 : -1;
         parts += kind == PASS_BACKWARD_INPUT ? 1 : kind == PASS_BACKWARD_WEIGHT ? -1 : 0;
         most = MAX(most, whole + weight_share * parts);

@@ -92,17 +92,22 @@ static void compare_schedule(const char *name, int stages, int microbatches, str
     close_fixture(&f);
 }
 
+static struct schedule_times times(double forward, double backward_input, double backward_weight) {
+    return (struct schedule_times){
+        .forward = forward, .backward_input = backward_input, .backward_weight = backward_weight};
+}
+
 static void pipelines_cost_what_their_schedule_does(void **unused) {
     (void)unused;
-    compare_schedule("1f1b", 4, 8, (struct schedule_times){1, 1, 1, 0});
-    compare_schedule("1f1b", 8, 24, (struct schedule_times){1, 1.5, 0.7, 0});
-    compare_schedule("gpipe", 4, 8, (struct schedule_times){1, 2, 1, 0});
-    compare_schedule("interleaved", 4, 8, (struct schedule_times){1, 2, 1, 0});
-    compare_schedule("zb-h1", 4, 12, (struct schedule_times){1, 1.1, 0.9, 0});
-    compare_schedule("zb-h2", 4, 12, (struct schedule_times){1, 1.1, 0.9, 0});
-    compare_schedule("zb-v", 4, 12, (struct schedule_times){1, 1.1, 0.9, 0});
-    compare_schedule("v-half", 4, 12, (struct schedule_times){1, 1.1, 0.9, 0});
-    compare_schedule("hanayo", 4, 8, (struct schedule_times){1, 1.1, 0.9, 0});
+    compare_schedule("1f1b", 4, 8, times(1, 1, 1));
+    compare_schedule("1f1b", 8, 24, times(1, 1.5, 0.7));
+    compare_schedule("gpipe", 4, 8, times(1, 2, 1));
+    compare_schedule("interleaved", 4, 8, times(1, 2, 1));
+    compare_schedule("zb-h1", 4, 12, times(1, 1.1, 0.9));
+    compare_schedule("zb-h2", 4, 12, times(1, 1.1, 0.9));
+    compare_schedule("zb-v", 4, 12, times(1, 1.1, 0.9));
+    compare_schedule("v-half", 4, 12, times(1, 1.1, 0.9));
+    compare_schedule("hanayo", 4, 8, times(1, 1.1, 0.9));
 }
 
 // Nodes of three devices, so that groups lie across them in several ways; one device is slow.
