@@ -151,7 +151,6 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
         if (strcmp(s, ROLES[i].word) == 0) {
             info->role = ROLES[i].role;
             info->maximum = strcmp(s, "aid max") == 0;
-            info->identity[0] = info->identity[1] = info->role == ROLE_HEAD; // linear in both
             return;
         }
     if (*s == '=') {

@@ -144,8 +144,7 @@ static trireme_status check_instruction(const struct program *program, const str
     bool sends = instruction->op == OP_SEND, receives = instruction->op == OP_RECEIVE;
     bool end = instruction->stream >= STREAM_MESSAGES,
          out = end && stream_channel(instruction->stream) == instruction->stream;
-    bool kernel = info->role != ROLE_COMMUNICATION && instruction->stream != STREAM_COMPUTE;
-    if (end != (sends || receives) || (end && out != sends) || (kernel && !stream_is_vocabulary(instruction->stream)))
+    if (end != (sends || receives) || (end && out != sends))
         REFUSE("%s: is on a stream for something else", place);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] == WAIT_SLOT && !receives)

@@ -141,7 +141,8 @@ static trireme_status find_split(const struct checker *c, struct step *s) {
 
 // Whether the input is a term of the sum that the first output is.
 static bool is_term(const struct op_info *info, int input) {
-    return info->identity[input] || (info->in[input].optional && strchr("PAS", info->in[input].dtype));
+    bool head = info->role == ROLE_HEAD && input < 2; // linear in both
+    return head || info->identity[input] || (info->in[input].optional && strchr("PAS", info->in[input].dtype));
 }
 
 // Whether the row is linear in all of its inputs together.

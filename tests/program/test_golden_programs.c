@@ -33,6 +33,7 @@ static const struct subject FAMILIES[] = {
 #define TP "parallelism.tensor_parallel_degree="
 #define SEQUENCE "parallelism.sequence_parallel="
 #define PP "parallelism.pipeline_parallel_degree="
+#define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define SCHEDULE "parallelism.pipeline_parallel_schedule="
 
 struct strategy {
@@ -56,6 +57,8 @@ static const struct strategy STRATEGIES[] = {
     {"zb-h1", 1, {PP "2", SCHEDULE "zb-h1"}, 0},
     {"zb-v", 0, {PP "2", SCHEDULE "zb-v"}, 4},
     {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
+    {"vocabulary-first", 0, {PP "2", VOCABULARY}, 0},
+    {"vocabulary-last", 3, {PP "2", TP "2", VOCABULARY}, 0},
     {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}, 0},
 };
 

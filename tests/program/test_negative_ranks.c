@@ -271,6 +271,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
     "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
         "model.vocab_size=24"
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
+#define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
 #define BATCH(sequences)                                                                  \
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
@@ -294,14 +295,19 @@ SUITE(interleaved, 37, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("interleaved")
 SUITE(zero_bubble, 31, BATCH(6), SMALL_GPT2_MODEL, PP(2), SCHEDULE("zb-h1"))
 SUITE(zero_bubble_v, 41, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("zb-v"))
 SUITE(waves, 61, BATCH(8), DEEP_GPT2_MODEL, PP(2), SCHEDULE("hanayo"), FSDP(2, 3))
+SUITE(vocabulary, 23, BATCH(6), SMALL_LLAMA_MODEL, PP(2), VOCABULARY)
+SUITE(vocabulary_tensor, 61, BATCH(6), SMALL_GPT2_MODEL, PP(2), TP(2), VOCABULARY, SCHEDULE("zb-h1"))
 SUITE(everything, 19, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_parallel), cmocka_unit_test(zero_1),          cmocka_unit_test(zero_2),
-        cmocka_unit_test(zero_3),        cmocka_unit_test(tensor),          cmocka_unit_test(sequence),
-        cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor), cmocka_unit_test(interleaved),
-        cmocka_unit_test(zero_bubble),   cmocka_unit_test(zero_bubble_v),   cmocka_unit_test(waves),
+        cmocka_unit_test(data_parallel), cmocka_unit_test(zero_1),
+        cmocka_unit_test(zero_2),        cmocka_unit_test(zero_3),
+        cmocka_unit_test(tensor),        cmocka_unit_test(sequence),
+        cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor),
+        cmocka_unit_test(interleaved),   cmocka_unit_test(zero_bubble),
+        cmocka_unit_test(zero_bubble_v), cmocka_unit_test(waves),
+        cmocka_unit_test(vocabulary),    cmocka_unit_test(vocabulary_tensor),
         cmocka_unit_test(everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

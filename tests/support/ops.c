@@ -275,6 +275,8 @@ static void fill(const struct tensor *t, const struct op_operand *operand, const
             x = 0.1 * u;
         else if (strcmp(name, "nll") == 0 || strcmp(name, "logits") == 0 || strcmp(name, "picked") == 0)
             x *= 4;
+        else if (strcmp(name, "own") == 0) // maxima, sums, picked
+            x = 1 + 3 * u;
         else if (strcmp(name, "max") == 0)
             x = 4 + u;
         else if (strcmp(name, "sum") == 0)
