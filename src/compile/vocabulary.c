@@ -115,8 +115,8 @@ static void emit_rows_gradient(struct vocabulary *v, const struct compile_option
     struct operand d = operand_whole(p, gradients_contribute(gradients, rows));
     program_emit(p, v->loss, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, m->weight},
                  1, &a, NULL);
-    program_emit(p, v->loss, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3, (struct operand[]){m->targets, m->weight, m->first}, 1,
-                 &picked, NULL);
+    program_emit(p, v->loss, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
+                 (struct operand[]){m->targets, m->weight, m->first}, 1, &picked, NULL);
     on_loss_stream(program_emit(p, v->loss, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
                                 (struct operand[]){a, picked, m->own, m->max, m->sum, m->targets, m->scale}, 1, &d,
                                 NULL));
@@ -137,7 +137,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     int64_t count = e->sequences * e->seq_len;
     bool last = root_of(o, true) == 0;
     int nll = last ? buffer(p, "nll", dtype_accumulate(o->dtype), 1, &count) : NONE;
-    int rows = v->hidden = emit_rows(v, o, e, hidden), logits = emit_head(e, rows, "logits");
+    int rows = emit_rows(v, o, e, hidden), logits = emit_head(e, rows, "logits");
     struct meeting m = emit_meeting(c, o, e, logits, nll);
     const struct instruction *product = &p->templates.item[v->loss].instructions.item[v->from + 1];
     m.weight = product->in[1];

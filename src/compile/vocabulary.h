@@ -15,9 +15,8 @@
 // Templates, NONE where there is none.
 struct vocabulary {
     int embed, loss, loss_weight, embed_weight;
-    int embedding;     // the first stage's input, on its rank; else NONE
-    size_t from, rows; // instructions of `loss`: that the rows come by, and that the logits are made by
-    int hidden;        // the rows
+    int embedding; // the first stage's input, on its rank; else NONE
+    size_t from;   // instruction of `loss` by which the normed rows come; the logits' product is the next
 };
 
 // Pools of the templates, behind those of the chunks and of their inputs.

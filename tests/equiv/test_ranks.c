@@ -450,6 +450,7 @@ static const struct {
     {"qwen3 8/2 heads", {.tp = 2, .pp = 2, .schedule = "zb-v"}},
     {"qwen3 8/2 heads", {.dp = 2, .pp = 2, .schedule = "hanayo"}},
     {"mistral", {.fsdp = 2, .zero = 2, .tp = 2}},
+    {"qwen3", {.tp = 2, .pp = 2, .vocabulary = true, .schedule = "zb-h1"}},
     {"qwen2", {.fsdp = 2, .zero = 1, .pp = 2, .schedule = "zb-h1"}},
 };
 

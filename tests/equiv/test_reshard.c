@@ -43,6 +43,7 @@ static const struct mesh_choice MESHES[] = {
     {"tp 4", {TP "4"}},
     {"pp 2", {PP "2"}},
     {"pp 3", {PP "3"}},
+    {"tp 2 x pp 2, vocabulary spread", {TP "2", PP "2", "parallelism.vocabulary_parallel=true"}},
     {"dp 2 x tp 2 x pp 2", {DP "2", TP "2", PP "2"}},
     {"zero-3 over 2 x tp 2 x pp 2", {FSDP "2", TP "2", PP "2"}},
     {"dp 2 x zero-1 over 3", {DP "2", FSDP "3", ZERO "1"}},
