@@ -3,6 +3,7 @@
 #include "cli/keys.h"
 #include "sim/fit.h"
 #include "train/calibrate.h"
+#include "train/processes.h"
 
 enum calibrate_key { CALIBRATE_OUT, CALIBRATE_STEPS, CALIBRATE_FROM, CALIBRATE_CLUSTER, CALIBRATE_KEYS };
 enum { IMPORT_BYTES_MAX = 1 << 26 };
@@ -56,6 +57,46 @@ static trireme_status import(struct cluster *out, const struct op_table *ops, co
     return status;
 }
 
+// ---- under a launcher
+
+struct links_work {
+    struct cluster cluster;
+    struct op_table *ops;
+    const char *base;
+    int ranks;
+};
+
+static trireme_status prepare_links(void *user, trireme_error *error) {
+    struct links_work *w = user;
+    return cluster_load(&w->cluster, w->ops, w->base, error);
+}
+
+static trireme_status measure_links(void *user, const struct member *member, trireme_error *error) {
+    struct links_work *w = user;
+    return calibrate_processes(&w->cluster, member, w->ranks, error);
+}
+
+static trireme_status calibrate_links(const struct launcher *launcher, struct op_table *ops,
+                                      const struct command_value *values, trireme_error *error) {
+    struct links_work w = {.ops = ops, .base = values[CALIBRATE_CLUSTER].given, .ranks = launcher->ranks};
+    if (!w.base || values[CALIBRATE_FROM].given)
+        return processes_refuse(launcher,
+                                error_set(error, TRIREME_ERROR_USAGE,
+                                          "among processes it measures their links alone: calibrate without %s first, "
+                                          "and give that file by cluster=",
+                                          launcher->name),
+                                error);
+    struct config config;
+    TRY(config_load(&config, NULL, NULL, 0, error));
+    const struct processes_work work = {&w, prepare_links, NULL, measure_links};
+    trireme_status status = processes_run(launcher, 300, &config, &work, error);
+    if (status == TRIREME_OK && launcher->rank == 0)
+        status = write_cluster(&w.cluster, ops, values[CALIBRATE_OUT].given, error);
+    cluster_release(&w.cluster);
+    config_release(&config);
+    return status;
+}
+
 trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) {
     struct command_value values[CALIBRATE_KEYS] = {0};
     struct arguments rest;
@@ -68,8 +109,15 @@ trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) 
     if (status == TRIREME_OK)
         status = command_keys_refuse_rest(&rest, KEYS, CALIBRATE_KEYS, "of bench calibrate", error);
     arguments_release(&rest);
-    TRY(status);
+    if (status != TRIREME_OK)
+        return arguments_refuse(a, status, error);
     struct op_table *ops = op_table_create();
+    struct launcher launcher = launcher_find();
+    if (launcher.ranks > 1) {
+        status = calibrate_links(&launcher, ops, values, error);
+        free(ops);
+        return status;
+    }
     struct calibrate_options options = {.steps = (int)values[CALIBRATE_STEPS].integer, .say = say};
     struct cluster cluster;
     if (values[CALIBRATE_FROM].given)

@@ -33,6 +33,9 @@ void fit_device(struct device *device, const struct op_table *table, const struc
 trireme_status fit_import(struct cluster *cluster, const struct op_table *table, const char *name, const char *text,
                           size_t length, trireme_error *error);
 
+// The same of points that stand together by op and ranks.
+trireme_status fit_links(struct cluster *cluster, const struct link_point *points, size_t count, trireme_error *error);
+
 // Appends the file.
 void cluster_print(const struct cluster *cluster, const struct op_table *table, struct text *out);
 

@@ -290,12 +290,8 @@ static void add_points(struct cluster *c, const struct route *route, const struc
     qsort(level->points.item, level->points.count, sizeof *level->points.item, compare_points);
 }
 
-static trireme_status use_collectives(struct cluster *c, const char *name, const struct collective *collective,
-                                      trireme_error *error) {
-    enum op op;
-    if (!find_op(collective, &op))
-        REFUSE("%s: busbw is %.3g of algbw among %d ranks, as of no collective that is used here", name,
-               collective->ratio, collective->ranks);
+static trireme_status use_collective(struct cluster *c, const struct collective *collective, enum op op,
+                                     trireme_error *error) {
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_DP] = collective->ranks;
     struct link_use use = {AXES(AXIS_DP), op == OP_SEND ? 1 : 0, op == OP_SEND};
@@ -316,6 +312,30 @@ static trireme_status use_collectives(struct cluster *c, const char *name, const
     if (op != OP_SEND || collective->ranks == 2)
         add_points(c, &route, collective, op);
     return TRIREME_OK;
+}
+
+trireme_status fit_links(struct cluster *cluster, const struct link_point *points, size_t count, trireme_error *error) {
+    struct collective one = {0};
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < count && status == TRIREME_OK; i++) {
+        VEC_PUSH(&one.points, points[i]);
+        one.ranks = points[i].ranks;
+        if (i + 1 < count && points[i + 1].op == points[i].op && points[i + 1].ranks == points[i].ranks)
+            continue;
+        status = use_collective(cluster, &one, points[i].op, error);
+        one.points.count = 0;
+    }
+    VEC_RELEASE(&one.points);
+    return status;
+}
+
+static trireme_status use_collectives(struct cluster *c, const char *name, const struct collective *collective,
+                                      trireme_error *error) {
+    enum op op;
+    if (!find_op(collective, &op))
+        REFUSE("%s: busbw is %.3g of algbw among %d ranks, as of no collective that is used here", name,
+               collective->ratio, collective->ranks);
+    return use_collective(c, collective, op, error);
 }
 
 static trireme_status import_collectives(struct cluster *c, struct lines *l, trireme_error *error) {

@@ -354,3 +354,38 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
         cluster_release(&cluster);
     return status;
 }
+
+// ---- processes
+
+static void add_nodes(struct cluster *c, int nodes) {
+    c->groups.count = 0;
+    VEC_PUSH(&c->groups, (struct node_group){0, nodes, 1});
+    c->total_nodes = c->total_devices = nodes;
+    c->stragglers.count = 0;
+    struct link_level *last = &c->level[c->levels - 1];
+    free(last->name);
+    last->name = mem_strdup("processes");
+    if (nodes == 1 || c->levels == CLUSTER_LEVELS_MAX)
+        return;
+    last->span = SPAN_NODE;
+    c->level[c->levels++] = (struct link_level){.name = mem_strdup("network"),
+                                                .span = SPAN_ALL,
+                                                .algorithm = LINK_RING,
+                                                .latency = 20e-6,
+                                                .bandwidth = 1e9,
+                                                .adapters = 1};
+}
+
+trireme_status calibrate_processes(struct cluster *cluster, const struct member *member, int ranks,
+                                   trireme_error *error) {
+    struct link_level measured = {0};
+    struct link_trial links = {&measured, ranks};
+    trireme_status status = run_links(&links, member, error);
+    if (status == TRIREME_OK && member->rank == 0) {
+        const struct world_place *place = world_place(member->world);
+        add_nodes(cluster, place ? place->nodes : 1);
+        status = fit_links(cluster, measured.points.item, measured.points.count, error);
+    }
+    VEC_RELEASE(&measured.points);
+    return status;
+}

@@ -4,6 +4,7 @@
 #ifndef TRAIN_CALIBRATE_H
 #define TRAIN_CALIBRATE_H
 
+#include "exec/exec.h"
 #include "sim/cluster.h"
 
 struct calibrate_options {
@@ -14,5 +15,10 @@ struct calibrate_options {
 // Takes a minute or two, with nothing else running; up to 3 GB.
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error);
+
+// On each of the `ranks` processes that a launcher has started: measures collectives between all of them. Rank 0's
+// *cluster, whose first device is a node of this machine as calibrate leaves it, gets their links and as many nodes.
+trireme_status calibrate_processes(struct cluster *cluster, const struct member *member, int ranks,
+                                   trireme_error *error);
 
 #endif
