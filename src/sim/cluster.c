@@ -58,7 +58,7 @@ static trireme_status need_integer(const struct outline *t, int mapping, const c
 // ---- efficiency
 
 // Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
-static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e18, RATE_LEAST = 1e3, RATE_MOST = 1e15, SECONDS_MOST = 10,
+static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3, RATE_MOST = 1e15, SECONDS_MOST = 1,
                     BYTES_MOST = 1e15, HALF_MOST = 1e6;
 
 static trireme_status read_half(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {

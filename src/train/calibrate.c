@@ -45,7 +45,7 @@ static int compare_doubles(const void *a, const void *b) {
 // From what something took several times: other programs of the machine only make it longer.
 static double typical(double *seconds, int count) {
     qsort(seconds, (size_t)count, sizeof *seconds, compare_doubles);
-    return seconds[count / 8];
+    return seconds[count / 3];
 }
 
 // seconds: [steps][events]. The time between instructions is that of a step less what its own instructions took.

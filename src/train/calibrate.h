@@ -12,7 +12,7 @@ struct calibrate_options {
     void (*say)(const char *what, int done, int of); // NULL: nobody listens
 };
 
-// Takes a minute or two, with nothing else running; up to 3 GB.
+// Takes some minutes, with nothing else running; up to 3 GB.
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error);
 

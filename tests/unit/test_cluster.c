@@ -95,6 +95,8 @@ static void refusals_name_line_and_key(void **unused) {
         {7, "    bandwidth: [1, 2]", "my.yaml:7: devices.small.bandwidth", "expected a word or number"},
         {8, "    launch: 5 s/us", "my.yaml:8: devices.small.launch", "expected a time"},
         {4, "    peak: {f16: 1 TFLOP/s}", "my.yaml:4: devices.small.peak.f16", "there is no such key"},
+        {4, "    peak: {f32: 1000 PFLOP/s}", "my.yaml:4: devices.small.peak.f32", "expected from"},
+        {8, "    launch: 5 s", "my.yaml:8: devices.small.launch", "expected from 0 ns to 1 s"},
         {4, "    peak: {f32: 1 TFLOP}", "my.yaml:4: devices.small.peak.f32", "expected operations"},
         {10, "      other: {compute: 0.5}", "my.yaml:10: devices.small.efficiency.other", "memory is missing"},
         {10, "      other: {memory: 0.5}\n      matmull: {compute: 1}", "my.yaml:11: devices.small.efficiency.matmull",
