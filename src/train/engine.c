@@ -156,6 +156,8 @@ static trireme_status verify_all(const struct engine *e, const struct config *co
         status = stages_verify(&stages, true, error);
     if (status == TRIREME_OK)
         status = stages_verify(&stages, false, error);
+    if (status == TRIREME_OK && world_place(e->member.world))
+        status = stages_compare(&stages, e, error);
     stages_release(&stages);
     return status;
 }
@@ -198,6 +200,8 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
         status = take_memory(e, error);
     if (status == TRIREME_OK && e->member.world && e->member.rank == 0)
         status = verify_all(e, config, use, error);
+    else if (status == TRIREME_OK && world_place(e->member.world))
+        status = stages_compare(NULL, e, error);
     if (status == TRIREME_OK && e->trains)
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
                                  e->step.base, &e->member, error);

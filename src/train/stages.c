@@ -1,5 +1,7 @@
 #include "train/stages.h"
 
+#include "train/ranks.h"
+
 static trireme_status compile(struct stages *s, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, enum engine_use use, const struct engine *own, int stage,
                               trireme_error *error) {
@@ -54,5 +56,87 @@ trireme_status stages_verify(const struct stages *s, bool train, trireme_error *
         program[rank] = stages_program(s, rank / (s->ranks / s->count), train);
     trireme_status status = programs_verify(program, s->ranks, s->of[0]->ops, error);
     free(program);
+    return status;
+}
+
+// ---- processes
+
+enum { PROGRAM_TRAIN, PROGRAM_EVALUATE, PROGRAMS, HOST_BYTES = 64 };
+
+// What a rank has.
+struct derived {
+    uint64_t hash[PROGRAMS];
+    char host[HOST_BYTES];
+};
+_Static_assert(sizeof(struct derived) % sizeof(int32_t) == 0, "travels as i32");
+
+// Of what is done, in which order, on which stream and with whom; not of where a rank's memory lies, since the space
+// that kernels ask for may depend on the processor.
+static uint64_t hash_program(const struct program *program, const struct op_table *ops) {
+    static const char *const OMITTED[] = {"buffer ", "arena ", "pool "};
+    static const char WORKSPACE[] = " workspace %";
+    struct text text = {0};
+    program_print(program, ops, &text);
+    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (const char *line = text.text; line && *line; line += strcspn(line, "\n") + 1) {
+        bool omitted = false;
+        for (size_t i = 0; i < ARRAY_LENGTH(OMITTED); i++)
+            omitted |= strncmp(line, OMITTED[i], strlen(OMITTED[i])) == 0;
+        const char *end = line + strcspn(line, "\n");
+        for (const char *c = omitted ? end : line; c < end; c++) {
+            if (strncmp(c, WORKSPACE, sizeof WORKSPACE - 1) == 0)
+                c += sizeof WORKSPACE - 2 + strspn(c + sizeof WORKSPACE - 1, "0123456789");
+            else
+                hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+        }
+        hash = (hash ^ '\n') * 0x100000001b3;
+    }
+    text_release(&text);
+    return hash;
+}
+
+static void hash_engine(const struct engine *e, uint64_t hash[PROGRAMS]) {
+    hash[PROGRAM_TRAIN] = e->trains ? hash_program(&e->train.program, e->ops) : 0;
+    hash[PROGRAM_EVALUATE] = hash_program(&e->evaluate.program, e->ops);
+}
+
+static trireme_status compare(const struct derived *all, const uint64_t (*made)[PROGRAMS], int ranks, int stages,
+                              int own, trireme_error *error) {
+    for (int r = 0; r < ranks; r++)
+        for (int p = 0; p < PROGRAMS; p++) {
+            uint64_t has = all[r].hash[p], meant = made[r / (ranks / stages)][p];
+            if (has == meant)
+                continue;
+            error_set(error, TRIREME_ERROR_USAGE,
+                      "the ranks disagree: rank %d on %s has made another program of the %s (%016llx) than rank 0 has "
+                      "for it (%016llx); start the same build of trireme on all",
+                      r, all[r].host, p == PROGRAM_TRAIN ? "training step" : "evaluation", (unsigned long long)has,
+                      (unsigned long long)meant);
+            if (own > 0)
+                error->message[0] = 0;
+            return TRIREME_ERROR_USAGE;
+        }
+    return TRIREME_OK;
+}
+
+trireme_status stages_compare(const struct stages *stages, const struct engine *own, trireme_error *error) {
+    const struct mesh *mesh = &own->parallel.mesh;
+    int ranks = mesh_ranks(mesh), count = mesh->degree[AXIS_PP];
+    struct communicator *all;
+    TRY(ranks_control(&all, &own->member, ranks, error));
+    struct derived mine = {0}, *theirs = mem_alloc((size_t)ranks * sizeof *theirs);
+    uint64_t(*made)[PROGRAMS] = mem_alloc((size_t)count * sizeof *made);
+    snprintf(mine.host, sizeof mine.host, "%s", world_place(own->member.world)->host);
+    hash_engine(own, mine.hash);
+    for (int stage = 0; stage < count && stages; stage++)
+        hash_engine(stages->of[stage], made[stage]);
+    trireme_status status = comm_broadcast(all, made, count * (int64_t)sizeof *made, 0, error);
+    if (status == TRIREME_OK)
+        status = comm_all_gather(all, &mine, theirs, sizeof mine / sizeof(int32_t), DTYPE_I32, error);
+    if (status == TRIREME_OK)
+        status = compare(theirs, (const uint64_t(*)[PROGRAMS])made, ranks, count, own->member.rank, error);
+    communicator_free(all);
+    free(made);
+    free(theirs);
     return status;
 }

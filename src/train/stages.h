@@ -18,5 +18,8 @@ void stages_release(struct stages *stages);
 const struct program *stages_program(const struct stages *stages, int stage, bool train);
 // Proves the programs of all ranks sound together.
 trireme_status stages_verify(const struct stages *stages, bool train, trireme_error *error);
+// Of a world of processes: compares the programs of all with those that rank 0 has made for them, `stages` (of others
+// NULL). All ranks call it and come to the same end, of which only rank 0 has the text.
+trireme_status stages_compare(const struct stages *stages, const struct engine *own, trireme_error *error);
 
 #endif

@@ -67,6 +67,13 @@ def test_ranks_that_do_not():
             assert passed > 0, (test, only)
 
 
+def test_programs_that_differ():
+    for odd in (-1, 1, 3):
+        process = mpi.start(4, os.path.join(mpi.TESTS, "test_fault_programs"), TEAM_PROCESSES="4", TEAM_ODD=str(odd))
+        code, out, err = tool.finish(process)
+        assert (out + err).count("[       OK ]") == 4 and out.count("told") == (odd >= 0), (odd, code, out, err)
+
+
 # ---- training
 
 def same_weights(a, b, step):
