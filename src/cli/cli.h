@@ -32,6 +32,7 @@ trireme_status command_generate(const struct arguments *arguments, trireme_error
 trireme_status command_show(const struct arguments *arguments, trireme_error *error);
 trireme_status command_verify(const struct arguments *arguments, trireme_error *error);
 trireme_status command_simulate(const struct arguments *arguments, trireme_error *error);
+trireme_status command_plan(const struct arguments *arguments, trireme_error *error);
 trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
 trireme_status command_help(const struct arguments *arguments, trireme_error *error);
 extern const struct command commands[];

@@ -52,6 +52,13 @@ const struct command commands[] = {
      "bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate},
+    {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER devices=N", "search the best ways to train a model on a cluster",
+     "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and activation_checkpoint\n"
+     "also without their section, are kept; the mesh, ZeRO stage, schedule, chunks, layout, microbatch and recompute\n"
+     "are searched where they are not. dtype: bf16 where nothing is said and the devices have it.\n"
+     "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
+     "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
+     command_plan},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "

@@ -20,6 +20,21 @@ bool config_is_set(const struct config *config, const char *key) {
     return config->origin[key_known(key) - key_table] != NULL;
 }
 
+trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
+                          trireme_error *error) {
+    const struct key *known = key_known(key);
+    struct given given = {0};
+    given_parse(&given, known->type, value);
+    trireme_status status = value_set(config, known, origin, &given, error);
+    given_release(&given);
+    if (status != TRIREME_OK)
+        return status;
+    char **old = &config->origin[known - key_table];
+    free(*old);
+    *old = mem_strdup(origin);
+    return TRIREME_OK;
+}
+
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
                              ...) {
     va_list args;

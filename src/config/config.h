@@ -69,6 +69,9 @@ void config_print(struct text *out, const struct config *config);
 const char *config_origin(const struct config *config, const char *key);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
+// Sets a key, whatever set it before; `origin` is what config_origin then says.
+trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
+                          trireme_error *error);
 // Refuses the value of a key: "run.yaml:12: training.seq_len: given 2048, " and then the format's text.
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
                              ...) __attribute__((format(printf, 4, 5)));

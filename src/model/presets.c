@@ -71,6 +71,7 @@ static const struct preset presets[] = {
     {"llama2-70b", "Llama 2", LLAMA2(80, 8192, 64, 8, 28672, 4096)},
     {"llama3-8b", "Llama 3 (Llama team 2024)", LLAMA3(32, 4096, 32, 8, 14336, 8192, )},
     {"llama3-70b", "Llama 3", LLAMA3(80, 8192, 64, 8, 28672, 8192, )},
+    {"llama3-405b", "Llama 3 405B, which is Llama 3.1's", LLAMA3(126, 16384, 128, 8, 53248, 131072, STRETCHED(8))},
     {"llama3.1-8b", "Llama 3.1", LLAMA3(32, 4096, 32, 8, 14336, 131072, STRETCHED(8))},
     {"llama3.1-70b", "Llama 3.1", LLAMA3(80, 8192, 64, 8, 28672, 131072, STRETCHED(8))},
     {"llama3.1-405b", "Llama 3.1", LLAMA3(126, 16384, 128, 8, 53248, 131072, STRETCHED(8))},

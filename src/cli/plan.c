@@ -1,0 +1,310 @@
+// trireme plan MODEL|CONFIG.yaml cluster=CLUSTER devices=N: the best ways to train it there.
+#include "plan/plan.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/keys.h"
+#include "train/synthetic.h"
+
+#include <unistd.h>
+
+// Longer, and a search ends with what it has.
+static const double SEARCH_SECONDS = 45;
+
+enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
+
+static const struct command_key KEYS[PLAN_KEYS] = {
+    [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0},
+    [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576},
+    [PLAN_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a configuration to be written", 0, 0},
+    [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0},
+};
+
+static void show_progress(void *user, int evaluated, int promising, double best) {
+    (void)user;
+    if (best > 0)
+        progress_line("%d of %d plans simulated, the best takes %.4g s", evaluated, promising, best);
+    else
+        progress_line("%d of %d plans simulated", evaluated, promising);
+}
+
+// ---- what is asked
+
+// A word that names no file is a model's name.
+static trireme_status read_config(struct config *out, const struct arguments *a, trireme_error *error) {
+    static const char SECTIONS[] = "training parallelism activation_checkpoint";
+    TRY(arguments_expect(a, 0, 1, error));
+    const char *what = a->operands.count ? a->operands.item[0] : NULL;
+    if (!what || access(what, F_OK) == 0 || strchr(what, '/') || strstr(what, ".yaml") || strstr(what, ".yml"))
+        return arguments_config(a, what, SECTIONS, out, error);
+    struct arguments with = *a;
+    char *model = mem_printf("model.preset=%s", what);
+    memset(&with.settings, 0, sizeof with.settings);
+    VEC_PUSH(&with.settings, model);
+    for (size_t i = 0; i < a->settings.count; i++)
+        VEC_PUSH(&with.settings, a->settings.item[i]);
+    trireme_status status = arguments_config(&with, NULL, SECTIONS, out, error);
+    VEC_RELEASE(&with.settings);
+    free(model);
+    return status;
+}
+
+static bool computes(const struct cluster *c, enum dtype dtype) {
+    for (size_t i = 0; i < c->groups.count; i++)
+        if (c->devices.item[c->groups.item[i].device].peak[dtype] <= 0)
+            return false;
+    return true;
+}
+
+// Nobody who asks for a plan on accelerators means f32 by saying nothing.
+static trireme_status choose_dtype(struct config *config, const struct cluster *cluster, trireme_error *error) {
+    if (!config_is_set(config, "training.dtype") && computes(cluster, DTYPE_BF16))
+        TRY(config_set(config, "training.dtype", "bf16", "plan", error));
+    if (!computes(cluster, options_dtype(config)))
+        return config_refuse(config, "training.dtype", error, "but a device of %s has no peak of it", cluster->name);
+    return TRIREME_OK;
+}
+
+static trireme_status choose_ranks(int *ranks, const struct config *config, struct cluster *cluster,
+                                   const struct command_value *devices, trireme_error *error) {
+    int64_t given = config->parallelism.ranks;
+    *ranks = given > 0 ? (int)given : devices->given ? (int)devices->integer : cluster->total_devices;
+    if (devices->given && devices->integer > cluster->total_devices)
+        FAIL(TRIREME_ERROR_USAGE, "devices=%s: %s has %d", devices->given, cluster->name, cluster->total_devices);
+    if (devices->given && given > 0 && given != devices->integer)
+        TRY(cluster_resize(cluster, (int)devices->integer, error));
+    return TRIREME_OK;
+}
+
+// ---- what is answered
+
+static void size_text(int64_t bytes, char out[16]) {
+    bytes_text((double)bytes, out);
+}
+
+static enum memory_part largest_part(const struct sim_memory *m) {
+    int largest = 0;
+    for (int i = 1; i < MEMORY_PARTS; i++)
+        largest = m->part[i] > m->part[largest] ? i : largest;
+    return (enum memory_part)largest;
+}
+
+static void print_answers(const struct plan_result *result, struct text *out) {
+    text_add(out, "\n%2s %9s %11s %6s %9s  %s\n", "", "step", "tokens/s", "MFU", "free", "plan");
+    for (size_t i = 0; i < result->answers.count; i++) {
+        const struct plan_answer *a = &result->answers.item[i];
+        char left[16], *plan = plan_choice_print(&a->choice);
+        size_text(a->room - a->memory, left);
+        text_add(out, "%2zu %7.4g s %11.0f %5.1f%% %9s  %s", i + 1, a->seconds, a->tokens_per_second, 100 * a->mfu,
+                 left, plan);
+        if (i > 0) {
+            char *why = plan_difference_print(a - 1, a);
+            text_add(out, "; %s", why);
+            free(why);
+        }
+        text_add(out, "\n");
+        free(plan);
+    }
+    const struct plan_answer *best = &result->answers.item[0];
+    text_add(out, "\nthe best: computing %.1f%%, bubble %.1f%%", 100 * best->computing / best->seconds,
+             100 * best->bubble / best->seconds);
+    for (int i = 0; i < AXIS_COUNT; i++)
+        if (best->exposed[i] > 0)
+            text_add(out, ", exposed %s %.1f%%", axis_name((enum axis)i), 100 * best->exposed[i] / best->seconds);
+    text_add(out, "\n");
+}
+
+static void print_closest(const struct plan_result *result, struct text *out) {
+    const struct plan_answer *a = &result->closest;
+    enum memory_part part = largest_part(&a->of_tightest);
+    char lacks[16], room[16], most[16], *plan = plan_choice_print(&a->choice);
+    size_text(a->memory - a->room, lacks);
+    size_text(a->room, room);
+    size_text(a->of_tightest.part[part], most);
+    text_add(out,
+             "nothing fits: %s short on stage %d of the plan that needs least (%s): %s takes %s of %s; the largest "
+             "buffer at the peak is %s\n",
+             lacks, a->tightest, plan, memory_part_name(part), most, room, a->largest);
+    free(plan);
+}
+
+static void add_choice(struct text *out, const struct plan_choice *c) {
+    static const char *const MODES[] = {"none", "selective", "full"};
+    json_add_integer(out, "data_parallel_replicate_degree", c->replicas);
+    json_add_integer(out, "data_parallel_shard_degree", c->shards);
+    json_add_integer(out, "zero_stage", c->zero_stage);
+    json_add_integer(out, "tensor_parallel_degree", c->tensor);
+    json_add_boolean(out, "sequence_parallel", c->sequence);
+    json_add_integer(out, "pipeline_parallel_degree", c->stages);
+    json_add_integer(out, "pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
+    json_add_string(out, "pipeline_parallel_schedule", c->schedule);
+    json_add_string(out, "pipeline_parallel_layout", c->balanced ? "auto" : "");
+    json_add_boolean(out, "vocabulary_parallel", c->vocabulary);
+    json_add_integer(out, "micro_batch_size", c->micro_batch_size);
+    json_add_string(out, "recompute", MODES[c->recompute]);
+}
+
+static void add_answer(struct text *out, const char *key, const struct plan_answer *a,
+                       const struct plan_answer *before) {
+    json_begin_object(out, key);
+    char *plan = plan_choice_print(&a->choice);
+    json_add_string(out, "plan", plan);
+    free(plan);
+    add_choice(out, &a->choice);
+    json_add_number(out, "step_seconds", a->seconds);
+    json_add_number(out, "estimated_seconds", a->estimate);
+    json_add_number(out, "tokens_per_second", a->tokens_per_second);
+    json_add_number(out, "mfu", a->mfu);
+    json_add_number(out, "computing_seconds", a->computing);
+    json_add_number(out, "bubble_seconds", a->bubble);
+    json_begin_object(out, "exposed_seconds");
+    for (int i = 0; i < AXIS_COUNT; i++)
+        if (a->exposed[i] > 0)
+            json_add_number(out, axis_name((enum axis)i), a->exposed[i]);
+    json_end_object(out);
+    json_add_integer(out, "peak_bytes", a->memory);
+    json_add_integer(out, "device_bytes", a->room);
+    json_add_integer(out, "headroom_bytes", a->room - a->memory);
+    json_add_integer(out, "tightest_stage", a->tightest);
+    json_begin_object(out, "memory");
+    for (int i = 0; i < MEMORY_PARTS; i++)
+        json_add_integer(out, memory_part_name((enum memory_part)i), a->of_tightest.part[i]);
+    json_end_object(out);
+    json_add_string(out, "largest_buffer", a->largest);
+    if (before) {
+        char *why = plan_difference_print(before, a);
+        json_add_string(out, "worse_by", why);
+        free(why);
+    }
+    json_end_object(out);
+}
+
+static void print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
+                       double seconds, struct text *out) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "cluster", r->cluster->name);
+    json_add_integer(out, "ranks", r->ranks);
+    json_add_boolean(out, "fits", result->answers.count > 0);
+    json_add_integer(out, "choices", result->choices);
+    json_add_integer(out, "promising", result->promising);
+    json_add_integer(out, "simulated", result->evaluated);
+    json_add_boolean(out, "complete", result->complete);
+    json_add_number(out, "search_seconds", seconds);
+    json_begin_array(out, "plans");
+    for (size_t i = 0; i < result->answers.count; i++)
+        add_answer(out, NULL, &result->answers.item[i], i ? &result->answers.item[i - 1] : NULL);
+    json_end_array(out);
+    if (result->answers.count == 0) {
+        add_answer(out, "closest", &result->closest, NULL);
+        json_begin_array(out, "changes");
+        for (const char *line = advice; *line; line += strcspn(line, "\n") + 1) {
+            char *one = mem_printf("%.*s", (int)strcspn(line, "\n"), line);
+            json_add_string(out, NULL, one);
+            free(one);
+        }
+        json_end_array(out);
+    }
+    json_end_object(out);
+    text_add(out, "\n");
+}
+
+static trireme_status save(const struct plan_request *r, const struct plan_answer *a, const char *path,
+                           trireme_error *error) {
+    struct config config;
+    struct text text = {0};
+    TRY(plan_config(&config, r, &a->choice, error));
+    config_print(&text, &config);
+    trireme_status status = file_write_atomic(path, text.text, text.length, error);
+    text_release(&text);
+    config_release(&config);
+    return status;
+}
+
+static trireme_status answer(const struct plan_request *r, const struct plan_result *result,
+                             const struct command_value *values, bool json, double seconds, trireme_error *error) {
+    struct text out = {0}, advice = {0};
+    bool found = result->answers.count > 0;
+    trireme_status status = TRIREME_OK;
+    if (found && values[PLAN_SAVE].given)
+        status = save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
+    if (!found)
+        plan_advise(&advice, r);
+    progress_clear();
+    const char *changes = advice.length ? advice.text : "";
+    if (json) {
+        print_json(r, result, changes, seconds, &out);
+    } else if (found && values[PLAN_EXPORT].given) {
+        bool megatron = strcmp(values[PLAN_EXPORT].given, "megatron") == 0;
+        (megatron ? plan_export_megatron : plan_export_torchtitan)(&out, r, &result->answers.item[0]);
+    } else if (found) {
+        text_add(&out, "%d ranks on %s: %d plans, %d of them may fit, %d simulated in %.1f s%s\n", r->ranks,
+                 r->cluster->name, result->choices, result->promising, result->evaluated, seconds,
+                 result->complete ? "" : ", when time was up: there may be better ones");
+        print_answers(result, &out);
+    } else {
+        print_closest(result, &out);
+        text_add(&out, "%s", *changes ? changes : "nothing that was tried makes it fit\n");
+    }
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    text_release(&advice);
+    if (status == TRIREME_OK && !found)
+        FAIL(TRIREME_ERROR_USAGE, "no plan fits the memory of %d devices of %s", r->ranks, r->cluster->name);
+    return status;
+}
+
+static trireme_status plan(const struct arguments *a, const struct command_value *values, struct config *config,
+                           trireme_error *error) {
+    struct op_table *ops = op_table_create();
+    struct cluster cluster = {0};
+    struct model_config model;
+    struct plan_request request = {.config = config,
+                                   .model = &model,
+                                   .ops = ops,
+                                   .cluster = &cluster,
+                                   .threads = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN)),
+                                   .seconds = SEARCH_SECONDS,
+                                   .progress = show_progress};
+    struct plan_result result = {.answers = {0}};
+    int64_t begin = clock_now();
+    trireme_status status = cluster_load(&cluster, ops, values[PLAN_CLUSTER].given, error);
+    if (status == TRIREME_OK)
+        status = choose_dtype(config, &cluster, error);
+    if (status == TRIREME_OK)
+        status = choose_ranks(&request.ranks, config, &cluster, &values[PLAN_DEVICES], error);
+    if (status == TRIREME_OK)
+        status = synthetic_model(&model, config, error);
+    if (status == TRIREME_OK)
+        progress_line("looking at what %d ranks can do", request.ranks);
+    if (status == TRIREME_OK)
+        status = plan_search(&result, &request, error);
+    if (status == TRIREME_OK)
+        status = answer(&request, &result, values, a->json, 1e-9 * (double)(clock_now() - begin), error);
+    plan_result_release(&result);
+    cluster_release(&cluster);
+    free(ops);
+    return status;
+}
+
+trireme_status command_plan(const struct arguments *a, trireme_error *error) {
+    struct command_value values[PLAN_KEYS] = {0};
+    struct arguments rest;
+    struct config config;
+    TRY(command_keys_read(a, KEYS, PLAN_KEYS, values, &rest, error));
+    const char *to = values[PLAN_EXPORT].given;
+    trireme_status status = TRIREME_OK;
+    if (!values[PLAN_CLUSTER].given)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER devices=N; `trireme help plan` has "
+                           "more");
+    else if (to && strcmp(to, "megatron") != 0 && strcmp(to, "torchtitan") != 0)
+        status = error_set(error, TRIREME_ERROR_USAGE, "export=%.80s: expected megatron or torchtitan", to);
+    else
+        status = read_config(&config, &rest, error);
+    if (status == TRIREME_OK) {
+        status = plan(&rest, values, &config, error);
+        config_release(&config);
+    }
+    arguments_release(&rest);
+    return status;
+}

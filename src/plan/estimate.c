@@ -1,0 +1,418 @@
+#include "plan/estimate.h"
+
+#include "parallel/layout.h"
+
+#include <math.h>
+
+static struct plan_choice single(const struct probe *p) {
+    return (struct plan_choice){.replicas = 1,
+                                .shards = 1,
+                                .tensor = p->tensor,
+                                .sequence = p->sequence,
+                                .stages = 1,
+                                .schedule = "1f1b",
+                                .micro_batch_size = p->micro_batch_size,
+                                .recompute = p->recompute};
+}
+
+// ---- layers
+
+// Seconds of the passes, by the events of one rank.
+static void add_events(struct probe_part *out, const struct simulation *s) {
+    const struct sim_class *who = &s->of_class[0];
+    const struct program *p = who->program;
+    double begin[2] = {INFINITY, INFINITY}, end[2] = {0, 0};
+    for (size_t i = 0; i < who->events.count; i++) {
+        const struct sim_event *e = &who->events.item[i];
+        const struct template *t = &p->templates.item[p->schedule.item[e->invocation].template];
+        const struct instruction *in = &t->instructions.item[e->instruction];
+        if (in->stream != STREAM_COMPUTE && in->stream != STREAM_TENSOR)
+            continue;
+        if (t->phase == PHASE_OPTIMIZER)
+            out->update += e->end - e->begin;
+        if (t->phase != PHASE_FORWARD && t->phase != PHASE_BACKWARD)
+            continue;
+        bool backward = t->phase == PHASE_BACKWARD;
+        begin[backward] = MIN(begin[backward], e->begin);
+        end[backward] = MAX(end[backward], e->end);
+        if (in->phase == PHASE_WEIGHT && in->stream == STREAM_COMPUTE)
+            out->weight += e->end - e->begin;
+    }
+    out->forward = MAX(0, end[0] - begin[0]);
+    out->backward = MAX(0, end[1] - begin[1]);
+}
+
+// A step of a model of so few layers on the tensor ranks alone.
+static trireme_status measure(struct probe_part *out, const struct plan_request *r, const struct probe *p, int layers,
+                              trireme_error *error) {
+    struct model_config model = *r->model;
+    model.num_hidden_layers = layers;
+    struct plan_request small = *r;
+    small.model = &model;
+    small.ranks = p->tensor;
+    struct plan_choice choice = single(p);
+    struct config config;
+    TRY(plan_config(&config, &small, &choice, error));
+    char batch[32];
+    snprintf(batch, sizeof batch, "%lld", (long long)p->micro_batch_size);
+    struct parallel plan = {0};
+    struct stage_programs programs = {0};
+    struct simulation simulation = {0};
+    struct simulation_options options = {.events = true};
+    trireme_status status = config_set(&config, "training.global_batch_size", batch, "plan", error);
+    if (status == TRIREME_OK)
+        status = config_set(&config, "parallelism.pipeline_parallel_layout", "", "plan", error);
+    if (status == TRIREME_OK)
+        status = parallel_resolve(&plan, &config, &model, error);
+    if (status == TRIREME_OK)
+        status = stage_programs_compile(&programs, &config, &model, &plan, r->ops, 1, error);
+    if (status == TRIREME_OK)
+        status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
+    if (status == TRIREME_OK) {
+        struct sim_memory memory;
+        memory_of_program(&memory, programs.program[0], r->ops, NULL);
+        struct parameter_table whole, local;
+        options_tables(&whole, &local, &model, &plan, 0);
+        out->units = (double)local.units.count;
+        parameter_table_release(&whole);
+        parameter_table_release(&local);
+        add_events(out, &simulation);
+        out->parameters = (double)memory.part[MEMORY_PARAMETERS];
+        out->gradients = (double)memory.part[MEMORY_GRADIENTS];
+        out->states = (double)memory.part[MEMORY_OPTIMIZER];
+        out->activations = (double)(memory.total - memory.part[MEMORY_PARAMETERS] - memory.part[MEMORY_GRADIENTS] -
+                                    memory.part[MEMORY_OPTIMIZER]);
+    }
+    simulation_release(&simulation);
+    stage_programs_release(&programs);
+    parallel_release(&plan);
+    config_release(&config);
+    return status;
+}
+
+// The first of two stages of so many layers each; no time passes.
+static trireme_status measure_slot(double *slot, double *scratch, const struct plan_request *r, const struct probe *p,
+                                   int layers, bool apart, trireme_error *error) {
+    struct model_config model = *r->model;
+    model.num_hidden_layers = 2 * layers;
+    struct plan_request small = *r;
+    small.model = &model;
+    small.ranks = 2 * p->tensor;
+    struct plan_choice choice = single(p);
+    choice.stages = 2;
+    choice.schedule = apart ? "zb-h1" : "1f1b";
+    struct config config;
+    TRY(plan_config(&config, &small, &choice, error));
+    char batch[32];
+    snprintf(batch, sizeof batch, "%lld", 2 * (long long)p->micro_batch_size);
+    struct parallel plan = {0};
+    struct stage_programs programs = {0};
+    trireme_status status = config_set(&config, "training.global_batch_size", batch, "plan", error);
+    if (status == TRIREME_OK)
+        status = config_set(&config, "parallelism.pipeline_parallel_layout", "", "plan", error);
+    if (status == TRIREME_OK)
+        status = parallel_resolve(&plan, &config, &model, error);
+    if (status == TRIREME_OK)
+        status = stage_programs_compile(&programs, &config, &model, &plan, r->ops, 1, error);
+    if (status == TRIREME_OK) {
+        *slot = 0;
+        for (size_t i = 0; i < programs.program[0]->pools.count; i++)
+            *slot += (double)programs.program[0]->pools.item[i].slot_bytes;
+        *scratch = (double)programs.program[0]->scratch_bytes;
+    }
+    stage_programs_release(&programs);
+    parallel_release(&plan);
+    config_release(&config);
+    return status;
+}
+
+static void fill_slot(struct estimator *e, const struct probe *p, struct probe_slot *out, bool apart) {
+    double few = 0, more = 0;
+    out->possible = measure_slot(&few, &out->scratch, e->request, p, 1, apart, &e->why) == TRIREME_OK &&
+                    measure_slot(&more, &out->scratch, e->request, p, 2, apart, &e->why) == TRIREME_OK;
+    out->layer = MAX(0, more - few);
+    out->rest = MAX(0, few - out->layer);
+}
+
+enum { FEW = 2 };
+
+static double *part_numbers(struct probe_part *part) {
+    return &part->forward;
+}
+
+static void fill_probe(struct estimator *e, struct probe *p) {
+    struct probe_part few = {0}, more = {0};
+    int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
+    p->possible = measure(&few, e->request, p, layers, &e->why) == TRIREME_OK &&
+                  measure(&more, e->request, p, layers + 1, &e->why) == TRIREME_OK;
+    for (size_t i = 0; i < sizeof(struct probe_part) / sizeof(double); i++) {
+        double layer = MAX(0, part_numbers(&more)[i] - part_numbers(&few)[i]);
+        part_numbers(&p->layer)[i] = layer;
+        part_numbers(&p->rest)[i] = MAX(0, part_numbers(&few)[i] - layers * layer);
+    }
+}
+
+static const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
+    for (size_t i = 0; i < e->probes.count; i++) {
+        const struct probe *p = &e->probes.item[i];
+        if (p->tensor == c->tensor && p->sequence == c->sequence && p->micro_batch_size == c->micro_batch_size &&
+            p->recompute == c->recompute)
+            return p;
+    }
+    struct probe p = {.tensor = c->tensor,
+                      .sequence = c->sequence,
+                      .micro_batch_size = c->micro_batch_size,
+                      .recompute = c->recompute};
+    fill_probe(e, &p);
+    for (int apart = 0; apart < 2 && p.possible && e->stages; apart++)
+        fill_slot(e, &p, &p.slot[apart], apart);
+    VEC_PUSH(&e->probes, p);
+    return &e->probes.item[e->probes.count - 1];
+}
+
+// ---- schedules
+
+// Of a fit that only estimates need.
+enum { FEW_PASSES = 20000 };
+
+// As long as the steady state repeats, its bubble is that of fewer microbatches.
+static int fewer(int microbatches, int stages) {
+    return microbatches <= 4 * stages ? microbatches : 3 * stages + microbatches % stages;
+}
+
+static void fill_shape(struct estimator *e, struct shape *s) {
+    struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
+    struct schedule_options options = {.chunks = s->chunks, .times = times, .search_passes = FEW_PASSES};
+    if (strcmp(s->name, "auto") == 0)
+        options.weight_share = 1;
+    s->possible = schedule_load(&s->schedule, s->name, s->stages, s->microbatches, &options, &e->why) == TRIREME_OK;
+    if (!s->possible)
+        return;
+    struct schedule_cost cost;
+    schedule_cost(&s->schedule, &times, &cost);
+    double work = times.forward + times.backward_input + times.backward_weight;
+    s->idle = MAX(0, cost.cost / (work * s->schedule.chunks) - s->microbatches);
+    schedule_cost_release(&cost);
+    s->held = mem_alloc((size_t)s->stages * sizeof *s->held);
+    for (int i = 0; i < s->stages; i++)
+        s->held[i] = schedule_in_flight(&s->schedule, i, NULL);
+}
+
+static const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
+    // A file has its microbatches.
+    int few = schedule_has_name(c->schedule) ? fewer(microbatches, c->stages) : microbatches;
+    bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
+    for (size_t i = 0; i < e->shapes.count; i++) {
+        const struct shape *s = &e->shapes.item[i];
+        if (strcmp(s->name, c->schedule) == 0 && s->stages == c->stages && s->microbatches == few &&
+            s->chunks == c->chunks && s->full == full)
+            return s;
+    }
+    struct shape s = {.name = c->schedule, .stages = c->stages, .microbatches = few, .chunks = c->chunks, .full = full};
+    fill_shape(e, &s);
+    VEC_PUSH(&e->shapes, s);
+    return &e->shapes.item[e->shapes.count - 1];
+}
+
+// ---- a pipeline
+
+static bool splits_backward(const struct schedule *s) {
+    for (size_t i = 0; i < s->rank[0].count; i++)
+        if (s->rank[0].item[i].kind > PASS_BACKWARD)
+            return true;
+    return false;
+}
+
+// What a rank takes for a microbatch.
+struct load {
+    double layers;
+    double ends; // of embedding and head together
+    double head;
+};
+
+static double load_seconds(const struct probe *p, const struct load *l) {
+    return l->layers * (p->layer.forward + p->layer.backward) + l->head * (p->rest.forward + p->rest.backward);
+}
+
+static double load_bytes(const struct probe_part *layer, const struct probe_part *rest, const struct load *l,
+                         double (*of)(const struct probe_part *)) {
+    return l->layers * of(layer) + l->ends * of(rest);
+}
+
+static double parameters_of(const struct probe_part *p) {
+    return p->parameters;
+}
+static double gradients_of(const struct probe_part *p) {
+    return p->gradients;
+}
+static double states_of(const struct probe_part *p) {
+    return p->states;
+}
+
+static void add_rank(struct pipe_estimate *out, const struct probe *p, const struct load *l, double activations) {
+    double seconds = load_seconds(p, l);
+    if (seconds > out->seconds) {
+        out->seconds = seconds;
+        out->layers = l->layers;
+        out->forward = l->layers * p->layer.forward + l->head * p->rest.forward;
+        out->backward = seconds - out->forward;
+        out->update = l->layers * p->layer.update + l->ends * p->rest.update;
+    }
+    double parameters = load_bytes(&p->layer, &p->rest, l, parameters_of),
+           gradients = load_bytes(&p->layer, &p->rest, l, gradients_of),
+           states = load_bytes(&p->layer, &p->rest, l, states_of);
+    if (parameters + gradients + states + activations >
+        out->parameters + out->gradients + out->states + out->activations) {
+        out->parameters = parameters;
+        out->gradients = gradients;
+        out->states = states;
+        out->activations = activations;
+    }
+}
+
+bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
+    const struct plan_request *r = e->request;
+    const struct probe *p = find_probe(e, c);
+    if (!p->possible)
+        return false;
+    int data = c->replicas * c->shards;
+    *out = (struct pipe_estimate){.ranks = data,
+                                  .layer_units = MAX(1, p->layer.units),
+                                  .layer_parameters = p->layer.parameters,
+                                  .layer_gradients = p->layer.gradients};
+    out->microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
+    double layers = (double)r->model->num_hidden_layers;
+    if (c->stages == 1) {
+        add_rank(out, p, &(struct load){layers, 1, 1}, layers * p->layer.activations + p->rest.activations);
+        out->last_backward = out->backward;
+        out->seconds *= out->microbatches;
+        return true;
+    }
+    const struct shape *s = find_shape(e, c, out->microbatches);
+    if (!s->possible)
+        return false;
+    struct parallel plan = {.mesh = mesh_single()};
+    struct schedule schedule = s->schedule;
+    plan.mesh.degree[AXIS_PP] = c->stages;
+    plan.schedule = &schedule;
+    const struct config *config = &e->layout[c->balanced][c->recompute];
+    if (layout_resolve(&plan, config, r->model, &e->why) != TRIREME_OK) {
+        free(plan.first_layer);
+        return false;
+    }
+    const struct probe_slot *slot = &p->slot[splits_backward(&schedule)];
+    bool spread = c->vocabulary;
+    int chunks = schedule.chunks, last = c->stages * chunks - 1;
+    for (int rank = 0; rank < c->stages; rank++) {
+        struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
+        for (int k = 0; k < chunks; k++) {
+            int v = schedule.virtual_stage[rank * chunks + k];
+            load.layers += plan.first_layer[v + 1] - plan.first_layer[v];
+            // Embedding and head are about the same each.
+            load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
+            load.head += !spread && v == last;
+        }
+        // The last keeps what the head needs, of which a model without a pipeline tells.
+        double held =
+            (s->held[rank] + (spread ? chunks : 0)) * (load.layers / chunks * slot->layer + slot->rest) + slot->scratch;
+        add_rank(out, p, &load, slot->possible ? held : INFINITY);
+    }
+    free(plan.first_layer);
+    double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
+    // Apart, weights' passes hide no communication of the inputs'.
+    out->last_backward = out->backward / chunks * (splits_backward(&schedule) ? .5 : 1);
+    out->seconds = out->seconds * out->microbatches + s->idle * mean;
+    return true;
+}
+
+// ---- data parallel ranks
+
+bool data_links_create(struct data_links *out, const struct plan_request *r, const struct plan_choice *c,
+                       trireme_error *error) {
+    struct model_split split;
+    if (model_split_create(&split, r->model, c->tensor, c->sequence, error) != TRIREME_OK)
+        return false;
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_KV] = split.copies;
+    mesh.degree[AXIS_TP] = c->tensor / split.copies;
+    mesh.degree[AXIS_FSDP] = c->shards;
+    mesh.degree[AXIS_DP] = c->replicas;
+    mesh.degree[AXIS_PP] = c->stages;
+    struct link_use uses[] = {{AXES(AXIS_FSDP), 0, false}, {AXES(AXIS_DP), 0, false}, {AXES_DATA, 0, false}};
+    struct place place;
+    if (place_create(&place, r->cluster, &mesh, uses, ARRAY_LENGTH(uses), false, error) != TRIREME_OK)
+        return false;
+    *out = (struct data_links){r->cluster, place.route[0][0], place.route[1][0], place.route[2][0]};
+    place_release(&place);
+    return true;
+}
+
+// Of a layer: nearly all is in one of its units, but each is communicated by itself.
+static double collective(const struct data_links *l, const struct route *route, enum op op, double units,
+                         double bytes) {
+    if (route->ranks < 2 || bytes <= 0)
+        return 0;
+    return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
+}
+
+struct estimate estimate_data(const struct plan_request *r, const struct pipe_estimate *p, const struct data_links *l,
+                              const struct plan_choice *c) {
+    double shards = c->shards, narrow = r->config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16 ? .5 : 1;
+    int z = c->zero_stage;
+    double state = p->parameters / (z >= 3 ? shards : 1) + p->gradients / (z >= 2 ? shards : 1) +
+                   p->states / (z >= 1 ? shards : 1);
+    struct estimate out = {p->seconds + p->update / (z >= 1 ? shards : 1), state + p->activations};
+    if (z >= 2)
+        out.bytes += p->layer_gradients;
+    if (z == 3)
+        out.bytes += 2 * p->layer_parameters;
+    double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
+    if (z == 0) {
+        double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
+        out.seconds += MAX(one, units * one - p->last_backward);
+        return out;
+    }
+    double scatter = collective(l, &l->shards, OP_REDUCE_SCATTER, p->layer_units, gradient),
+           gather = collective(l, &l->shards, OP_ALL_GATHER, p->layer_units, parameter),
+           reduce = collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
+    int m = p->microbatches;
+    if (z == 1)
+        out.seconds += MAX(scatter + reduce, units * (scatter + reduce) - p->last_backward) + units * gather;
+    // What is reduced for each microbatch hides behind nothing: the next unit's gradient is made in the same memory.
+    else if (z == 2)
+        out.seconds += m * units * scatter + reduce + units * gather;
+    else
+        out.seconds += m * units * scatter + reduce + gather + m * MAX(0, units * gather - p->forward) +
+                       m * MAX(0, units * gather - p->backward);
+    return out;
+}
+
+// ---- beginning and end
+
+void estimator_create(struct estimator *e, const struct plan_request *request) {
+    *e = (struct estimator){.request = request};
+    e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
+    static const char *const MODES[] = {"none", "selective", "full"};
+    for (int balanced = 0; balanced < 2; balanced++)
+        for (int mode = 0; mode < 3; mode++) {
+            struct config *config = &e->layout[balanced][mode];
+            trireme_error none;
+            config_copy(config, request->config);
+            CHECK(config_set(config, "activation_checkpoint.mode", MODES[mode], "plan", &none) == TRIREME_OK);
+            if (!config_is_set(request->config, "parallelism.pipeline_parallel_layout"))
+                CHECK(config_set(config, "parallelism.pipeline_parallel_layout", balanced ? "auto" : "", "plan",
+                                 &none) == TRIREME_OK);
+        }
+}
+
+void estimator_release(struct estimator *e) {
+    for (int i = 0; i < 6; i++)
+        config_release(&e->layout[i / 3][i % 3]);
+    for (size_t i = 0; i < e->shapes.count; i++) {
+        if (e->shapes.item[i].possible)
+            schedule_release(&e->shapes.item[i].schedule);
+        free(e->shapes.item[i].held);
+    }
+    VEC_RELEASE(&e->shapes);
+    VEC_RELEASE(&e->probes);
+}

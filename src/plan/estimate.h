@@ -1,0 +1,86 @@
+// Internal to plan/: seconds and bytes of a choice without its programs: from those of two and three layers on the same
+// tensor ranks, the schedule's table for fewer microbatches, and what data parallel ranks communicate.
+#ifndef PLAN_ESTIMATE_H
+#define PLAN_ESTIMATE_H
+
+#include "plan/plan.h"
+
+// What a layer, and what is not layers (embedding and head), take in one microbatch.
+struct probe_part {
+    double forward, backward, weight;                  // seconds; `weight` of the second
+    double update;                                     // of the optimizer
+    double parameters, gradients, states, activations; // bytes
+    double units;                                      // that are gathered and reduced by themselves
+};
+
+// Of a stage of a pipeline: what a microbatch holds of each layer, and once for all; whether weights' passes are apart.
+struct probe_slot {
+    bool possible;
+    double layer, rest, scratch; // bytes
+};
+
+struct probe {
+    int tensor;
+    bool sequence;
+    int64_t micro_batch_size;
+    enum config_recompute recompute;
+    bool possible;
+    struct probe_part layer, rest;
+    struct probe_slot slot[2];
+};
+
+// A schedule for few microbatches.
+struct shape {
+    const char *name;
+    int stages, microbatches, chunks;
+    bool full; // recompute: backward takes a forward more
+    bool possible;
+    struct schedule schedule;
+    double idle; // what its bubble adds, in times of F + B + W of one rank
+    int *held;   // of each rank: chunks of microbatches
+};
+
+struct estimator {
+    const struct plan_request *request;
+    bool stages;                // whether there may be pipelines
+    struct config layout[2][3]; // by balanced, recompute
+    VEC(struct probe) probes;
+    VEC(struct shape) shapes;
+    trireme_error why; // of the last refusal
+};
+
+struct estimate {
+    double seconds;
+    double bytes; // of the rank that has most
+};
+
+void estimator_create(struct estimator *estimator, const struct plan_request *request);
+void estimator_release(struct estimator *estimator);
+
+// The pipeline's part, the same whatever data parallel ranks do; and theirs.
+struct pipe_estimate {
+    double seconds;
+    double forward, backward; // of one pass of the busiest rank
+    double last_backward;     // that reductions at the end may hide behind
+    int microbatches;
+    int ranks;
+    double update;                        // seconds
+    double parameters, gradients, states; // bytes, of the rank that has most
+    double layer_parameters, layer_gradients;
+    double layer_units; // of each layer
+    double activations; // bytes
+    double layers;      // of the busiest rank
+};
+// False: impossible (estimator->why).
+bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
+// Seconds of collectives on so many bytes.
+struct data_links {
+    const struct cluster *cluster;
+    struct route shards, replicas, all;
+};
+bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
+                       trireme_error *error);
+struct estimate estimate_data(const struct plan_request *request, const struct pipe_estimate *pipe,
+                              const struct data_links *links, const struct plan_choice *choice);
+
+#endif

@@ -1,0 +1,159 @@
+#include "plan/plan.h"
+
+#include <math.h>
+
+trireme_status plan_config(struct config *out, const struct plan_request *r, const struct plan_choice *c,
+                           trireme_error *error) {
+    static const char *const MODES[] = {"none", "selective", "full"};
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {
+        {"parallelism.ranks", r->ranks},
+        {"parallelism.data_parallel_replicate_degree", c->replicas},
+        {"parallelism.data_parallel_shard_degree", c->shards},
+        {"parallelism.zero_stage", c->zero_stage},
+        {"parallelism.tensor_parallel_degree", c->tensor},
+        {"parallelism.pipeline_parallel_degree", c->stages},
+        {"parallelism.pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0},
+        {"training.micro_batch_size", c->micro_batch_size},
+    };
+    struct config config;
+    config_copy(&config, r->config);
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(numbers) && status == TRIREME_OK; i++) {
+        char value[32];
+        snprintf(value, sizeof value, "%lld", (long long)numbers[i].value);
+        status = config_set(&config, numbers[i].key, value, "plan", error);
+    }
+    if (status == TRIREME_OK)
+        status = config_set(&config, "parallelism.sequence_parallel", c->sequence || c->tensor == 1 ? "true" : "false",
+                            "plan", error);
+    if (status == TRIREME_OK)
+        status =
+            config_set(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", "plan", error);
+    if (status == TRIREME_OK)
+        status = config_set(&config, "activation_checkpoint.mode", MODES[c->recompute], "plan", error);
+    if (status == TRIREME_OK)
+        status = config_set(&config, "parallelism.pipeline_parallel_schedule", c->schedule, "plan", error);
+    if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
+        status = config_set(&config, "parallelism.pipeline_parallel_layout", c->balanced ? "auto" : "", "plan", error);
+    if (status == TRIREME_OK)
+        *out = config;
+    else
+        config_release(&config);
+    return status;
+}
+
+static int kernel_threads(const struct plan_request *r, int ranks_per_device) {
+    int cores = r->cluster->devices.item[r->cluster->groups.item[0].device].cores;
+    return r->config->training.threads > 0 ? (int)r->config->training.threads : cores / ranks_per_device;
+}
+
+static void take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
+                        const struct mesh *mesh, int ranks_per_device) {
+    int last = NONE;
+    struct sim_memory memory = {0};
+    for (int i = 0; i < s->classes; i++) {
+        const struct sim_class *who = &s->of_class[i];
+        int stage = mesh_coordinate(mesh, who->rank, AXIS_PP);
+        if (stage != last)
+            memory_of_program(&memory, who->program, r->ops, who->station.device);
+        last = stage;
+        int64_t room = who->station.device->memory / ranks_per_device;
+        if (i > 0 && room - memory.total >= out->room - out->memory)
+            continue;
+        out->room = room;
+        out->memory = memory.total;
+        out->tightest = stage;
+        out->of_tightest = memory;
+        snprintf(out->largest, sizeof out->largest, "%.60s",
+                 memory.largest == NONE ? "" : who->program->buffers.item[memory.largest].name);
+    }
+}
+
+static void take_time(struct plan_answer *out, const struct plan_request *r, const struct simulation *s) {
+    const struct config_training *t = &r->config->training;
+    enum dtype dtype = options_dtype(r->config);
+    double peak = 0, tokens = (double)(t->global_batch_size * t->seq_len);
+    for (int i = 0; i < s->classes; i++) {
+        const struct sim_class *who = &s->of_class[i];
+        peak += who->members * who->station.device->peak[dtype] * who->station.part;
+    }
+    out->seconds = s->seconds;
+    out->tokens_per_second = tokens / s->seconds;
+    out->mfu = model_flops(r->model, t->global_batch_size * t->seq_len, t->seq_len) / (s->seconds * peak);
+    out->computing = s->seconds;
+    out->bubble = s->bubble * s->seconds;
+    out->computing -= out->bubble;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        out->exposed[a] = s->exposed[a] * s->seconds;
+        out->computing -= out->exposed[a];
+    }
+}
+
+trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
+                             trireme_error *error) {
+    struct config config;
+    TRY(plan_config(&config, r, choice, error));
+    struct parallel plan = {0};
+    struct stage_programs programs = {0};
+    struct simulation simulation = {0};
+    struct simulation_options options = {0};
+    int ranks_per_device = 1;
+    trireme_status status = parallel_resolve(&plan, &config, r->model, error);
+    if (status == TRIREME_OK)
+        status = place_check(r->cluster, &plan.mesh, &ranks_per_device, error);
+    if (status == TRIREME_OK)
+        status = stage_programs_compile(&programs, &config, r->model, &plan, r->ops,
+                                        kernel_threads(r, ranks_per_device), error);
+    if (status == TRIREME_OK)
+        status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
+    if (status == TRIREME_OK) {
+        *out = (struct plan_answer){.choice = *choice};
+        take_time(out, r, &simulation);
+        take_memory(out, r, &simulation, &plan.mesh, ranks_per_device);
+    }
+    simulation_release(&simulation);
+    stage_programs_release(&programs);
+    parallel_release(&plan);
+    config_release(&config);
+    return status;
+}
+
+char *plan_choice_print(const struct plan_choice *c) {
+    struct text t = {0};
+    static const char *const MODES[] = {"no recompute", "selective recompute", "full recompute"};
+    if (c->replicas > 1)
+        text_add(&t, "dp %d x ", c->replicas);
+    if (c->shards > 1)
+        text_add(&t, "fsdp %d (zero %d) x ", c->shards, c->zero_stage);
+    text_add(&t, "tp %d%s", c->tensor, c->tensor > 1 && !c->sequence ? " (rows whole)" : "");
+    if (c->stages > 1) {
+        text_add(&t, " x pp %d, %s", c->stages, c->schedule);
+        if (c->chunks > 1)
+            text_add(&t, " of %d chunks", c->chunks);
+        text_add(&t, "%s", c->balanced ? ", balanced layers" : c->vocabulary ? ", vocabulary over stages" : "");
+    }
+    text_add(&t, ", microbatches of %lld, %s", (long long)c->micro_batch_size, MODES[c->recompute]);
+    return t.text;
+}
+
+char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
+    bool again = better->choice.recompute != worse->choice.recompute;
+    const char *what = again ? "recompute" : "computing";
+    double most = worse->computing - better->computing;
+    if (worse->bubble - better->bubble > most) {
+        most = worse->bubble - better->bubble;
+        what = "bubble";
+    }
+    int axis = NONE;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (worse->exposed[a] - better->exposed[a] > most) {
+            most = worse->exposed[a] - better->exposed[a];
+            axis = a;
+        }
+    if (axis != NONE)
+        return mem_printf("exposed %s +%.3g s", axis_name((enum axis)axis), most);
+    return mem_printf("%s +%.3g s", what, most);
+}

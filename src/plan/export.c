@@ -1,0 +1,221 @@
+#include "plan/plan.h"
+
+#include <inttypes.h>
+
+// Names and meanings as in Megatron-LM's megatron/training/arguments.py and TorchTitan's torchtitan/config/.
+
+static const char *rest_of(const struct plan_answer *a) {
+    return a->choice.stages > 1 ? a->choice.schedule : "";
+}
+
+static bool is_schedule(const struct plan_answer *a, const char *name) {
+    return strcmp(rest_of(a), name) == 0;
+}
+
+// The layers of each virtual stage; NULL where they are as even as can be. The caller frees.
+static int *uneven_layers(const struct plan_request *r, const struct plan_answer *a, int *stages) {
+    struct config config;
+    struct parallel plan;
+    trireme_error none;
+    int *layers = NULL;
+    if (a->choice.stages == 1 || plan_config(&config, r, &a->choice, &none) != TRIREME_OK)
+        return NULL;
+    if (parallel_resolve(&plan, &config, r->model, &none) == TRIREME_OK) {
+        *stages = plan.schedule->stages * plan.schedule->chunks;
+        layers = mem_alloc((size_t)*stages * sizeof *layers);
+        bool even = true;
+        for (int v = 0; v < *stages; v++) {
+            layers[v] = plan.first_layer[v + 1] - plan.first_layer[v];
+            even &= layers[v] == layers[0];
+        }
+        if (even) {
+            free(layers);
+            layers = NULL;
+        }
+        parallel_release(&plan);
+    }
+    config_release(&config);
+    return layers;
+}
+
+// ---- Megatron-LM
+
+static void megatron_model(struct text *out, const struct model_config *m, const struct config *c) {
+    text_add(out,
+             "--num-layers %" PRId64 " --hidden-size %" PRId64 " --ffn-hidden-size %" PRId64
+             " --num-attention-heads %" PRId64 " --kv-channels %" PRId64 " \\\n",
+             m->num_hidden_layers, m->hidden_size, m->intermediate_size, m->num_attention_heads, m->head_dim);
+    if (m->num_key_value_heads != m->num_attention_heads)
+        text_add(out, "--group-query-attention --num-query-groups %" PRId64 " \\\n", m->num_key_value_heads);
+    text_add(out, "--seq-length %" PRId64 " --max-position-embeddings %" PRId64 " --norm-epsilon %g \\\n",
+             c->training.seq_len, m->max_position_embeddings, m->norm_eps);
+    if (m->family == FAMILY_LLAMA)
+        text_add(out,
+                 "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope "
+                 "--rotary-base %.0f \\\n",
+                 m->rope_theta);
+    if (!m->tie_word_embeddings)
+        text_add(out, "--untie-embeddings-and-output-weights \\\n");
+    if (m->attention_bias)
+        text_add(out, "--add-qkv-bias \\\n");
+    if (m->qk_norm)
+        text_add(out, "--qk-layernorm \\\n");
+}
+
+static void megatron_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
+                              const struct plan_answer *a) {
+    const struct plan_choice *c = &a->choice;
+    int stages = 0, *layers = uneven_layers(r, a, &stages);
+    bool interleaved = is_schedule(a, "interleaved");
+    if (!is_schedule(a, "1f1b") && !interleaved)
+        text_add(cannot, "# not there: the schedule %s; its own is 1F1B, interleaved with several chunks\n",
+                 c->schedule);
+    if (c->vocabulary)
+        text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+    if (layers) {
+        // E: embedding, t: a layer, L: head and loss; | between virtual stages.
+        text_add(out, "--pipeline-model-parallel-layout \"E");
+        for (int v = 0; v < stages; v++)
+            text_add(out, "%st*%d", v ? "|" : "", layers[v]);
+        text_add(out, "L\" \\\n");
+    } else if (c->chunks > 1 && interleaved) {
+        text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", c->chunks);
+    }
+    free(layers);
+}
+
+static void megatron_data(struct text *out, struct text *cannot, const struct plan_choice *c) {
+    static const char *const STRATEGIES[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+    if (c->zero_stage == 1)
+        text_add(out, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\\n");
+    else if (c->zero_stage > 1)
+        text_add(out,
+                 "--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy %s "
+                 "--no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor \\\n",
+                 STRATEGIES[c->zero_stage]);
+    else if (c->replicas > 1)
+        text_add(out, "--overlap-grad-reduce \\\n");
+    if (c->zero_stage > 0 && c->replicas > 1)
+        text_add(out, "--num-distributed-optimizer-instances %d \\\n", c->replicas);
+    if (c->zero_stage > 1 && c->stages > 1)
+        text_add(cannot, "# may be refused: Megatron-FSDP beside a pipeline, depending on the version\n");
+}
+
+void plan_export_megatron(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
+    const struct plan_choice *c = &a->choice;
+    const struct config *config = r->config;
+    struct text cannot = {0}, flags = {0};
+    text_add(&flags, "--tensor-model-parallel-size %d --pipeline-model-parallel-size %d%s \\\n", c->tensor, c->stages,
+             c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
+    if (c->stages > 1)
+        megatron_pipeline(&flags, &cannot, r, a);
+    megatron_data(&flags, &cannot, c);
+    if (c->recompute == CONFIG_RECOMPUTE_FULL)
+        text_add(&flags, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
+    if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
+        text_add(&flags, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
+                 r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
+        text_add(&cannot, "# about the same: what selective recompute computes again\n");
+    }
+    if (config->training.dtype == CONFIG_DTYPE_BF16)
+        text_add(&flags, "--bf16 \\\n");
+    if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
+        text_add(&flags, "--grad-reduce-in-bf16 \\\n");
+    if (config->training.dtype == CONFIG_DTYPE_F64)
+        text_add(&cannot, "# not there: training in f64\n");
+    if (r->model->family == FAMILY_LLAMA && r->model->rope_scaling != ROPE_SCALING_NONE)
+        text_add(&cannot, "# to be set: the scaling of rotary frequencies (--use-rope-scaling)\n");
+    if (r->model->sliding_window > 0)
+        text_add(&cannot, "# to be set: the sliding window (--window-size)\n");
+    text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
+             config->training.global_batch_size);
+    megatron_model(&flags, r->model, config);
+    // The last line goes on nowhere.
+    text_add(out, "# Megatron-LM, on %d ranks\n%s%.*s\n", r->ranks, cannot.length ? cannot.text : "",
+             (int)flags.length - 3, flags.text);
+    text_release(&cannot);
+    text_release(&flags);
+}
+
+// ---- TorchTitan
+
+// As torch.distributed.pipelining.schedules calls them.
+static const char *torch_schedule(const struct plan_answer *a) {
+    static const char *const NAMES[][2] = {
+        {"gpipe", "GPipe"}, {"1f1b", "1F1B"}, {"interleaved", "Interleaved1F1B"}, {"zb-v", "ZBVZeroBubble"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
+        if (is_schedule(a, NAMES[i][0]))
+            return NAMES[i][1];
+    return NULL;
+}
+
+static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
+                           const struct plan_answer *a, int64_t sequences) {
+    const struct plan_choice *c = &a->choice;
+    const char *schedule = torch_schedule(a);
+    int stages = 0, *layers = uneven_layers(r, a, &stages);
+    text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
+    if (c->vocabulary)
+        text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+    if (schedule)
+        text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule);
+    else
+        text_add(cannot, "# not there: the schedule %s\n", c->schedule);
+    text_add(out, "pipeline_parallel_microbatch_size = %" PRId64 "\n", c->micro_batch_size);
+    if (layers) {
+        text_add(out, "module_fqns_per_model_part = [");
+        for (int v = 0, layer = 0; v < stages; v++) {
+            text_add(out, "%s\n  [%s", v ? "," : "", v ? "" : "\"tok_embeddings\"");
+            for (int i = 0; i < layers[v]; i++, layer++)
+                text_add(out, "%s\"layers.%d\"", v == 0 || i ? ", " : "", layer);
+            text_add(out, "%s]", v + 1 == stages ? ", \"norm\", \"output\"" : "");
+        }
+        text_add(out, "]\n");
+    } else {
+        int chunks = c->chunks > 0 ? c->chunks : 1;
+        text_add(out, "pipeline_parallel_layers_per_stage = %" PRId64 "\n",
+                 r->model->num_hidden_layers / (c->stages * chunks));
+        text_add(out, "pipeline_parallel_first_stage_less_layers = 0\npipeline_parallel_last_stage_less_layers = 0\n");
+    }
+    text_add(cannot, "# all %" PRId64 " sequences of a rank go through the pipeline as one local batch\n", sequences);
+    free(layers);
+}
+
+void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
+    static const char *const MODES[] = {"none", "selective", "full"};
+    const struct plan_choice *c = &a->choice;
+    const struct config *config = r->config;
+    int64_t sequences = config->training.global_batch_size / (c->replicas * c->shards);
+    struct text cannot = {0}, body = {0};
+    text_add(&body,
+             "[training]\nlocal_batch_size = %" PRId64 "\nglobal_batch_size = %" PRId64 "\nseq_len = %" PRId64
+             "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
+             c->stages > 1 ? sequences : c->micro_batch_size, config->training.global_batch_size,
+             config->training.seq_len, config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+    text_add(&body, "\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
+             c->replicas, c->shards);
+    if (c->zero_stage > 0)
+        text_add(&body, "fsdp_reshard_after_forward = \"%s\"\n", c->zero_stage == 3 ? "always" : "never");
+    if (c->zero_stage == 1)
+        text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
+    text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
+    if (c->tensor > 1 && !c->sequence)
+        text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them\n");
+    if (c->stages > 1)
+        titan_pipeline(&body, &cannot, r, a, sequences);
+    text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n", MODES[c->recompute]);
+    if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
+        text_add(&body, "selective_ac_option = \"op\"\n");
+        text_add(&cannot, "# about the same: what selective recompute computes again\n");
+    }
+    if (config->training.dtype == CONFIG_DTYPE_BF16)
+        text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
+    if (config->training.dtype == CONFIG_DTYPE_F64)
+        text_add(&cannot, "# not there: training in f64\n");
+    if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
+        text_add(&cannot, "# not there: gradients that travel as bf16\n");
+    text_add(&cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    text_add(out, "# TorchTitan, on %d ranks\n%s\n%s", r->ranks, cannot.text, body.text);
+    text_release(&cannot);
+    text_release(&body);
+}

@@ -1,0 +1,94 @@
+// plan/: searches what Trireme can do with a model on a cluster for what takes least time and fits. Includes what
+// stands above it: sim/ and compile/; runs nothing.
+//
+//   space      all choices that a configuration leaves open
+//   estimate   seconds and bytes of a choice from a few layers, in microseconds
+//   evaluate   the same from the programs that its ranks would run: the truth
+//   search     the promising first, until what is left cannot be better
+//   advise     what would have to change where nothing fits
+//   export     a choice in words of other systems
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "compile/options.h"
+#include "sim/memory.h"
+#include "sim/simulate.h"
+
+// What is chosen. All else is the configuration's.
+struct plan_choice {
+    int replicas, shards, zero_stage; // data parallel; stage 0 with one shard
+    int tensor;
+    bool sequence;
+    int stages, chunks;   // chunks 0: without a pipeline
+    const char *schedule; // a name of schedule.h, or the user's file
+    bool balanced;        // layout auto, else as even as can be, or the user's
+    bool vocabulary;      // spread over the stages
+    int64_t micro_batch_size;
+    enum config_recompute recompute;
+};
+
+struct plan_request {
+    const struct config *config; // keys that are set are kept, the others of struct plan_choice searched
+    const struct model_config *model;
+    const struct op_table *ops;
+    const struct cluster *cluster;
+    int ranks;      // all take part, on the first devices
+    bool only_fit;  // whether any fits, and no more: the result has no answers
+    int threads;    // that search
+    double seconds; // after which the search ends with what it has; 0: never
+    void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
+    void *user;
+};
+
+// A choice as its compiled programs and their simulation have it.
+struct plan_answer {
+    struct plan_choice choice;
+    double estimate; // seconds
+    double seconds;  // of a step
+    // Means over ranks; together `seconds`.
+    double computing, bubble, exposed[AXIS_COUNT];
+    double mfu, tokens_per_second;
+    int64_t memory, room; // bytes, of the rank that has least room left
+    int tightest;         // its stage
+    struct sim_memory of_tightest;
+    char largest[64]; // buffer there when most is held
+};
+
+struct plan_result {
+    VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS
+    int choices;                     // in the space
+    int promising;                   // that may fit, by estimate
+    int evaluated;                   // compiled and simulated
+    bool fits;                       // one at least
+    bool complete;                   // no other can be better, as far as estimates are right within PLAN_SLACK
+    struct plan_answer closest;      // where nothing fits: the one that lacks least
+};
+
+enum { PLAN_ANSWERS = 10 };
+// How far below what it takes a choice may be estimated.
+#define PLAN_SLACK .9
+
+// TRIREME_ERROR_USAGE: no choice is possible at all, with the reason of one of them.
+trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error);
+void plan_result_release(struct plan_result *result);
+
+// The configuration that a choice makes: trains, verifies and simulates unchanged. The caller releases it.
+trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
+                           trireme_error *error);
+// Compiles and simulates it. TRIREME_ERROR_USAGE where it is impossible.
+trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
+                             const struct plan_choice *choice, trireme_error *error);
+// "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ...". The caller frees.
+char *plan_choice_print(const struct plan_choice *choice);
+// What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s". The caller frees.
+char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);
+
+// Appends what would make the model fit, a line for each change, smallest first, each tried out. Nothing where nothing
+// helps.
+void plan_advise(struct text *out, const struct plan_request *request);
+
+// Appends the flags of Megatron-LM, or the TOML of TorchTitan, with a comment for each thing that it cannot do.
+void plan_export_megatron(struct text *out, const struct plan_request *request, const struct plan_answer *answer);
+void plan_export_torchtitan(struct text *out, const struct plan_request *request, const struct plan_answer *answer);
+
+#endif

@@ -1,0 +1,290 @@
+#include "base/clock.h"
+#include "plan/space.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+// How much more memory than a choice has may be estimated before it is left out: at first, and when others like it were
+// compared.
+static const double MEMORY_SLACK = 1.2, MEMORY_SLACK_LEARNT = 1.05;
+// PLAN_SLACK where others like it were compared.
+static const double SLACK_LEARNT = .97;
+
+enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64, THREADS_MAX = 64 };
+
+// ---- evaluating several at once
+
+struct job {
+    const struct plan_choice *choice;
+    struct plan_answer answer;
+    trireme_status status;
+    trireme_error error;
+};
+
+struct crew {
+    const struct plan_request *request;
+    struct job *job;
+    int jobs;
+    atomic_int next;
+};
+
+static void *work(void *argument) {
+    struct crew *crew = argument;
+    for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->jobs;) {
+        struct job *job = &crew->job[i];
+        job->status = plan_evaluate(&job->answer, crew->request, job->choice, &job->error);
+    }
+    return NULL;
+}
+
+static void evaluate_all(const struct plan_request *request, struct job *job, int jobs) {
+    struct crew crew = {.request = request, .job = job, .jobs = jobs};
+    pthread_t thread[THREADS_MAX];
+    int started = 0, wanted = MIN(MIN(request->threads, jobs), THREADS_MAX) - 1;
+    while (started < wanted && pthread_create(&thread[started], NULL, work, &crew) == 0)
+        started++;
+    work(&crew);
+    for (int i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
+}
+
+// ---- orders
+
+static int64_t room_of(const struct cluster *cluster, int ranks) {
+    int64_t least = INT64_MAX;
+    int shared = (ranks + cluster->total_devices - 1) / cluster->total_devices;
+    for (size_t i = 0; i < cluster->groups.count; i++) {
+        const struct device *d = &cluster->devices.item[cluster->groups.item[i].device];
+        least = MIN(least, d->memory / shared - d->runtime_memory);
+    }
+    return least;
+}
+
+static int by_bytes(const void *x, const void *y) {
+    const struct candidate *a = x, *b = y;
+    if (a->estimate.bytes != b->estimate.bytes)
+        return a->estimate.bytes < b->estimate.bytes ? -1 : 1;
+    return (a->estimate.seconds > b->estimate.seconds) - (a->estimate.seconds < b->estimate.seconds);
+}
+
+// ---- searching
+
+// Keeps the best, in order.
+static void keep(struct plan_result *out, const struct plan_answer *answer) {
+    VEC_PUSH(&out->answers, *answer);
+    // Equal ones stay in the order in which they came: insertion.
+    for (size_t i = out->answers.count - 1; i > 0 && out->answers.item[i].seconds < out->answers.item[i - 1].seconds;
+         i--) {
+        struct plan_answer swapped = out->answers.item[i];
+        out->answers.item[i] = out->answers.item[i - 1];
+        out->answers.item[i - 1] = swapped;
+    }
+    out->answers.count = MIN(out->answers.count, (size_t)PLAN_ANSWERS);
+}
+
+static void take(struct plan_result *out, const struct plan_answer *answer) {
+    int64_t lacks = answer->memory - answer->room;
+    if (lacks <= 0)
+        keep(out, answer);
+    else if (out->closest.memory == 0 || lacks < out->closest.memory - out->closest.room)
+        out->closest = *answer;
+}
+
+// How estimates of choices with the same schedule and ZeRO stage were wrong: the smallest that were seen.
+struct kin {
+    const char *schedule;
+    int zero_stage;
+    bool pipeline;
+    double seconds, bytes; // real over estimated
+};
+
+struct search {
+    const struct plan_request *request;
+    struct plan_result *out;
+    trireme_error why; // of what was refused
+    double room;
+    VEC(struct kin) families;
+};
+
+static struct kin *family_of(struct search *s, const struct plan_choice *c) {
+    for (size_t i = 0; i < s->families.count; i++) {
+        struct kin *f = &s->families.item[i];
+        if (f->zero_stage == c->zero_stage && f->pipeline == (c->stages > 1) && strcmp(f->schedule, c->schedule) == 0)
+            return f;
+    }
+    VEC_PUSH(&s->families,
+             (struct kin){.schedule = c->schedule, .zero_stage = c->zero_stage, .pipeline = c->stages > 1});
+    return &s->families.item[s->families.count - 1];
+}
+
+static void learn(struct search *s, const struct candidate *c, const struct plan_answer *a) {
+    struct kin *f = family_of(s, &c->choice);
+    double seconds = a->seconds / c->estimate.seconds, bytes = (double)a->memory / c->estimate.bytes;
+    f->bytes = f->seconds > 0 ? MIN(f->bytes, bytes) : bytes;
+    f->seconds = f->seconds > 0 ? MIN(f->seconds, seconds) : seconds;
+}
+
+static double corrected_seconds(struct search *s, const struct candidate *c) {
+    double factor = family_of(s, &c->choice)->seconds;
+    return c->estimate.seconds * (factor > 0 ? factor : 1);
+}
+
+static bool may_fit(struct search *s, const struct candidate *c) {
+    const struct kin *f = family_of(s, &c->choice);
+    return c->estimate.bytes * (f->seconds > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->room;
+}
+
+static void run_batch(struct search *s, struct candidate **batch, int jobs) {
+    struct job *job = mem_alloc((size_t)jobs * sizeof *job);
+    for (int i = 0; i < jobs; i++)
+        job[i].choice = &batch[i]->choice;
+    evaluate_all(s->request, job, jobs);
+    for (int i = 0; i < jobs; i++) {
+        batch[i]->done = true;
+        if (job[i].status != TRIREME_OK) {
+            s->why = job[i].error;
+            continue;
+        }
+        if (batch[i]->estimate.bytes > 0)
+            learn(s, batch[i], &job[i].answer);
+        job[i].answer.estimate = batch[i]->estimate.seconds;
+        take(s->out, &job[i].answer);
+    }
+    s->out->evaluated += jobs;
+    free(job);
+}
+
+// The most promising that may fit, not more than a few of a family at once: so much is learnt of each first.
+static int choose(struct search *s, const struct candidates *all, struct candidate **batch) {
+    int count = 0;
+    while (count < BATCH) {
+        struct candidate *best = NULL;
+        double least = INFINITY;
+        for (size_t i = 0; i < all->count; i++) {
+            struct candidate *c = &all->item[i];
+            if (c->done || c->estimate.seconds * .5 > least || !may_fit(s, c))
+                continue;
+            double seconds = corrected_seconds(s, c);
+            int alike = 0;
+            for (int k = 0; k < count; k++)
+                alike += family_of(s, &batch[k]->choice) == family_of(s, &c->choice) || batch[k] == c;
+            bool taken = false;
+            for (int k = 0; k < count; k++)
+                taken |= batch[k] == c;
+            if (!taken && alike < ALIKE && seconds < least) {
+                least = seconds;
+                best = c;
+            }
+        }
+        if (!best)
+            break;
+        batch[count++] = best;
+    }
+    return count;
+}
+
+// None of the rest can be among the best.
+static bool enough(struct search *s, const struct candidate *next) {
+    size_t count = s->out->answers.count;
+    double slack = family_of(s, &next->choice)->seconds > 0 ? SLACK_LEARNT : PLAN_SLACK;
+    return count == PLAN_ANSWERS && corrected_seconds(s, next) * slack > s->out->answers.item[count - 1].seconds;
+}
+
+static void search_promising(struct search *s, const struct candidates *all, int64_t begin) {
+    const struct plan_request *r = s->request;
+    struct candidate *batch[BATCH];
+    int count;
+    s->out->complete = true;
+    while ((count = choose(s, all, batch)) > 0 && !enough(s, batch[0])) {
+        if (r->seconds > 0 && 1e-9 * (double)(clock_now() - begin) > r->seconds) {
+            s->out->complete = false;
+            break;
+        }
+        if (r->progress)
+            r->progress(r->user, s->out->evaluated, s->out->promising,
+                        s->out->answers.count ? s->out->answers.item[0].seconds : 0);
+        run_batch(s, batch, count);
+    }
+}
+
+// What the space leaves out: rows that tensor ranks do not split.
+static void search_whole_rows(struct search *s) {
+    struct candidate other[PLAN_ANSWERS], *batch[PLAN_ANSWERS];
+    int count = 0;
+    for (size_t i = 0; i < s->out->answers.count; i++) {
+        const struct plan_answer *a = &s->out->answers.item[i];
+        if (!a->choice.sequence || config_is_set(s->request->config, "parallelism.sequence_parallel"))
+            continue;
+        other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate};
+        other[count].choice.sequence = false;
+        batch[count] = &other[count];
+        count++;
+    }
+    if (count)
+        run_batch(s, batch, count);
+}
+
+static trireme_status refuse(const struct plan_request *r, const trireme_error *why, trireme_error *error) {
+    if (why->message[0]) {
+        *error = *why;
+        return error_prefix(error, "no plan for %d ranks is possible", r->ranks);
+    }
+    return config_refuse(r->config, "training.global_batch_size", error,
+                         "which no way to divide %d ranks into tensor, pipeline and data parallel ones that the "
+                         "configuration allows splits evenly",
+                         r->ranks);
+}
+
+// Where nothing fits, those that need least tell by how much.
+static void search_smallest(struct search *s, struct candidates *all) {
+    struct candidate *batch[FULLEST];
+    qsort(all->item, all->count, sizeof *all->item, by_bytes);
+    int count = (int)MIN(all->count, (size_t)FULLEST);
+    for (int i = 0; i < count; i++)
+        batch[i] = &all->item[i];
+    run_batch(s, batch, count);
+    s->out->fits = s->out->answers.count > 0;
+}
+
+trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
+    struct estimator estimator;
+    struct candidates all = {0};
+    struct plan_result result = {.answers = {0}};
+    struct search search = {.request = request, .out = &result};
+    int64_t begin = clock_now();
+    search.room = (double)room_of(request->cluster, request->ranks);
+    estimator_create(&estimator, request);
+    space_list(&all, &estimator);
+    result.choices = (int)all.count;
+    if (all.count) {
+        search_smallest(&search, &all);
+        while (result.promising < result.choices &&
+               all.item[result.promising].estimate.bytes <= search.room * MEMORY_SLACK)
+            result.promising++;
+        all.count = (size_t)result.promising;
+        if (!request->only_fit && (result.fits || all.count <= FEW_PROMISING)) {
+            search_promising(&search, &all, begin);
+            search_whole_rows(&search);
+        }
+        result.fits |= result.answers.count > 0;
+    }
+    trireme_status status = TRIREME_OK;
+    if (result.choices == 0)
+        status = refuse(request, &estimator.why, error);
+    else if (!result.fits && result.closest.memory == 0)
+        status = refuse(request, &search.why, error);
+    VEC_RELEASE(&search.families);
+    VEC_RELEASE(&all);
+    estimator_release(&estimator);
+    if (status == TRIREME_OK)
+        *out = result;
+    else
+        plan_result_release(&result);
+    return status;
+}
+
+void plan_result_release(struct plan_result *result) {
+    VEC_RELEASE(&result->answers);
+}

@@ -1,0 +1,193 @@
+#include "plan/space.h"
+
+// Larger microbatches make no product faster; wider tensor groups communicate more than they compute.
+enum { CHUNKS_MAX = 20, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
+
+// Of the keys: what the user has set stays.
+static int64_t fixed(const struct config *c, const char *key, int64_t value) {
+    return config_is_set(c, key) && value > 0 ? value : 0;
+}
+
+static bool allows(int64_t fixed, int64_t value) {
+    return fixed == 0 || fixed == value;
+}
+
+struct space {
+    struct candidates *out;
+    struct estimator *estimator;
+    const struct config *config;
+    int64_t layers;
+    int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
+};
+
+// Ways to share one choice's data parallel ranks.
+struct sharing {
+    int shards;
+    bool possible;
+    struct data_links links;
+};
+struct sharings {
+    struct sharing *item;
+    size_t count, capacity;
+};
+
+static void add_sharings(struct space *s, const struct plan_choice *of, const struct sharings *sharings) {
+    const struct config *c = s->config;
+    struct pipe_estimate pipe;
+    if (!estimate_pipe(s->estimator, of, &pipe))
+        return;
+    bool zero_set = config_is_set(c, "parallelism.zero_stage");
+    int data = of->replicas;
+    for (size_t i = 0; i < sharings->count; i++) {
+        const struct sharing *sharing = &sharings->item[i];
+        for (int zero = 0; zero < 4 && sharing->possible; zero++) {
+            if ((zero == 0) != (sharing->shards == 1) ||
+                (zero_set && zero != c->parallelism.zero_stage && sharing->shards > 1))
+                continue;
+            if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && s->shards != 1)
+                continue;
+            struct candidate one = {.choice = *of};
+            one.choice.shards = sharing->shards;
+            one.choice.replicas = data / sharing->shards;
+            one.choice.zero_stage = zero;
+            one.estimate = estimate_data(s->estimator->request, &pipe, &sharing->links, &one.choice);
+            VEC_PUSH(s->out, one);
+        }
+    }
+}
+
+static void add_layouts(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
+    const struct config *config = s->config;
+    bool layout = config_is_set(config, "parallelism.pipeline_parallel_layout"),
+         vocabulary = config_is_set(config, "parallelism.vocabulary_parallel");
+    for (int way = 0; way < 3; way++) {
+        c->balanced = way == 1;
+        c->vocabulary = way == 2;
+        // What is spread needs no balance.
+        if ((c->stages == 1 && way > 0) || (layout && way == 1) ||
+            (vocabulary && c->vocabulary != config->parallelism.vocabulary_parallel))
+            continue;
+        add_sharings(s, c, sharings);
+    }
+}
+
+// Of each name the numbers of chunks that it may have, as far as there are layers.
+static void add_chunks(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
+    int64_t given =
+        fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
+    bool two =
+        strcmp(c->schedule, "zb-v") == 0 || strcmp(c->schedule, "v-half") == 0 || strcmp(c->schedule, "v-min") == 0;
+    bool interleaved = strcmp(c->schedule, "interleaved") == 0, hanayo = strcmp(c->schedule, "hanayo") == 0;
+    int least = two || interleaved || hanayo ? 2 : 1, most = interleaved ? CHUNKS_MAX : hanayo ? 4 : least;
+    if (!schedule_has_name(c->schedule) || strcmp(c->schedule, "auto") == 0) {
+        c->chunks = (int)given;
+        add_layouts(s, c, sharings);
+        return;
+    }
+    for (int chunks = least; chunks <= most && (int64_t)chunks * c->stages <= s->layers; chunks += hanayo ? 2 : 1) {
+        // Of interleaved: few, and what makes stages alike.
+        if (interleaved && given == 0 && chunks > 3 && s->layers % ((int64_t)chunks * c->stages))
+            continue;
+        c->chunks = chunks;
+        if (allows(given, chunks))
+            add_layouts(s, c, sharings);
+    }
+}
+
+static void add_schedules(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
+    static const char *const NAMES[] = {"1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "hanayo"};
+    const char *key = "parallelism.pipeline_parallel_schedule";
+    c->schedule = s->config->parallelism.pipeline_parallel_schedule;
+    c->chunks = 0;
+    if (c->stages == 1) {
+        c->schedule = "1f1b";
+        add_layouts(s, c, sharings);
+    } else if (config_is_set(s->config, key)) {
+        add_chunks(s, c, sharings);
+    } else {
+        for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+            c->schedule = NAMES[i];
+            add_chunks(s, c, sharings);
+        }
+    }
+}
+
+static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
+    const struct config *config = s->config;
+    int64_t sequences = config->training.global_batch_size / c->replicas;
+    for (int64_t size = 1; size <= sequences; size++) {
+        if (sequences % size || !allows(s->micro_batch_size, size) ||
+            (s->micro_batch_size == 0 &&
+             (size > MICRO_BATCH_MAX || (size > 1 && size * config->training.seq_len > MICRO_BATCH_TOKENS))))
+            continue;
+        c->micro_batch_size = size;
+        // Where rows may be split that is hardly ever worse: the search tries the other way on the best.
+        bool splits = size * config->training.seq_len % c->tensor == 0;
+        bool set = config_is_set(config, "parallelism.sequence_parallel");
+        c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
+        for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
+            if (config_is_set(config, "activation_checkpoint.mode") && mode != (int)config->activation_checkpoint.mode)
+                continue;
+            c->recompute = (enum config_recompute)mode;
+            add_schedules(s, c, sharings);
+        }
+    }
+}
+
+// All ranks of a replica's tensor and pipeline groups are given; the data parallel ones may be shared.
+static void add_mesh(struct space *s, struct plan_choice *c) {
+    struct sharings sharings = {0};
+    int data = c->replicas;
+    for (int shards = 1; shards <= data; shards++) {
+        if (data % shards || !allows(s->shards, shards) || !allows(s->replicas, data / shards))
+            continue;
+        struct sharing one = {.shards = shards};
+        struct plan_choice shared = *c;
+        shared.shards = shards;
+        shared.replicas = data / shards;
+        one.possible = data_links_create(&one.links, s->estimator->request, &shared, &s->estimator->why);
+        VEC_PUSH(&sharings, one);
+    }
+    if (sharings.count)
+        add_microbatches(s, c, &sharings);
+    VEC_RELEASE(&sharings);
+}
+
+static int64_t node_devices(const struct cluster *cluster) {
+    int64_t most = 1;
+    for (size_t i = 0; i < cluster->groups.count; i++) {
+        const struct node_group *g = &cluster->groups.item[i];
+        int cores = cluster->devices.item[g->device].cores;
+        most = MAX(most, (int64_t)g->devices * MAX(1, cores)); // where cores are, each may have a rank
+    }
+    return most;
+}
+
+void space_list(struct candidates *out, struct estimator *estimator) {
+    const struct config *c = estimator->request->config;
+    const struct config_parallelism *p = &c->parallelism;
+    struct space s = {
+        .out = out,
+        .estimator = estimator,
+        .config = c,
+        .layers = estimator->request->model->num_hidden_layers,
+        .replicas = fixed(c, "parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree),
+        .shards = fixed(c, "parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree),
+        .tensor = fixed(c, "parallelism.tensor_parallel_degree", p->tensor_parallel_degree),
+        .stages = fixed(c, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree),
+        .micro_batch_size = fixed(c, "training.micro_batch_size", c->training.micro_batch_size),
+    };
+    int ranks = estimator->request->ranks;
+    int64_t widest = s.tensor ? s.tensor : node_devices(estimator->request->cluster) * TENSOR_NODES;
+    for (int tensor = 1; tensor <= MIN(ranks, widest); tensor++) {
+        if (ranks % tensor || !allows(s.tensor, tensor))
+            continue;
+        for (int stages = 1; stages <= ranks / tensor && stages <= s.layers; stages++) {
+            int data = ranks / tensor / stages;
+            if (ranks / tensor % stages || !allows(s.stages, stages) || c->training.global_batch_size % data)
+                continue;
+            struct plan_choice choice = {.tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
+            add_mesh(&s, &choice);
+        }
+    }
+}

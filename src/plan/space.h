@@ -1,0 +1,20 @@
+// Internal to plan/: the choices that a configuration leaves open.
+#ifndef PLAN_SPACE_H
+#define PLAN_SPACE_H
+
+#include "plan/estimate.h"
+
+struct candidate {
+    struct plan_choice choice;
+    struct estimate estimate;
+    bool done; // evaluated
+};
+struct candidates {
+    struct candidate *item;
+    size_t count, capacity;
+};
+
+// All that are possible, with their estimates.
+void space_list(struct candidates *out, struct estimator *estimator);
+
+#endif
