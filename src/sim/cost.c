@@ -162,10 +162,11 @@ double cost_communicate(const struct cluster *c, const struct route *route, enum
 }
 
 double communicated_bytes(const struct program *program, const struct instruction *in) {
-    bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE;
+    // All but one rank give nothing to a broadcast.
+    bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE || in->op == OP_BROADCAST;
     const struct operand *operand = gives ? &in->out[0] : &in->in[0];
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;
-    if (in->op == OP_SEND || in->op == OP_RECEIVE)
+    if (in->op == OP_SEND || in->op == OP_RECEIVE || in->op == OP_BROADCAST || in->op == OP_REDUCE)
         return (double)(operand_count(operand) * dtype_size(dtype));
     bool narrow = in->attribute[in->op == OP_ALL_REDUCE].i != 0;
     return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));

@@ -1,0 +1,218 @@
+// The planner: held against an exhaustive search, and what it answers against what is compiled of it.
+#include "support/checkpoint.h"
+
+#include "plan/space.h"
+
+#include <math.h>
+
+static const char CLUSTER[] = "devices:\n"
+                              "  d:\n"
+                              "    peak: {f32: 2 TFLOP/s, bf16: 10 TFLOP/s}\n"
+                              "    memory: 300 MB\n"
+                              "    bandwidth: 100 GB/s\n"
+                              "    launch: 2 us\n"
+                              "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7, half: {m: 20}}}\n"
+                              "nodes: [{device: d, nodes: 4, devices: 2}]\n"
+                              "links:\n"
+                              "  - {name: inner, spans: node, latency: 2 us, bandwidth: 20 GB/s}\n"
+                              "  - {name: outer, spans: all, latency: 10 us, bandwidth: 2 GB/s}\n";
+
+struct fixture {
+    struct op_table *ops;
+    struct cluster cluster;
+    struct config config;
+    struct model_config model;
+    struct plan_request request;
+};
+
+static void open_fixture(struct fixture *f, const char *const *settings, size_t count, int ranks) {
+    trireme_error error = {0};
+    f->ops = op_table_create();
+    assert_ok(cluster_parse(&f->cluster, f->ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
+    assert_ok(config_load(&f->config, NULL, settings, count, &error), &error);
+    assert_ok(model_config_resolve(&f->model, &f->config, NO_TOKENS, &error), &error);
+    f->request = (struct plan_request){
+        .config = &f->config, .model = &f->model, .ops = f->ops, .cluster = &f->cluster, .ranks = ranks, .threads = 2};
+}
+
+static void close_fixture(struct fixture *f) {
+    config_release(&f->config);
+    cluster_release(&f->cluster);
+    free(f->ops);
+}
+
+static const char *const SMALL[] = {"model.preset=llama-5m",
+                                    "training.dtype=bf16",
+                                    "training.seq_len=256",
+                                    "training.global_batch_size=16",
+                                    "parallelism.pipeline_parallel_schedule=1f1b",
+                                    "activation_checkpoint.mode=selective",
+                                    "parallelism.vocabulary_parallel=false",
+                                    "training.micro_batch_size=2"};
+
+static void winner_is_that_of_all(void **unused) {
+    (void)unused;
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, SMALL, ARRAY_LENGTH(SMALL), 8);
+    struct plan_result result;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    assert_true(result.complete);
+    assert_true(result.answers.count > 0);
+
+    struct estimator estimator;
+    struct candidates all = {0};
+    estimator_create(&estimator, &f.request);
+    space_list(&all, &estimator);
+    assert_true(all.count > 20);
+    double best = INFINITY;
+    for (size_t i = 0; i < 2 * all.count; i++) {
+        struct plan_choice choice = all.item[i / 2].choice;
+        struct plan_answer answer;
+        if (i % 2 && choice.tensor > 1)
+            choice.sequence = !choice.sequence;
+        if (plan_evaluate(&answer, &f.request, &choice, &error) == TRIREME_OK && answer.memory <= answer.room)
+            best = MIN(best, answer.seconds);
+    }
+    VEC_RELEASE(&all);
+    estimator_release(&estimator);
+    if (result.answers.item[0].seconds > 1.03 * best)
+        fail_msg("%g s, but there is %g s", result.answers.item[0].seconds, best);
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
+// The programs of a configuration, as text.
+static void print_programs(struct text *out, const struct fixture *f, const struct config *config, int64_t *most) {
+    trireme_error error = {0};
+    struct parallel plan;
+    struct stage_programs programs;
+    assert_ok(parallel_resolve(&plan, config, &f->model, &error), &error);
+    assert_int_equal(mesh_ranks(&plan.mesh), f->request.ranks);
+    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, &error), &error);
+    assert_ok(stage_programs_verify(&programs, f->ops, &error), &error);
+    for (int i = 0; i < programs.count; i++) {
+        program_print(programs.program[i], f->ops, out);
+        *most = MAX(*most, programs.program[i]->state_bytes + programs.program[i]->step_bytes);
+    }
+    stage_programs_release(&programs);
+    parallel_release(&plan);
+}
+
+static void answers_are_what_is_saved(void **unused) {
+    (void)unused;
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, SMALL, 4, 8);
+    f.request.seconds = 5;
+    struct plan_result result;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    assert_true(result.answers.count > 0);
+    for (size_t i = 0; i < result.answers.count; i++) {
+        const struct plan_answer *a = &result.answers.item[i];
+        struct config config, again;
+        struct text saved = {0}, programs[2] = {{0}, {0}};
+        int64_t most = 0;
+        assert_true(i == 0 || a->seconds >= a[-1].seconds);
+        assert_true(a->memory <= a->room);
+        assert_ok(plan_config(&config, &f.request, &a->choice, &error), &error);
+        config_print(&saved, &config);
+        assert_ok(config_load_text(&again, "saved", saved.text, saved.length, NULL, 0, &error), &error);
+        print_programs(&programs[0], &f, &config, &most);
+        assert_true(most <= a->memory);
+        print_programs(&programs[1], &f, &again, &most);
+        assert_string_equal(programs[0].text, programs[1].text);
+        double parts = a->computing + a->bubble;
+        for (int axis = 0; axis < AXIS_COUNT; axis++)
+            parts += a->exposed[axis];
+        assert_true(fabs(parts - a->seconds) < 1e-9 * a->seconds);
+        for (int k = 0; k < 2; k++)
+            text_release(&programs[k]);
+        text_release(&saved);
+        config_release(&again);
+        config_release(&config);
+    }
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
+static void exports_have_the_degrees(void **unused) {
+    (void)unused;
+    struct fixture f;
+    open_fixture(&f, SMALL, 4, 8);
+    struct plan_answer a = {.choice = {.replicas = 1,
+                                       .shards = 2,
+                                       .zero_stage = 1,
+                                       .tensor = 2,
+                                       .sequence = true,
+                                       .stages = 2,
+                                       .chunks = 3,
+                                       .schedule = "interleaved",
+                                       .micro_batch_size = 2,
+                                       .recompute = CONFIG_RECOMPUTE_FULL}};
+    struct text megatron = {0}, titan = {0};
+    plan_export_megatron(&megatron, &f.request, &a);
+    plan_export_torchtitan(&titan, &f.request, &a);
+    static const char *const FLAGS[] = {"--tensor-model-parallel-size 2",
+                                        "--pipeline-model-parallel-size 2",
+                                        "--sequence-parallel",
+                                        "--num-virtual-stages-per-pipeline-rank 3",
+                                        "--use-distributed-optimizer",
+                                        "--recompute-granularity full",
+                                        "--micro-batch-size 2",
+                                        "--global-batch-size 16"};
+    static const char *const LINES[] = {"data_parallel_replicate_degree = 1",
+                                        "data_parallel_shard_degree = 2",
+                                        "tensor_parallel_degree = 2",
+                                        "pipeline_parallel_degree = 2",
+                                        "\"Interleaved1F1B\"",
+                                        "pipeline_parallel_microbatch_size = 2",
+                                        "local_batch_size = 8",
+                                        "mode = \"full\"",
+                                        "# not there: ZeRO-1"};
+    for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++)
+        if (!strstr(megatron.text, FLAGS[i]))
+            fail_msg("no %s in\n%s", FLAGS[i], megatron.text);
+    for (size_t i = 0; i < ARRAY_LENGTH(LINES); i++)
+        if (!strstr(titan.text, LINES[i]))
+            fail_msg("no %s in\n%s", LINES[i], titan.text);
+    a.choice.schedule = "zb-h1";
+    a.choice.chunks = 1;
+    megatron.length = 0;
+    plan_export_megatron(&megatron, &f.request, &a);
+    assert_non_null(strstr(megatron.text, "# not there: the schedule zb-h1"));
+    text_release(&megatron);
+    text_release(&titan);
+    close_fixture(&f);
+}
+
+static void what_does_not_fit_is_told(void **unused) {
+    (void)unused;
+    static const char *const LARGE[] = {"model.preset=gpt2-1558m", "training.dtype=bf16", "training.seq_len=1024",
+                                        "training.global_batch_size=8"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, LARGE, ARRAY_LENGTH(LARGE), 2);
+    struct plan_result result;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    assert_false(result.fits);
+    assert_int_equal(result.answers.count, 0);
+    assert_true(result.closest.memory > result.closest.room);
+    struct text advice = {0};
+    plan_advise(&advice, &f.request);
+    assert_non_null(advice.text);
+    assert_non_null(strstr(advice.text, "fits with cluster="));
+    text_release(&advice);
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(winner_is_that_of_all),
+        cmocka_unit_test(answers_are_what_is_saved),
+        cmocka_unit_test(exports_have_the_degrees),
+        cmocka_unit_test(what_does_not_fit_is_told),
+    };
+    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+}
