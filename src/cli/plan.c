@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 // Longer, and a search ends with what it has.
-static const double SEARCH_SECONDS = 45;
+static const double SEARCH_SECONDS = 35;
 
 enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 

@@ -73,6 +73,13 @@ static int by_bytes(const void *x, const void *y) {
 
 // Keeps the best, in order.
 static void keep(struct plan_result *out, const struct plan_answer *answer) {
+    for (size_t i = 0; i < out->answers.count; i++) {
+        const struct plan_answer *a = &out->answers.item[i];
+        // Layouts that are the same, under another word.
+        if (a->seconds == answer->seconds && a->memory == answer->memory && a->computing == answer->computing &&
+            a->choice.stages == answer->choice.stages && a->choice.balanced != answer->choice.balanced)
+            return;
+    }
     VEC_PUSH(&out->answers, *answer);
     // Equal ones stay in the order in which they came: insertion.
     for (size_t i = out->answers.count - 1; i > 0 && out->answers.item[i].seconds < out->answers.item[i - 1].seconds;

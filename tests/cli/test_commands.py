@@ -162,7 +162,7 @@ def test_bench():
 
 def test_help():
     overview = tool.good("help")
-    for command in "prepare", "train", "eval", "generate", "show", "verify", "simulate", "bench":
+    for command in "prepare", "train", "eval", "generate", "show", "verify", "simulate", "plan", "bench":
         assert f"\n  {command:9} " in overview
         assert f"trireme {command} " in tool.good("help", command) == tool.good(command, "--help")
         assert "\nexample: trireme " + command in tool.good("help", command)

@@ -54,7 +54,7 @@ static void winner_is_that_of_all(void **unused) {
     (void)unused;
     struct fixture f;
     trireme_error error = {0};
-    open_fixture(&f, SMALL, ARRAY_LENGTH(SMALL), 8);
+    open_fixture(&f, SMALL, ARRAY_LENGTH(SMALL), 4);
     struct plan_result result;
     assert_ok(plan_search(&result, &f.request, &error), &error);
     assert_true(result.complete);
@@ -104,7 +104,7 @@ static void answers_are_what_is_saved(void **unused) {
     struct fixture f;
     trireme_error error = {0};
     open_fixture(&f, SMALL, 4, 8);
-    f.request.seconds = 5;
+    f.request.seconds = 2;
     struct plan_result result;
     assert_ok(plan_search(&result, &f.request, &error), &error);
     assert_true(result.answers.count > 0);
@@ -188,8 +188,8 @@ static void exports_have_the_degrees(void **unused) {
 
 static void what_does_not_fit_is_told(void **unused) {
     (void)unused;
-    static const char *const LARGE[] = {"model.preset=gpt2-1558m", "training.dtype=bf16", "training.seq_len=1024",
-                                        "training.global_batch_size=8"};
+    static const char *const LARGE[] = {"model.preset=llama-42m", "parallelism.zero_stage=1", "training.dtype=bf16",
+                                        "training.seq_len=1024", "training.global_batch_size=8"};
     struct fixture f;
     trireme_error error = {0};
     open_fixture(&f, LARGE, ARRAY_LENGTH(LARGE), 2);
