@@ -53,7 +53,8 @@ const struct command commands[] = {
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER devices=N", "search the best ways to train a model on a cluster",
-     "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and activation_checkpoint\n"
+     "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and "
+     "activation_checkpoint\n"
      "also without their section, are kept; the mesh, ZeRO stage, schedule, chunks, layout, microbatch and recompute\n"
      "are searched where they are not. dtype: bf16 where nothing is said and the devices have it.\n"
      "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"

@@ -16,6 +16,7 @@ struct space {
     struct candidates *out;
     struct estimator *estimator;
     const struct config *config;
+    bool small; // those alone that need least memory
     int64_t layers;
     int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
 };
@@ -107,6 +108,8 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     } else {
         for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
             c->schedule = NAMES[i];
+            if (s->small && strcmp(NAMES[i], "1f1b") != 0 && strcmp(NAMES[i], "v-min") != 0)
+                continue;
             add_chunks(s, c, sharings);
         }
     }
@@ -117,8 +120,8 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
     int64_t sequences = config->training.global_batch_size / c->replicas;
     for (int64_t size = 1; size <= sequences; size++) {
         if (sequences % size || !allows(s->micro_batch_size, size) ||
-            (s->micro_batch_size == 0 &&
-             (size > MICRO_BATCH_MAX || (size > 1 && size * config->training.seq_len > MICRO_BATCH_TOKENS))))
+            (s->micro_batch_size == 0 && (size > MICRO_BATCH_MAX || (size > 1 && s->small) ||
+                                          (size > 1 && size * config->training.seq_len > MICRO_BATCH_TOKENS))))
             continue;
         c->micro_batch_size = size;
         // Where rows may be split that is hardly ever worse: the search tries the other way on the best.
@@ -126,7 +129,8 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
         for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
-            if (config_is_set(config, "activation_checkpoint.mode") && mode != (int)config->activation_checkpoint.mode)
+            if (config_is_set(config, "activation_checkpoint.mode") ? mode != (int)config->activation_checkpoint.mode
+                                                                    : s->small && mode != CONFIG_RECOMPUTE_FULL)
                 continue;
             c->recompute = (enum config_recompute)mode;
             add_schedules(s, c, sharings);
@@ -170,6 +174,7 @@ void space_list(struct candidates *out, struct estimator *estimator) {
         .out = out,
         .estimator = estimator,
         .config = c,
+        .small = estimator->request->only_fit,
         .layers = estimator->request->model->num_hidden_layers,
         .replicas = fixed(c, "parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree),
         .shards = fixed(c, "parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree),

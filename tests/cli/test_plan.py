@@ -29,7 +29,7 @@ def test_exports():
 def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "plan", *words)
-    refused(r'no model is called "llama3-7b"; the nearest is llama3-', "llama3-7b", *MODEL[1:])
+    refused(r'no model is called "llama3-71b"; the nearest is llama3-70b', "llama3-71b", *MODEL[1:])
     refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
     refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
     refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
