@@ -260,7 +260,6 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct candidates all = {0};
     struct plan_result result = {.answers = {0}};
     struct search search = {.request = request, .out = &result};
-    int64_t begin = clock_now();
     search.room = (double)room_of(request->cluster, request->ranks);
     estimator_create(&estimator, request);
     space_list(&all, &estimator);
@@ -272,7 +271,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             result.promising++;
         all.count = (size_t)result.promising;
         if (!request->only_fit && (result.fits || all.count <= FEW_PROMISING)) {
-            search_promising(&search, &all, begin);
+            search_promising(&search, &all, clock_now());
             search_whole_rows(&search);
         }
         result.fits |= result.answers.count > 0;
