@@ -37,10 +37,6 @@ static bool is_wanted(struct gradients *g, int buffer) {
 }
 
 // Whether what it takes comes from another rank, and whether what it makes is another's.
-static bool is_handed(const struct instruction *f) {
-    return f->op == OP_RECEIVE || (f->op == OP_BROADCAST && f->in[0].buffer == NONE);
-}
-
 static bool hands_on(const struct instruction *f) {
     return f->op == OP_SEND || (f->op == OP_REDUCE && f->out[0].buffer == NONE);
 }
@@ -49,7 +45,7 @@ void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
     grow(g);
     for (size_t i = first; i < last; i++) {
         const struct instruction *f = &g->program->templates.item[from].instructions.item[i];
-        bool wanted = is_handed(f); // from a stage that has parameters of its own
+        bool wanted = instruction_arrives(f); // from a stage that has parameters of its own
         for (int k = 0; k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && is_wanted(g, f->in[k].buffer);
         for (int k = 0; k < f->outputs; k++)
@@ -108,7 +104,7 @@ static bool has_gradient(struct gradients *g, int buffer) {
 }
 
 static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
-    if (backward->outputs == 0 || is_handed(f))
+    if (backward->outputs == 0 || instruction_arrives(f))
         return true; // sends it to another rank
     for (int i = 0; i < backward->outputs; i++) {
         int buffer = f->in[backward->contributes[i].index].buffer;
@@ -121,7 +117,7 @@ static bool contributes(struct gradients *g, const struct op_info *backward, con
 // A message's gradient goes the other way.
 static int gradient_stream(int stream) {
     if (stream < STREAM_MESSAGES)
-        return stream == STREAM_EMBED ? STREAM_EMBED_GRADIENT : stream;
+        return stream == STREAM_EMBED ? STREAM_EMBED_GRADIENT : stream == STREAM_HEAD ? STREAM_LOSS : stream;
     bool to_previous = stream_channel(stream) != stream_of_channel(false, false, false),
          receives = stream != stream_channel(stream);
     return stream_of_channel(true, !to_previous, !receives);

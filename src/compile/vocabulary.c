@@ -1,7 +1,7 @@
 #include "compile/vocabulary.h"
 
-// The chunks and pools of the vocabulary, from the number of chunks on twice.
-enum { CHUNK_EMBED, CHUNK_LOSS, CHUNK_EMBED_WEIGHT };
+// The chunks and pools of the vocabulary, behind those of twice the chunks.
+enum { CHUNK_EMBED, CHUNK_LOSS, POOL_LOSS_INPUTS, CHUNK_EMBED_WEIGHT };
 
 static int chunk_number(const struct schedule *s, int which) {
     return 2 * s->chunks + which;
@@ -18,6 +18,8 @@ void vocabulary_pools(struct program *p, const struct schedule *s, int stage, bo
     program_pool(p, chunk_number(s, CHUNK_EMBED), chunk_number(s, CHUNK_EMBED), 1, slot);
     int slots = schedule_slots(s, stage, 0, SLOTS_FOR_LOSS, forward_only, slot);
     program_pool(p, chunk_number(s, CHUNK_LOSS), chunk_number(s, CHUNK_LOSS), slots, slot);
+    slots = schedule_slots(s, stage, 0, SLOTS_FOR_LOSS_INPUTS, forward_only, slot);
+    program_pool(p, chunk_number(s, POOL_LOSS_INPUTS), chunk_number(s, CHUNK_LOSS), slots, slot);
     if (!forward_only) {
         slots = schedule_slots(s, stage, 0, SLOTS_FOR_EMBED_GRADIENT, false, slot);
         program_pool(p, chunk_number(s, CHUNK_EMBED_WEIGHT), chunk_number(s, CHUNK_EMBED_WEIGHT), slots, slot);
@@ -56,11 +58,14 @@ static int buffer(struct program *p, const char *name, enum dtype dtype, int ndi
 static int emit_rows(struct vocabulary *v, const struct compile_options *o, struct emitter *e, int hidden) {
     struct program *p = e->program;
     int rows = buffer(p, "head.rows", o->dtype, 2, (int64_t[]){e->sequences * e->seq_len, o->model->hidden_size});
+    struct buffer *b = &p->buffers.item[rows];
+    b->scope = SCOPE_SLOT;
+    b->pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
     for (int a = 0; a < AXIS_COUNT; a++)
         if (mesh_present(&p->mesh, AXES(a) & AXES_DATA))
-            p->buffers.item[rows].placement[a] = PLACE_SHARD(0);
+            b->placement[a] = PLACE_SHARD(0);
     v->from = p->templates.item[e->template].instructions.count;
-    program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, STREAM_LOSS, AXES(AXIS_PP),
+    program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, STREAM_HEAD, AXES(AXIS_PP),
                         hidden == NONE ? operand_none() : operand_whole(p, hidden), operand_whole(p, rows))
         ->peer = root_of(o, true);
     return rows;

@@ -62,7 +62,7 @@ static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
 static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, bool writes) {
     const struct touched *t = &w->anywhere[root];
     bool local = w->program->buffers.item[root].scope == SCOPE_LOCAL;
-    if (in->op == OP_RECEIVE) {
+    if (instruction_arrives(in)) {
         wait_for_slot(w, in, root);
         return;
     }

@@ -167,6 +167,7 @@ enum slots_for {
                       // another rank has where to go before its forward begins. Where the rank itself does the
                       // virtual stage before, from its forward on, and none more
     SLOTS_FOR_LOSS,   // of a spread vocabulary, `chunk` aside: from L to T
+    SLOTS_FOR_LOSS_INPUTS,    // the same, but one more, as for inputs
     SLOTS_FOR_EMBED_GRADIENT, // likewise: to G, from the backward of the first virtual stage on where the rank has it
 };
 // The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left

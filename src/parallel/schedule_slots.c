@@ -13,6 +13,7 @@ static bool is_backward(const struct pass *pass, bool for_input) {
 static bool begins(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int taker) {
     switch (what) {
     case SLOTS_FOR_LOSS:
+    case SLOTS_FOR_LOSS_INPUTS:
         return pass->kind == PASS_LOSS;
     case SLOTS_FOR_EMBED_GRADIENT:
         return s->place[0].rank == rank ? is_backward(pass, true) && pass->chunk == s->place[0].chunk
@@ -34,6 +35,7 @@ static bool ends(const struct schedule *s, int rank, const struct pass *pass, en
                  bool forward_only) {
     switch (what) {
     case SLOTS_FOR_LOSS:
+    case SLOTS_FOR_LOSS_INPUTS:
         return pass->kind == (forward_only ? PASS_LOSS : PASS_LOSS_WEIGHT);
     case SLOTS_FOR_EMBED_GRADIENT:
         return pass->kind == PASS_EMBED_WEIGHT;
@@ -44,8 +46,8 @@ static bool ends(const struct schedule *s, int rank, const struct pass *pass, en
 
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {
     const struct schedule_rank *list = &s->rank[rank];
-    bool inputs = what == SLOTS_FOR_INPUTS;
-    int before = inputs ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
+    bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS;
+    int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
     int count = inputs && before < 0 ? MIN(2, s->microbatches) : 0, vacant = 0, held = 0;
     long *left =
         mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held

@@ -104,9 +104,10 @@ enum stream {
     STREAM_TENSOR, // within a layer
     STREAM_GATHER, // parameters
     STREAM_REDUCE, // gradients
-    STREAM_EMBED,  // where the vocabulary is spread over stages: embeddings, their gradients, and what the loss needs
+    STREAM_EMBED,  // where the vocabulary is spread over stages: embeddings, their gradients, what the head takes, and
     STREAM_EMBED_GRADIENT,
-    STREAM_LOSS,
+    STREAM_HEAD,
+    STREAM_LOSS, // what the loss needs
     STREAM_MESSAGES,
     STREAM_COUNT = STREAM_MESSAGES + 8
 };
@@ -239,6 +240,8 @@ void program_invoke(struct program *program, int template, int microbatch, bool 
 bool instruction_is_pair(const struct instruction *instruction);
 // Whether others than its own template wait for the instruction: what it touches has memory of its own in its slot.
 bool instruction_lingers(const struct instruction *instruction);
+// Whether its output comes from another rank, as soon as that has it and the slot is free.
+bool instruction_arrives(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 

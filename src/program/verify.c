@@ -147,7 +147,7 @@ static trireme_status check_instruction(const struct program *program, const str
     if (end != (sends || receives) || (end && out != sends))
         REFUSE("%s: is on a stream for something else", place);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (instruction->wait[s] == WAIT_SLOT && !receives)
+        if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
             REFUSE("%s: waits for a slot, but receives nothing", place);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] != WAIT_SLOT)

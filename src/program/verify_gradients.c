@@ -165,10 +165,6 @@ static bool hands_on(const struct instruction *i) {
     return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
 }
 
-static bool is_handed(const struct instruction *i) {
-    return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
-}
-
 // Which pass an instruction belongs to.
 static void classify(const struct checker *c, struct instance *instance) {
     const struct instruction *i = instance->instruction;
@@ -242,7 +238,7 @@ static void find_uses(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instruction *f = c->instances.item[i].instruction;
-        bool wanted = trains && c->instances.item[i].forward && is_handed(f);
+        bool wanted = trains && c->instances.item[i].forward && instruction_arrives(f);
         for (int k = 0; c->instances.item[i].forward && k < f->inputs; k++)
             wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
         for (int k = 0; wanted && k < f->outputs; k++)
@@ -504,7 +500,7 @@ static trireme_status check_backward(struct checker *c, int by) {
             TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
             contributes = true;
         }
-    if (contributes || !is_handed(f))
+    if (contributes || !instruction_arrives(f))
         return TRIREME_OK;
     struct instance *received = &c->instances.item[use];
     if (received->answered[0])
@@ -579,7 +575,7 @@ static trireme_status check_all(struct checker *c) {
     }
     for (size_t i = 0; i < c->instances.count; i++) {
         const struct instance *f = &c->instances.item[i];
-        if (f->useful && is_handed(f->instruction) && !f->answered[0] &&
+        if (f->useful && instruction_arrives(f->instruction) && !f->answered[0] &&
             tensor_flag(c, f->instruction->out[0].buffer, false))
             REFUSE("the gradient of %s is never sent to where %s has it from",
                    name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);
