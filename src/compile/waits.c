@@ -1,5 +1,6 @@
 // Waits between streams. Within a template a wait names the last instruction that matters; between invocations, of
-// which templates know nothing, all that came before, or for messages what had their slot.
+// which templates know nothing, all that came before, or what came for the same microbatch, or for messages what had
+// their slot.
 #include "compile/passes.h"
 
 // Which instructions of each stream touch a root buffer, somewhere in the program.
@@ -16,6 +17,7 @@ struct waiter {
     int done[STREAM_COUNT];                // instructions of this template so far
     int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions a stream has waited for, of
                                            // this template; -1: not even for those of earlier invocations
+    bool own[STREAM_COUNT][STREAM_COUNT];  // but for those of the same microbatch
 };
 
 static struct operand *operand_at(struct instruction *in, int i) {
@@ -51,6 +53,14 @@ static void wait_for(struct waiter *w, struct instruction *in, int stream, int c
     in->wait[stream] = (uint16_t)(1 + lag);
 }
 
+// Lets it wait for what other templates have done for the same microbatch.
+static void wait_for_own(struct waiter *w, struct instruction *in, int stream) {
+    if (w->known[in->stream][stream] >= 0 || w->own[in->stream][stream])
+        return;
+    w->own[in->stream][stream] = true;
+    in->wait[stream] = WAIT_OWN;
+}
+
 // What is received has memory of its own in its slot, which is free when the microbatch that had it before is done.
 static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
     const struct touched *t = &w->anywhere[root];
@@ -69,8 +79,11 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (s == in->stream)
             continue;
+        bool own = !writes && stream_is_vocabulary(s) && w->program->buffers.item[root].scope == SCOPE_SLOT;
         if (w->written[root][s] > 0)
             wait_for(w, in, s, w->written[root][s]);
+        else if (t->written[s] && own)
+            wait_for_own(w, in, s);
         else if (t->written[s] && !local)
             wait_for(w, in, s, 0);
         if (writes && w->read[root][s] > 0)
@@ -104,6 +117,7 @@ static void run_template(struct waiter *w, struct template *t) {
     memset(w->done, 0, sizeof w->done);
     memset(w->read, 0, w->program->buffers.count * sizeof *w->read);
     memset(w->written, 0, w->program->buffers.count * sizeof *w->written);
+    memset(w->own, 0, sizeof w->own);
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int k = 0; k < STREAM_COUNT; k++)
             w->known[s][k] = -1;

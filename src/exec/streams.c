@@ -78,7 +78,7 @@ static trireme_status run_one(struct executor *e, int stream, struct resolved *r
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream) {
-            bool slot = r->instruction->wait[s] == WAIT_SLOT;
+            bool slot = r->instruction->wait[s] >= WAIT_OWN;
             int64_t count = slot ? slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s)
                                  : e->slot_waits.before[invocation][s] + r->target[s];
             wait_for(e, stream, s, count);

@@ -84,9 +84,9 @@ static double vocabulary_at(const struct spreader *s, enum pass_kind kind, int m
     case PASS_LOSS:
         return loss;
     case PASS_LOSS_WEIGHT:
-        return loss + s->work;
+        return loss + s->work + 2 * s->moment; // behind the next L: nobody waits for it
     default:
-        return MAX(s->end[m] + s->later, loss + s->work) + s->times.latency + s->moment;
+        return MAX(s->end[m] + s->later, loss + s->work + 2 * s->moment) + s->times.latency + s->moment;
     }
 }
 

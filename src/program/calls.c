@@ -55,8 +55,8 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
             for (int s = 0; s < STREAM_COUNT; s++) {
-                int64_t which = i->wait[s] == WAIT_SLOT ? slot_waits_count(&waits, p, k, i, s) - 1
-                                                        : (int64_t)history[s].done.count - i->wait[s];
+                int64_t which = i->wait[s] >= WAIT_OWN ? slot_waits_count(&waits, p, k, i, s) - 1
+                                                       : (int64_t)history[s].done.count - i->wait[s];
                 for (int of = 0; i->wait[s] && s != i->stream && which >= 0 && of < STREAM_COUNT; of++)
                     own[of] = MAX(own[of], history[s].done.item[which].of[of]);
             }

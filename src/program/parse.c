@@ -314,9 +314,10 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     while (accept_word(p, "wait")) {
         int stream = 0, lag = 0;
         TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &stream));
-        if (accept(p, '-'))
+        bool some = accept(p, '-'), slot = some && accept_word(p, "slot"), own = some && !slot && accept_word(p, "own");
+        if (some && !slot && !own)
             TRY(integer(p, 1, WAIT_MAX_LAG, &lag));
-        in->wait[stream] = (uint16_t)(1 + lag);
+        in->wait[stream] = slot ? WAIT_SLOT : own ? WAIT_OWN : (uint16_t)(1 + lag);
     }
     return end_of_line(p);
 }

@@ -83,6 +83,8 @@ static void print_instruction(struct text *out, const struct op_table *table, co
     for (int s = 0; s < STREAM_COUNT; s++)
         if (in->wait[s] == WAIT_SLOT)
             text_add(out, " wait %s-slot", STREAM_WORDS[s]);
+        else if (in->wait[s] == WAIT_OWN)
+            text_add(out, " wait %s-own", STREAM_WORDS[s]);
         else if (in->wait[s] == 1)
             text_add(out, " wait %s", STREAM_WORDS[s]);
         else if (in->wait[s])

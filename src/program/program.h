@@ -129,9 +129,9 @@ static inline bool stream_is_vocabulary(int stream) {
     return stream >= STREAM_EMBED && stream < STREAM_MESSAGES;
 }
 
-// How many of another stream's latest instructions a wait may leave out; and a wait for the end of the last microbatch
-// that had the slot.
-enum { WAIT_MAX_LAG = 1 << 14, WAIT_SLOT = UINT16_MAX };
+// How many of another stream's latest instructions a wait may leave out; a wait for what other templates have done for
+// the same microbatch; and one for the end of the last microbatch that had the slot.
+enum { WAIT_MAX_LAG = 1 << 14, WAIT_OWN = UINT16_MAX - 1, WAIT_SLOT = UINT16_MAX };
 
 struct instruction {
     enum op op;
@@ -150,8 +150,9 @@ struct instruction {
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
-    // list, must be done but the last k. Or WAIT_SLOT: all up to the end of the last invocation, of the template's
-    // chunk, for another microbatch that had this one's slot of the first output's pool.
+    // list, must be done but the last k. Or WAIT_OWN: all up to the end of the last invocation before for the
+    // same microbatch, whose template has some. Or WAIT_SLOT: all up to the end of the last invocation, of the
+    // template's chunk, for another microbatch that had this one's slot of the first output's pool.
     uint16_t wait[STREAM_COUNT];
 };
 
@@ -245,9 +246,10 @@ bool instruction_arrives(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 
-// What WAIT_SLOT waits for.
+// What WAIT_OWN and WAIT_SLOT wait for.
 struct slot_waits {
     int64_t (*before)[STREAM_COUNT]; // instructions of each stream that come before each invocation, [schedule + 1]
+    int64_t (*own)[STREAM_COUNT];    // those to the end of the last one for its microbatch that has some, [schedule]
     int **previous;                  // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none
     size_t pools;
 };

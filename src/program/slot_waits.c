@@ -25,6 +25,21 @@ static int *find_previous(const struct program *program, const struct pool *pool
     return previous;
 }
 
+static void find_own(struct slot_waits *w, const struct program *program) {
+    int64_t(*done)[STREAM_COUNT] = mem_alloc((size_t)program->microbatches * sizeof *done);
+    w->own = mem_alloc(program->schedule.count * sizeof *w->own);
+    for (size_t k = 0; k < program->schedule.count; k++) {
+        const int m = program->schedule.item[k].microbatch;
+        if (m == NONE)
+            continue;
+        memcpy(w->own[k], done[m], sizeof done[m]);
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (w->before[k + 1][s] > w->before[k][s])
+                done[m][s] = w->before[k + 1][s];
+    }
+    free(done);
+}
+
 void slot_waits_create(struct slot_waits *w, const struct program *program) {
     size_t invocations = program->schedule.count;
     w->before = mem_alloc((invocations + 1) * sizeof *w->before);
@@ -34,6 +49,7 @@ void slot_waits_create(struct slot_waits *w, const struct program *program) {
         for (size_t i = 0; i < t->instructions.count; i++)
             w->before[k + 1][t->instructions.item[i].stream]++;
     }
+    find_own(w, program);
     w->pools = program->pools.count;
     w->previous = mem_alloc(w->pools * sizeof *w->previous);
     for (size_t i = 0; i < w->pools; i++)
@@ -45,11 +61,14 @@ void slot_waits_release(struct slot_waits *w) {
         free(w->previous[i]);
     free(w->previous);
     free(w->before);
+    free(w->own);
     *w = (struct slot_waits){0};
 }
 
 int64_t slot_waits_count(const struct slot_waits *w, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream) {
+    if (instruction->wait[stream] == WAIT_OWN)
+        return w->own[invocation][stream];
     int pool = program->buffers.item[instruction->out[0].buffer].pool;
     return w->before[w->previous[pool][invocation] + 1][stream];
 }

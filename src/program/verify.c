@@ -150,7 +150,7 @@ static trireme_status check_instruction(const struct program *program, const str
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
             REFUSE("%s: waits for a slot, but receives nothing", place);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] != WAIT_SLOT)
+        if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] < WAIT_OWN)
             REFUSE("%s: waits for a stream but for its last %d instructions", place, instruction->wait[s] - 1);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: workspace or predicate is a buffer that is not there", place);

@@ -327,7 +327,7 @@ static void run_waits(struct checker *c, const struct instruction *instruction) 
     int64_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
         const struct history *h = &c->history[s];
-        int64_t which = instruction->wait[s] == WAIT_SLOT
+        int64_t which = instruction->wait[s] >= WAIT_OWN
                             ? slot_waits_count(&c->waits, c->program, c->invocation, instruction, s) - 1
                             : (int64_t)h->done.count - instruction->wait[s];
         for (int k = 0; instruction->wait[s] && which >= 0 && k < STREAM_COUNT; k++)

@@ -55,7 +55,7 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
         item.first_wait = (int32_t)pp->waits.count;
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s] && s != in->stream) {
-                bool slot = in->wait[s] == WAIT_SLOT;
+                bool slot = in->wait[s] >= WAIT_OWN;
                 VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)s, slot, slot ? 0 : before[s] - (in->wait[s] - 1)});
                 item.waits++;
             }
