@@ -1,5 +1,6 @@
-// The programs that strategies make, as `trireme show program` prints them, are files below tests/golden/programs. A
-// change that means to alter them writes them anew and shows the difference to whoever reads the change:
+// The programs that strategies make, as `trireme show program` prints them, are files below tests/golden/programs,
+// which parse back to the same. A change that means to alter them writes them anew and shows the difference to whoever
+// reads the change:
 //
 //     TRIREME_WRITE_GOLDEN=1 build/tests/test_program_golden_programs
 #include "support/checkpoint.h"
@@ -121,6 +122,20 @@ static void assert_same_lines(const char *path, const char *expected, const char
     }
 }
 
+static void assert_parses_back(const char *path, const char *printed) {
+    struct op_table *ops = op_table_create();
+    struct program program;
+    struct text again = {0};
+    trireme_error error = {0};
+    if (program_parse(&program, ops, printed, strlen(printed), &error) != TRIREME_OK)
+        fail_msg("%s: %s", path, error.message);
+    program_print(&program, ops, &again);
+    assert_string_equal(again.text, printed);
+    text_release(&again);
+    program_release(&program);
+    free(ops);
+}
+
 static void check_family(const struct subject *family) {
     for (size_t i = 0; i < ARRAY_LENGTH(STRATEGIES); i++) {
         char *path = mem_printf("%s/tests/golden/programs/%s-%s.txt", TRIREME_SOURCE, family->name, STRATEGIES[i].name);
@@ -131,6 +146,7 @@ static void check_family(const struct subject *family) {
         if (!expected)
             fail_msg("%s is missing; TRIREME_WRITE_GOLDEN=1 with the same command writes it", path);
         assert_same_lines(path, expected, found);
+        assert_parses_back(path, found);
         free(expected);
         free(found);
         free(path);
