@@ -175,8 +175,8 @@ int main(int argc, char **argv) {
     progress_clear();
     if (status != TRIREME_OK && error.message[0])
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
-    else if (status != TRIREME_OK) // another rank tells, and mpirun ends it once the first has failed
-        usleep(LAST_WORDS);
+    else if (status != TRIREME_OK && status != TRIREME_ERROR_INTERRUPTED)
+        usleep(LAST_WORDS); // another rank tells, and mpirun ends it once the first has failed
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {

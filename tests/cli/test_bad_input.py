@@ -39,7 +39,7 @@ def test_settings():
     untouched(2, r"usage: trireme eval", "eval")
     untouched(2, r"unexpected \"again\"", *train, "again")
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
-    untouched(2, r"peak or step", "bench", "nothing")
+    untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
     code, out, err = tool.run("trian", "c.yaml")
     assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err

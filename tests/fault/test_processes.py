@@ -109,7 +109,7 @@ def test_bad_starts():
         refused(2, 2, r"training\.threads: given 2, but .*is bound to 1 core: start with `mpirun --map-by slot:PE=2`",
                 "train", "c.yaml", "--training.threads=2")
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
-    refused(2, 2, r"peak or step, not \"speed\"", "bench", "speed")
+    refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
     # Launchers that MPI knows nothing of.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
