@@ -12,16 +12,6 @@ static void show_program(const struct engine *e, struct text *out) {
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
 
-struct amount {
-    char text[16];
-};
-
-static struct amount amount(int64_t bytes) {
-    struct amount a;
-    bytes_text((double)bytes, a.text);
-    return a;
-}
-
 // Bytes of the state arena by what they hold.
 static int64_t state_of_kind(const struct program *p, enum buffer_kind kind) {
     int64_t sum = 0;

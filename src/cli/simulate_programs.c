@@ -86,16 +86,6 @@ static void prediction_release(struct prediction *p) {
 
 // ---- what comes out
 
-struct amount {
-    char text[16];
-};
-
-static struct amount amount(int64_t bytes) {
-    struct amount a;
-    bytes_text((double)bytes, a.text);
-    return a;
-}
-
 static int64_t tokens_of(const struct prediction *p) {
     return p->plan.micro_batch_size * p->plan.microbatches * mesh_group_size(&p->plan.mesh, AXES_DATA) *
            p->config->training.seq_len;

@@ -97,6 +97,12 @@ void bytes_text(double bytes, char out[16]) {
     snprintf(out, 16, "%.*f %s", unit ? 1 : 0, bytes, UNITS[unit]);
 }
 
+struct amount amount(int64_t bytes) {
+    struct amount a;
+    bytes_text((double)bytes, a.text);
+    return a;
+}
+
 void duration_text(double seconds, char out[32]) {
     long s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000L : (long)(seconds + 0.5);
     if (s < 3600)

@@ -36,11 +36,6 @@ static bool is_wanted(struct gradients *g, int buffer) {
     return false;
 }
 
-// Whether what it takes comes from another rank, and whether what it makes is another's.
-static bool hands_on(const struct instruction *f) {
-    return f->op == OP_SEND || (f->op == OP_REDUCE && f->out[0].buffer == NONE);
-}
-
 void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
     grow(g);
     for (size_t i = first; i < last; i++) {
@@ -197,7 +192,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
             g->contributed.item[f.in[0].buffer] = true;
             continue;
         }
-        bool sends = hands_on(&f);
+        bool sends = instruction_leaves(&f);
         if (forward->role != ROLE_FORWARD && forward->role != ROLE_COMMUNICATION)
             continue;
         if (!sends && (f.out[0].buffer == NONE || !has_gradient(g, f.out[0].buffer)))

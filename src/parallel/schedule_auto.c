@@ -143,12 +143,7 @@ static void plan_groups(struct schedule *s, int group, double slope, int more, i
     for (int r = 0; r < s->stages; r++) {
         int ahead = (int)ceil(slope * (s->stages - 1 - r) - 1e-9) + more + (v - 1) * group;
         ahead = MIN(MIN(ahead, limit - 1), count);
-        for (int k = 0; k < count + ahead; k++) {
-            if (k < count)
-                schedule_add(s, r, PASS_FORWARD, order[k].chunk, order[k].microbatch);
-            if (k >= ahead)
-                schedule_add(s, r, PASS_BACKWARD_INPUT, v - 1 - order[k - ahead].chunk, order[k - ahead].microbatch);
-        }
+        schedule_add_alternating(s, r, order, count, ahead, PASS_BACKWARD_INPUT);
     }
     free(order);
 }

@@ -10,6 +10,16 @@ static int group_begin(const struct schedule *s, int group, int groups) {
     return group * size + MAX(0, group - (groups - larger));
 }
 
+void schedule_add_alternating(struct schedule *s, int rank, const struct pass *order, int count, int ahead,
+                              enum pass_kind backward) {
+    for (int k = 0; k < count + ahead; k++) {
+        if (k < count)
+            schedule_add(s, rank, PASS_FORWARD, order[k].chunk, order[k].microbatch);
+        if (k >= ahead)
+            schedule_add(s, rank, backward, s->chunks - 1 - order[k - ahead].chunk, order[k - ahead].microbatch);
+    }
+}
+
 void schedule_make_interleaved(struct schedule *s, const struct schedule_options *o) {
     (void)o;
     int p = s->stages, v = s->chunks, m = s->microbatches, groups = MAX(1, m / p), count = 0;
@@ -21,12 +31,7 @@ void schedule_make_interleaved(struct schedule *s, const struct schedule_options
     int largest = m - group_begin(s, groups - 1, groups);
     for (int r = 0; r < p; r++) {
         int ahead = MIN(2 * (p - 1 - r) + (v - 1) * largest, count);
-        for (int k = 0; k < count + ahead; k++) {
-            if (k < count)
-                schedule_add(s, r, PASS_FORWARD, order[k].chunk, order[k].microbatch);
-            if (k >= ahead)
-                schedule_add(s, r, PASS_BACKWARD, v - 1 - order[k - ahead].chunk, order[k - ahead].microbatch);
-        }
+        schedule_add_alternating(s, r, order, count, ahead, PASS_BACKWARD);
     }
     free(order);
 }

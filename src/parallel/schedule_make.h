@@ -24,6 +24,10 @@ void schedule_begin_there_and_back(struct schedule *s, int stages, int microbatc
 
 // An empty table of the numbers and the placement of another.
 struct schedule schedule_empty_like(const struct schedule *s);
+// Adds the forwards in `order` to a rank's list, `ahead` of them alone and then with a backward behind each: of the
+// same microbatches, and of the chunks counted from the last.
+void schedule_add_alternating(struct schedule *s, int rank, const struct pass *order, int count, int ahead,
+                              enum pass_kind backward);
 // Exchanges the lists of two tables of the same numbers and placement.
 void schedule_swap(struct schedule *a, struct schedule *b);
 

@@ -42,6 +42,18 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
     out->backward = MAX(0, end[1] - begin[1]);
 }
 
+// The programs of `config` for so many sequences and layers shared out evenly. The caller releases both, on failure
+// too.
+static trireme_status compile_batch(struct stage_programs *programs, struct parallel *plan, struct config *config,
+                                    const struct plan_request *r, int64_t sequences, trireme_error *error) {
+    char batch[32];
+    snprintf(batch, sizeof batch, "%lld", (long long)sequences);
+    TRY(config_set(config, "training.global_batch_size", batch, "plan", error));
+    TRY(config_set(config, "parallelism.pipeline_parallel_layout", "", "plan", error));
+    TRY(parallel_resolve(plan, config, r->model, error));
+    return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, error);
+}
+
 // A step of a model of so few layers on the tensor ranks alone.
 static trireme_status measure(struct probe_part *out, const struct plan_request *r, const struct probe *p, int layers,
                               trireme_error *error) {
@@ -53,19 +65,11 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
     struct plan_choice choice = single(p);
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
-    char batch[32];
-    snprintf(batch, sizeof batch, "%lld", (long long)p->micro_batch_size);
     struct parallel plan = {0};
     struct stage_programs programs = {0};
     struct simulation simulation = {0};
     struct simulation_options options = {.events = true};
-    trireme_status status = config_set(&config, "training.global_batch_size", batch, "plan", error);
-    if (status == TRIREME_OK)
-        status = config_set(&config, "parallelism.pipeline_parallel_layout", "", "plan", error);
-    if (status == TRIREME_OK)
-        status = parallel_resolve(&plan, &config, &model, error);
-    if (status == TRIREME_OK)
-        status = stage_programs_compile(&programs, &config, &model, &plan, r->ops, 1, error);
+    trireme_status status = compile_batch(&programs, &plan, &config, &small, p->micro_batch_size, error);
     if (status == TRIREME_OK)
         status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
@@ -103,17 +107,9 @@ static trireme_status measure_slot(double *slot, double *scratch, const struct p
     choice.schedule = apart ? "zb-h1" : "1f1b";
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
-    char batch[32];
-    snprintf(batch, sizeof batch, "%lld", 2 * (long long)p->micro_batch_size);
     struct parallel plan = {0};
     struct stage_programs programs = {0};
-    trireme_status status = config_set(&config, "training.global_batch_size", batch, "plan", error);
-    if (status == TRIREME_OK)
-        status = config_set(&config, "parallelism.pipeline_parallel_layout", "", "plan", error);
-    if (status == TRIREME_OK)
-        status = parallel_resolve(&plan, &config, &model, error);
-    if (status == TRIREME_OK)
-        status = stage_programs_compile(&programs, &config, &model, &plan, r->ops, 1, error);
+    trireme_status status = compile_batch(&programs, &plan, &config, &small, 2 * p->micro_batch_size, error);
     if (status == TRIREME_OK) {
         *slot = 0;
         for (size_t i = 0; i < programs.program[0]->pools.count; i++)

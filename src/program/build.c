@@ -256,6 +256,10 @@ bool instruction_arrives(const struct instruction *i) {
     return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
 }
 
+bool instruction_leaves(const struct instruction *i) {
+    return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
+}
+
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {
     return instruction->accumulate == ACCUMULATE_YES ||
            (instruction->accumulate == ACCUMULATE_AFTER_FIRST && !invocation->first);

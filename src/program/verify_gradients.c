@@ -160,11 +160,6 @@ static int first_operand(const struct instruction *instruction) {
     return has_output ? instruction->out[0].buffer : instruction->in[0].buffer;
 }
 
-// Whether what it makes is another rank's, and whether what it takes comes from another.
-static bool hands_on(const struct instruction *i) {
-    return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
-}
-
 // Which pass an instruction belongs to.
 static void classify(const struct checker *c, struct instance *instance) {
     const struct instruction *i = instance->instruction;
@@ -250,7 +245,7 @@ static void find_uses(struct checker *c) {
         struct instance *f = &c->instances.item[i];
         if (!f->forward)
             continue;
-        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || hands_on(f->instruction);
+        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || instruction_leaves(f->instruction);
         for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
             if (f->instruction->out[k].buffer != NONE) {
                 int out = f->instruction->out[k].buffer;

@@ -20,17 +20,10 @@ static void copy_in(struct process_communicator *c, const struct comm_call *call
 }
 
 static void reduce(struct process_communicator *c, const struct comm_call *call, bool all) {
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
-    int64_t size = dtype_size(call->dtype), own = all ? 0 : c->base.index * call->count * size;
+    int64_t own = all ? 0 : c->base.index * call->count * dtype_size(call->dtype);
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = (m == c->base.index ? (const char *)call->in : near_slot(c, m)->data) + own;
-    for (int64_t at = 0; at < call->count; at += CHUNK) {
-        int64_t n = MIN(call->count - at, CHUNK);
-        char *out = (char *)call->out + at * size;
-        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
-                                          n, call->accumulate ? out : NULL, c->chunk);
-        copy_bytes(out, result, n * size, false);
-    }
+    reduce_contributions(c, call, all);
 }
 
 static trireme_status copy_out(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
