@@ -10,7 +10,7 @@ enum { IMPORT_BYTES_MAX = 1 << 26 };
 
 static const struct command_key KEYS[CALIBRATE_KEYS] = {
     [CALIBRATE_OUT] = {"out", COMMAND_KEY_TEXT, "the path of a cluster file to be written", 0, 0},
-    [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXT, "files of another machine's figures, with commas between", 0, 0},
+    [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures, with commas between or one by one", 0, 0},
     [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0},
     [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000},
 };
@@ -38,6 +38,20 @@ static trireme_status import_file(struct cluster *cluster, const struct op_table
     return status;
 }
 
+// With commas between.
+static trireme_status import_files(struct cluster *cluster, const struct op_table *ops, const char *paths,
+                                   trireme_error *error) {
+    trireme_status status = TRIREME_OK;
+    for (const char *at = paths; *at && status == TRIREME_OK;) {
+        size_t length = strcspn(at, ",");
+        char *path = mem_printf("%.*s", (int)length, at);
+        status = import_file(cluster, ops, path, error);
+        free(path);
+        at += length + (at[length] == ',');
+    }
+    return status;
+}
+
 // A cluster with the figures of some files in place of its own.
 static trireme_status import(struct cluster *out, const struct op_table *ops, const struct command_value *values,
                              trireme_error *error) {
@@ -45,13 +59,8 @@ static trireme_status import(struct cluster *out, const struct op_table *ops, co
         FAIL(TRIREME_ERROR_USAGE, "cluster is missing: the one whose peaks, memory and nodes from= completes");
     TRY(cluster_load(out, ops, values[CALIBRATE_CLUSTER].given, error));
     trireme_status status = TRIREME_OK;
-    for (const char *at = values[CALIBRATE_FROM].given; *at && status == TRIREME_OK;) {
-        size_t length = strcspn(at, ",");
-        char *path = mem_printf("%.*s", (int)length, at);
-        status = import_file(out, ops, path, error);
-        free(path);
-        at += length + (at[length] == ',');
-    }
+    for (size_t i = 0; i < values[CALIBRATE_FROM].all.count && status == TRIREME_OK; i++)
+        status = import_files(out, ops, values[CALIBRATE_FROM].all.item[i], error);
     if (status != TRIREME_OK)
         cluster_release(out);
     return status;
@@ -97,22 +106,10 @@ static trireme_status calibrate_links(const struct launcher *launcher, struct op
     return status;
 }
 
-trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) {
-    struct command_value values[CALIBRATE_KEYS] = {0};
-    struct arguments rest;
-    TRY(command_keys_read(a, KEYS, CALIBRATE_KEYS, values, &rest, error));
-    trireme_status status = TRIREME_OK;
-    if (rest.operands.count > 1)
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "unexpected \"%.80s\"; usage: trireme bench calibrate [out=FILE]", rest.operands.item[1]);
-    rest.operands.count = 0;
-    if (status == TRIREME_OK)
-        status = command_keys_refuse_rest(&rest, KEYS, CALIBRATE_KEYS, "of bench calibrate", error);
-    arguments_release(&rest);
-    if (status != TRIREME_OK)
-        return arguments_refuse(a, status, error);
+static trireme_status run(const struct command_value *values, trireme_error *error) {
     struct op_table *ops = op_table_create();
     struct launcher launcher = launcher_find();
+    trireme_status status;
     if (launcher.ranks > 1) {
         status = calibrate_links(&launcher, ops, values, error);
         free(ops);
@@ -133,5 +130,26 @@ trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) 
         cluster_release(&cluster);
     }
     free(ops);
+    return status;
+}
+
+trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) {
+    struct command_value values[CALIBRATE_KEYS] = {0};
+    struct arguments rest;
+    TRY(command_keys_read(a, KEYS, CALIBRATE_KEYS, values, &rest, error));
+    trireme_status status = TRIREME_OK;
+    if (rest.operands.count > 1)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "unexpected \"%.80s\"; usage: trireme bench calibrate [out=FILE]", rest.operands.item[1]);
+    rest.operands.count = 0;
+    if (status == TRIREME_OK)
+        status = command_keys_refuse_rest(&rest, KEYS, CALIBRATE_KEYS, "of bench calibrate", error);
+    arguments_release(&rest);
+    if (status != TRIREME_OK) {
+        command_values_release(values, CALIBRATE_KEYS);
+        return arguments_refuse(a, status, error);
+    }
+    status = run(values, error);
+    command_values_release(values, CALIBRATE_KEYS);
     return status;
 }

@@ -10,14 +10,14 @@
 static trireme_status refuse_value(const struct command_key *key, const char *given, trireme_error *error) {
     char excerpt[JSON_EXCERPT_BYTES];
     json_excerpt(given, excerpt);
-    if (key->type == COMMAND_KEY_TEXT)
+    if (key->type >= COMMAND_KEY_TEXT)
         FAIL(TRIREME_ERROR_USAGE, "%s=%s: expected %s", key->name, excerpt, key->what);
     FAIL(TRIREME_ERROR_USAGE, "%s=%s: expected %s from %.15g to %.15g (%s)", key->name, excerpt,
          key->type == COMMAND_KEY_INTEGER ? "a whole number" : "a number", key->least, key->most, key->what);
 }
 
 static bool read_value(const struct command_key *key, const char *text, struct command_value *value) {
-    if (key->type == COMMAND_KEY_TEXT)
+    if (key->type >= COMMAND_KEY_TEXT)
         return *text;
     // Digits, a sign, a point and an exponent: neither blanks nor hexadecimal numbers, infinities or words.
     bool is_integer = key->type == COMMAND_KEY_INTEGER;
@@ -59,11 +59,14 @@ static trireme_status take(const struct word *word, const struct command_key *ke
             continue;
         if (!word->value)
             return refuse_value(&keys[i], "", error);
-        if (values[i].given)
+        bool several = keys[i].type == COMMAND_KEY_TEXTS;
+        if (values[i].given && !several)
             FAIL(TRIREME_ERROR_USAGE, "%s is given twice: %s and %s", keys[i].name, values[i].given, word->value);
         values[i].given = word->value;
         if (!read_value(&keys[i], word->value, &values[i]))
             return refuse_value(&keys[i], word->value, error);
+        if (several)
+            VEC_PUSH(&values[i].all, word->value);
         *taken = true;
         return TRIREME_OK;
     }
@@ -99,11 +102,18 @@ trireme_status command_keys_read(const struct arguments *a, const struct command
             VEC_PUSH(&left.settings, a->settings.item[i + k]);
         i += word.words;
     }
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK) {
         *rest = left;
-    else
+    } else {
         arguments_release(&left);
+        command_values_release(values, count);
+    }
     return status;
+}
+
+void command_values_release(struct command_value *values, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        VEC_RELEASE(&values[i].all);
 }
 
 void arguments_release(struct arguments *arguments) {

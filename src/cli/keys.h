@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-enum command_key_type { COMMAND_KEY_INTEGER, COMMAND_KEY_NUMBER, COMMAND_KEY_TEXT };
+enum command_key_type { COMMAND_KEY_INTEGER, COMMAND_KEY_NUMBER, COMMAND_KEY_TEXT, COMMAND_KEY_TEXTS };
 
 struct command_key {
     const char *name;
@@ -15,16 +15,18 @@ struct command_key {
 
 struct command_value {
     const char *given; // NULL: not given
+    VEC(const char *) all; // of COMMAND_KEY_TEXTS, which may be given several times: each. command_values_release
     int64_t integer;
     double number; // of integers too
 };
 
 // Takes the keys of the table out of the arguments into values[count]. What is left goes to *rest: words without '=' as
 // operands, all others as settings. *rest is released by arguments_release, and holds words of `arguments`.
-// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice.
+// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice that is one only.
 trireme_status command_keys_read(const struct arguments *arguments, const struct command_key *keys, size_t count,
                                  struct command_value *values, struct arguments *rest, trireme_error *error);
 void arguments_release(struct arguments *arguments);
+void command_values_release(struct command_value *values, size_t count);
 
 // TRIREME_ERROR_USAGE if anything was left, with the nearest key; `context` says where the keys hold: "with schedule=".
 trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,

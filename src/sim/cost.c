@@ -140,17 +140,19 @@ static int only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
-// The sum for a root is made as that for all.
-static bool is_all_reduce(enum op op) {
-    return op == OP_ALL_REDUCE || op == OP_REDUCE;
+// What is made alike, and stands for it where it was not measured itself: the sum for a root is that for all, and what
+// a root gives to all moves the bytes that are gathered from all.
+static enum op sibling(enum op op) {
+    return op == OP_REDUCE ? OP_ALL_REDUCE : op == OP_BROADCAST ? OP_ALL_GATHER : op;
 }
 
 double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
     int only = only_level(c, route);
     double measured;
-    if (only != NONE && from_points(&c->level[only], op, route->ranks, bytes, &measured))
+    if (only != NONE && (from_points(&c->level[only], op, route->ranks, bytes, &measured) ||
+                         from_points(&c->level[only], sibling(op), route->ranks, bytes, &measured)))
         return measured;
-    double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = is_all_reduce(op) ? 2 : 1;
+    double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = sibling(op) == OP_ALL_REDUCE ? 2 : 1;
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
         int parts = route->parts[i];

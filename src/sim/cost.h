@@ -8,12 +8,13 @@
 // `accumulates`: outputs are added to what is there.
 double cost_compute(const struct station *station, const struct program *program, const struct op_table *table,
                     const struct instruction *instruction, bool accumulates);
-// A collective (all_reduce, all_gather, reduce_scatter) on `bytes`, those of the whole that each rank gives or gets; or
-// a message of so many (send).
+// A collective (all_reduce, all_gather, reduce_scatter, reduce, broadcast) on `bytes`, those of the whole that each
+// rank gives or gets; or a message of so many (send).
 //
 // At each level n parts are joined, each by one of its ranks, that has 1 / (product of the parts below) of the whole:
 // to gather or to reduce takes steps * latency + (n - 1) / n * bytes / bandwidth; all_reduce does both. Levels add up,
-// or where they are pipelined the slowest decides. Measured points of a level that alone joins all ranks go before.
+// or where they are pipelined the slowest decides. Measured points of a level that alone joins all ranks go before,
+// for reduce and broadcast without points those of all_reduce and all_gather.
 double cost_communicate(const struct cluster *cluster, const struct route *route, enum op op, double bytes);
 // Bytes of the whole that the instruction communicates, as they travel.
 double communicated_bytes(const struct program *program, const struct instruction *instruction);

@@ -172,13 +172,18 @@ struct collective {
     int ranks;
     VEC(struct link_point) points;
     double ratio; // of bus bandwidth to algorithm bandwidth, of the largest
-    bool reduces;
+    bool reduces, rooted;
 };
 
-// all_reduce moves 2 (n - 1) / n of its bytes, all_gather and reduce_scatter (n - 1) / n, a message all.
+// all_reduce moves 2 (n - 1) / n of its bytes, all_gather and reduce_scatter (n - 1) / n, a message and what has a root
+// all.
 static bool find_op(const struct collective *c, enum op *out) {
     double n = c->ranks, part = (n - 1) / n;
-    if (fabs(c->ratio - 2 * part) < 0.02 * part && c->reduces)
+    if (c->rooted && fabs(c->ratio - 1) < 0.02)
+        *out = c->reduces ? OP_REDUCE : OP_BROADCAST;
+    else if (c->rooted)
+        return false;
+    else if (fabs(c->ratio - 2 * part) < 0.02 * part && c->reduces)
         *out = OP_ALL_REDUCE;
     else if (fabs(c->ratio - part) < 0.02)
         *out = c->reduces ? OP_REDUCE_SCATTER : OP_ALL_GATHER;
@@ -209,6 +214,7 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
             largest = bytes;
             out->ratio = bus / algorithm;
             out->reduces = strcmp(line.word[3], "none") != 0;
+            out->rooted = line.word[4][0] != '-';
         }
     }
     if (out->ranks < 2 || out->points.count == 0)

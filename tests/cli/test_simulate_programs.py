@@ -116,6 +116,15 @@ def test_import():
                     "--training.global_batch_size=1", "--activation_checkpoint.mode=full"]
         slow, usual = simulate(*settings, f"cluster={out}"), simulate(*settings, "cluster=a100")
         assert slow["step_seconds"] > 2 * usual["step_seconds"]
+        # Several files, one by one or with commas between.
+        collective, both = os.path.join(directory, "reduce.txt"), os.path.join(directory, "both.yaml")
+        with open(collective, "w", encoding="utf-8") as file:
+            file.write("#  Rank  0 a\n#  Rank  1 b\n1048576 262144 float sum 0 77 13.6 13.6 0\n")
+        for files in [f"from={table}", f"from={collective}"], [f"from={table},{collective}"]:
+            tool.good("bench", "calibrate", "cluster=a100", *files, f"out={both}")
+            with open(both, encoding="utf-8") as file:
+                text = file.read()
+            assert "[reduce, 2, " in text and "[1024, 4096, 4096, " in text, text
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
 
 

@@ -147,6 +147,48 @@ static void collectives_come_from_nccl_tests(void **unused) {
     text_release(&out);
 }
 
+// What has a root tells so; without points of its own a reduce is an all_reduce, and a broadcast an all_gather.
+static void rooted_collectives_are_told_apart(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *redop, *root;
+        enum op op;
+    } KINDS[] = {{"sum", "0", OP_REDUCE}, {"none", "0", OP_BROADCAST}, {"none", "-1", OP_SEND}};
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++) {
+        struct text out = {0};
+        struct cluster c = load("a100");
+        trireme_error error = {0};
+        struct mesh mesh = mesh_single();
+        mesh.degree[AXIS_DP] = 2;
+        const struct link_use use = {AXES(AXIS_DP), 0, false};
+        struct place place;
+        assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
+        const struct route *route = &place.route[0][0];
+        assert_true(cost_communicate(&c, route, OP_REDUCE, 1 << 20) ==
+                    cost_communicate(&c, route, OP_ALL_REDUCE, 1 << 20));
+        assert_true(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) ==
+                    cost_communicate(&c, route, OP_ALL_GATHER, 1 << 20));
+        text_add(&out, "#  Rank  0 a\n#  Rank  1 b\n#  size count type redop root time algbw busbw\n"
+                       "1048576 262144 float %s %s 77 13.6 13.6 0\n",
+                 KINDS[i].redop, KINDS[i].root);
+        assert_ok(fit_import(&c, ops, "nccl.txt", out.text, out.length, &error), &error);
+        assert_int_equal(c.level[0].points.count, 1);
+        assert_int_equal(c.level[0].points.item[0].op, KINDS[i].op);
+        assert_true(fabs(cost_communicate(&c, route, KINDS[i].op, 1 << 20) - 77e-6) < 1e-12);
+        // It is written, and read back.
+        struct text yaml = {0};
+        struct cluster again;
+        cluster_print(&c, ops, &yaml);
+        assert_ok(cluster_parse(&again, ops, "again", yaml.text, yaml.length, &error), &error);
+        assert_int_equal(again.level[0].points.item[0].op, KINDS[i].op);
+        cluster_release(&again);
+        text_release(&yaml);
+        text_release(&out);
+        place_release(&place);
+        cluster_release(&c);
+    }
+}
+
 static void curves_are_found_again(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
@@ -170,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(printed_clusters_read_back), cmocka_unit_test(products_come_from_a_table),
         cmocka_unit_test(wrong_tables_are_refused),   cmocka_unit_test(collectives_come_from_nccl_tests),
+        cmocka_unit_test(rooted_collectives_are_told_apart),
         cmocka_unit_test(curves_are_found_again),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
