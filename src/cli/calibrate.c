@@ -10,7 +10,7 @@ enum { IMPORT_BYTES_MAX = 1 << 26 };
 
 static const struct command_key KEYS[CALIBRATE_KEYS] = {
     [CALIBRATE_OUT] = {"out", COMMAND_KEY_TEXT, "the path of a cluster file to be written", 0, 0},
-    [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures, with commas between or one by one", 0, 0},
+    [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures", 0, 0},
     [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0},
     [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000},
 };

@@ -14,7 +14,7 @@ struct command_key {
 };
 
 struct command_value {
-    const char *given; // NULL: not given
+    const char *given;     // NULL: not given
     VEC(const char *) all; // of COMMAND_KEY_TEXTS, which may be given several times: each. command_values_release
     int64_t integer;
     double number; // of integers too

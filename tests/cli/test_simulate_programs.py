@@ -119,7 +119,8 @@ def test_import():
         # Several files, one by one or with commas between.
         collective, both = os.path.join(directory, "reduce.txt"), os.path.join(directory, "both.yaml")
         with open(collective, "w", encoding="utf-8") as file:
-            file.write("#  Rank  0 a\n#  Rank  1 b\n1048576 262144 float sum 0 77 13.6 13.6 0\n")
+            file.write("#  Rank  0 a\n#  Rank  1 b\n# size count type redop root time algbw busbw\n"
+                       "1048576 262144 float sum 0 77 13.6 13.6 0\n")
         for files in [f"from={table}", f"from={collective}"], [f"from={table},{collective}"]:
             tool.good("bench", "calibrate", "cluster=a100", *files, f"out={both}")
             with open(both, encoding="utf-8") as file:

@@ -168,8 +168,9 @@ static void rooted_collectives_are_told_apart(void **unused) {
                     cost_communicate(&c, route, OP_ALL_REDUCE, 1 << 20));
         assert_true(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) ==
                     cost_communicate(&c, route, OP_ALL_GATHER, 1 << 20));
-        text_add(&out, "#  Rank  0 a\n#  Rank  1 b\n#  size count type redop root time algbw busbw\n"
-                       "1048576 262144 float %s %s 77 13.6 13.6 0\n",
+        text_add(&out,
+                 "#  Rank  0 a\n#  Rank  1 b\n#  size count type redop root time algbw busbw\n"
+                 "1048576 262144 float %s %s 77 13.6 13.6 0\n",
                  KINDS[i].redop, KINDS[i].root);
         assert_ok(fit_import(&c, ops, "nccl.txt", out.text, out.length, &error), &error);
         assert_int_equal(c.level[0].points.count, 1);
@@ -210,10 +211,9 @@ static void curves_are_found_again(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_clusters_read_back), cmocka_unit_test(products_come_from_a_table),
-        cmocka_unit_test(wrong_tables_are_refused),   cmocka_unit_test(collectives_come_from_nccl_tests),
-        cmocka_unit_test(rooted_collectives_are_told_apart),
-        cmocka_unit_test(curves_are_found_again),
+        cmocka_unit_test(printed_clusters_read_back),        cmocka_unit_test(products_come_from_a_table),
+        cmocka_unit_test(wrong_tables_are_refused),          cmocka_unit_test(collectives_come_from_nccl_tests),
+        cmocka_unit_test(rooted_collectives_are_told_apart), cmocka_unit_test(curves_are_found_again),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
