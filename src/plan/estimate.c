@@ -171,9 +171,18 @@ static const struct probe *find_probe(struct estimator *e, const struct plan_cho
 // Of a fit that only estimates need.
 enum { FEW_PASSES = 20000 };
 
-// As long as the steady state repeats, its bubble is that of fewer microbatches.
-static int fewer(int microbatches, int stages) {
-    return microbatches <= 4 * stages ? microbatches : 3 * stages + microbatches % stages;
+// As long as the steady state repeats, its bubble is that of fewer microbatches; where they go in groups of as many as
+// there are stages, what the last group lacks counts.
+static int fewer(const char *name, int microbatches, int stages) {
+    bool groups = strcmp(name, "interleaved") == 0 || strcmp(name, "hanayo") == 0 || strcmp(name, "auto") == 0;
+    return MIN(microbatches, 2 * stages + (groups ? microbatches % stages : 0));
+}
+
+static int *count_slots(const struct schedule *s) {
+    int *held = mem_alloc((size_t)(s->stages * s->chunks) * sizeof *held);
+    for (int i = 0; i < s->stages; i++)
+        schedule_in_flight(s, i, &held[i * s->chunks]);
+    return held;
 }
 
 static void fill_shape(struct estimator *e, struct shape *s) {
@@ -189,14 +198,20 @@ static void fill_shape(struct estimator *e, struct shape *s) {
     double work = times.forward + times.backward_input + times.backward_weight;
     s->idle = MAX(0, cost.cost / (work * s->schedule.chunks) - s->microbatches);
     schedule_cost_release(&cost);
-    s->held = mem_alloc((size_t)s->stages * sizeof *s->held);
-    for (int i = 0; i < s->stages; i++)
-        s->held[i] = schedule_in_flight(&s->schedule, i, NULL);
+    s->held[0] = count_slots(&s->schedule);
+    struct schedule spread = schedule_copy(&s->schedule);
+    if (!spread.vocabulary) {
+        times.loss = times.loss_weight = .1 * times.forward;
+        times.embed = times.embed_weight = .02 * times.forward;
+        schedule_spread_vocabulary(&spread, &times);
+    }
+    s->held[1] = count_slots(&spread);
+    schedule_release(&spread);
 }
 
 static const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
     // A file has its microbatches.
-    int few = schedule_has_name(c->schedule) ? fewer(microbatches, c->stages) : microbatches;
+    int few = schedule_has_name(c->schedule) ? fewer(c->schedule, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
     for (size_t i = 0; i < e->shapes.count; i++) {
         const struct shape *s = &e->shapes.item[i];
@@ -301,16 +316,20 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     int chunks = schedule.chunks, last = c->stages * chunks - 1;
     for (int rank = 0; rank < c->stages; rank++) {
         struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
+        double held = 0;
         for (int k = 0; k < chunks; k++) {
-            int v = schedule.virtual_stage[rank * chunks + k];
-            load.layers += plan.first_layer[v + 1] - plan.first_layer[v];
+            int v = schedule.virtual_stage[rank * chunks + k], slots = s->held[spread][rank * chunks + k];
+            int here = plan.first_layer[v + 1] - plan.first_layer[v];
+            load.layers += here;
+            // What comes from another rank has one slot more.
+            bool received = v > 0 && schedule.place[v - 1].rank != rank;
+            held += slots * (here * slot->layer + slot->rest) + received * slot->rest;
             // Embedding and head are about the same each.
             load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
             load.head += !spread && v == last;
         }
-        // The last keeps what the head needs, of which a model without a pipeline tells.
-        double held =
-            (s->held[rank] + (spread ? chunks : 0)) * (load.layers / chunks * slot->layer + slot->rest) + slot->scratch;
+        // Beside the head and the loss layers are at rest.
+        held += MAX(slot->scratch, load.head * p->rest.activations);
         add_rank(out, p, &load, slot->possible ? held : INFINITY);
     }
     free(plan.first_layer);
@@ -407,7 +426,8 @@ void estimator_release(struct estimator *e) {
     for (size_t i = 0; i < e->shapes.count; i++) {
         if (e->shapes.item[i].possible)
             schedule_release(&e->shapes.item[i].schedule);
-        free(e->shapes.item[i].held);
+        for (int k = 0; k < 2; k++)
+            free(e->shapes.item[i].held[k]);
     }
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);

@@ -37,7 +37,8 @@ struct shape {
     bool possible;
     struct schedule schedule;
     double idle; // what its bubble adds, in times of F + B + W of one rank
-    int *held;   // of each rank: chunks of microbatches
+    // Slots that a rank has of each chunk, [stages * chunks]; where the vocabulary is spread.
+    int *held[2];
 };
 
 struct estimator {

@@ -35,7 +35,7 @@ struct plan_request {
     int ranks;      // all take part, on the first devices
     bool only_fit;  // whether any fits, and no more: the result has no answers
     int threads;    // that search
-    double seconds; // of simulating, after which the search ends with what it has; 0: never
+    double seconds; // after which nothing more is simulated; 0: never
     void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
     void *user;
 };

@@ -9,6 +9,8 @@
 // How much more memory than a choice has may be estimated before it is left out: at first, and when others like it were
 // compared.
 static const double MEMORY_SLACK = 1.2, MEMORY_SLACK_LEARNT = 1.05;
+// What fits by estimate even if it takes so many times as much need not be tried out first.
+static const double SURELY = 1.5;
 // PLAN_SLACK where others like it were compared.
 static const double SLACK_LEARNT = .97;
 
@@ -18,6 +20,7 @@ enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64, THREADS_MAX = 64 
 
 struct job {
     const struct plan_choice *choice;
+    bool done; // else time was up before
     struct plan_answer answer;
     trireme_status status;
     trireme_error error;
@@ -27,6 +30,7 @@ struct crew {
     const struct plan_request *request;
     struct job *job;
     int jobs;
+    int64_t until; // none is begun later; 0: there is time
     atomic_int next;
 };
 
@@ -34,13 +38,16 @@ static void *work(void *argument) {
     struct crew *crew = argument;
     for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->jobs;) {
         struct job *job = &crew->job[i];
+        if (crew->until > 0 && clock_now() > crew->until)
+            return NULL;
+        job->done = true;
         job->status = plan_evaluate(&job->answer, crew->request, job->choice, &job->error);
     }
     return NULL;
 }
 
-static void evaluate_all(const struct plan_request *request, struct job *job, int jobs) {
-    struct crew crew = {.request = request, .job = job, .jobs = jobs};
+static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
+    struct crew crew = {.request = request, .job = job, .jobs = jobs, .until = until};
     pthread_t thread[THREADS_MAX];
     int started = 0, wanted = MIN(MIN(request->threads, jobs), THREADS_MAX) - 1;
     while (started < wanted && pthread_create(&thread[started], NULL, work, &crew) == 0)
@@ -112,6 +119,7 @@ struct search {
     struct plan_result *out;
     trireme_error why; // of what was refused
     double room;
+    int64_t until; // 0: there is time
     VEC(struct kin) families;
 };
 
@@ -143,12 +151,16 @@ static bool may_fit(struct search *s, const struct candidate *c) {
     return c->estimate.bytes * (f->seconds > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->room;
 }
 
+// What time does not suffice for is left as it is.
 static void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
     for (int i = 0; i < jobs; i++)
         job[i].choice = &batch[i]->choice;
-    evaluate_all(s->request, job, jobs);
+    evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
+        if (!job[i].done)
+            continue;
+        s->out->evaluated++;
         batch[i]->done = true;
         if (job[i].status != TRIREME_OK) {
             s->why = job[i].error;
@@ -159,7 +171,6 @@ static void run_batch(struct search *s, struct candidate **batch, int jobs) {
         job[i].answer.estimate = batch[i]->estimate.seconds;
         take(s->out, &job[i].answer);
     }
-    s->out->evaluated += jobs;
     free(job);
 }
 
@@ -199,13 +210,13 @@ static bool enough(struct search *s, const struct candidate *next) {
     return count == PLAN_ANSWERS && corrected_seconds(s, next) * slack > s->out->answers.item[count - 1].seconds;
 }
 
-static void search_promising(struct search *s, const struct candidates *all, int64_t begin) {
+static void search_promising(struct search *s, const struct candidates *all) {
     const struct plan_request *r = s->request;
     struct candidate *batch[BATCH];
     int count;
     s->out->complete = true;
     while ((count = choose(s, all, batch)) > 0 && !enough(s, batch[0])) {
-        if (r->seconds > 0 && 1e-9 * (double)(clock_now() - begin) > r->seconds) {
+        if (s->until > 0 && clock_now() > s->until) {
             s->out->complete = false;
             break;
         }
@@ -247,11 +258,13 @@ static trireme_status refuse(const struct plan_request *r, const trireme_error *
 // Where nothing fits, those that need least tell by how much.
 static void search_smallest(struct search *s, struct candidates *all) {
     struct candidate *batch[FULLEST];
-    qsort(all->item, all->count, sizeof *all->item, by_bytes);
+    int64_t until = s->until;
+    s->until = 0; // there has to be an answer
     int count = (int)MIN(all->count, (size_t)FULLEST);
     for (int i = 0; i < count; i++)
         batch[i] = &all->item[i];
     run_batch(s, batch, count);
+    s->until = until;
     s->out->fits = s->out->answers.count > 0;
 }
 
@@ -261,19 +274,27 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct plan_result result = {.answers = {0}};
     struct search search = {.request = request, .out = &result};
     search.room = (double)room_of(request->cluster, request->ranks);
+    if (request->seconds > 0)
+        search.until = clock_now() + (int64_t)(1e9 * request->seconds);
     estimator_create(&estimator, request);
     space_list(&all, &estimator);
     result.choices = (int)all.count;
     if (all.count) {
-        search_smallest(&search, &all);
+        struct candidates every = all;
+        qsort(all.item, all.count, sizeof *all.item, by_bytes);
+        bool surely = !request->only_fit && all.item[0].estimate.bytes * SURELY <= search.room;
+        if (!surely)
+            search_smallest(&search, &all);
         while (result.promising < result.choices &&
                all.item[result.promising].estimate.bytes <= search.room * MEMORY_SLACK)
             result.promising++;
         all.count = (size_t)result.promising;
-        if (!request->only_fit && (result.fits || all.count <= FEW_PROMISING)) {
-            search_promising(&search, &all, clock_now());
+        if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
+            search_promising(&search, &all);
             search_whole_rows(&search);
         }
+        if (surely && result.answers.count == 0)
+            search_smallest(&search, &every);
         result.fits |= result.answers.count > 0;
     }
     trireme_status status = TRIREME_OK;

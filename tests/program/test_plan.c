@@ -90,6 +90,43 @@ static void winner_is_that_of_all(void **unused) {
     close_fixture(&f);
 }
 
+// Of pipelines of all schedules, against what is compiled.
+static void memory_estimates_are_near(void **unused) {
+    (void)unused;
+    if (SANITIZED) // a search has its time
+        skip();
+    static const char *const LARGER[] = {"model.preset=llama-42m", "training.dtype=bf16", "training.seq_len=512",
+                                         "training.global_batch_size=64", "parallelism.pipeline_parallel_degree=4"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, LARGER, ARRAY_LENGTH(LARGER), 8);
+    struct estimator estimator;
+    struct candidates all = {0};
+    estimator_create(&estimator, &f.request);
+    space_list(&all, &estimator);
+    assert_true(all.count > 100);
+    double sum = 0, most = 0, least = 0;
+    int count = 0;
+    for (size_t i = 0; i < all.count; i += all.count / 40) {
+        struct plan_answer answer;
+        if (all.item[i].choice.micro_batch_size > 4 ||
+            plan_evaluate(&answer, &f.request, &all.item[i].choice, &error) != TRIREME_OK)
+            continue;
+        double off = log(all.item[i].estimate.bytes / (double)answer.memory);
+        most = MAX(most, off);
+        least = MIN(least, off);
+        sum += fabs(off);
+        count++;
+    }
+    assert_true(count > 15);
+    if (sum > .05 * count || least < -.16 || most > .1)
+        fail_msg("of %d estimates of memory the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
+                 count, sum / count, least, most);
+    VEC_RELEASE(&all);
+    estimator_release(&estimator);
+    close_fixture(&f);
+}
+
 // The programs of a configuration, as text.
 static void print_programs(struct text *out, const struct fixture *f, const struct config *config, int64_t *most) {
     trireme_error error = {0};
@@ -217,9 +254,8 @@ static void what_does_not_fit_is_told(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(winner_is_that_of_all),
-        cmocka_unit_test(answers_are_what_is_saved),
-        cmocka_unit_test(exports_have_the_degrees),
+        cmocka_unit_test(winner_is_that_of_all),     cmocka_unit_test(memory_estimates_are_near),
+        cmocka_unit_test(answers_are_what_is_saved), cmocka_unit_test(exports_have_the_degrees),
         cmocka_unit_test(what_does_not_fit_is_told),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
