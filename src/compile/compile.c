@@ -82,6 +82,16 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
     return stage;
 }
 
+// How its layers are computed again.
+static struct recompute_layers recompute_of(const struct compile_options *o, const struct stage *stage) {
+    const struct parallel *r = &o->parallel;
+    int v = r->schedule ? r->schedule->virtual_stage[r->stage * r->schedule->chunks + stage->chunk] : 0;
+    return (struct recompute_layers){.rest = o->recompute,
+                                     .first = stage->first_layer,
+                                     .full = r->full_layers ? r->full_layers[v] : 0,
+                                     .selective = r->selective_layers ? r->selective_layers[v] : 0};
+}
+
 // Whether a virtual stage of this rank begins or ends the model.
 static bool has_end(const struct compile_options *o, bool last) {
     bool has = false;
@@ -372,7 +382,8 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         if (stage.last && !is_spread(o))
             emit_loss(c, o, e, hidden, scale, gradients);
         differentiate(gradients, forward, 0, p->templates.item[forward].instructions.count, backward);
-        recompute_rewrite(p, o->ops, forward, backward, o->recompute);
+        struct recompute_layers layers = recompute_of(o, &stage);
+        recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
     }
     if (is_spread(o))

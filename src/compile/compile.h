@@ -19,7 +19,7 @@ struct compile_options {
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;                  // of one data-parallel rank
     int64_t logits_rows;               // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES
-    enum recompute recompute;
+    enum recompute recompute;          // but for the layers that `parallel` names
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;

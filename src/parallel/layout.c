@@ -1,5 +1,8 @@
 #include "parallel/layout.h"
 
+#include <limits.h>
+#include <math.h>
+
 static const char *const KEY = "parallelism.pipeline_parallel_layout";
 
 static trireme_status parse(const struct config *config, int stages, int layers, int *first, trireme_error *error) {
@@ -24,41 +27,155 @@ static trireme_status parse(const struct config *config, int stages, int layers,
     return TRIREME_OK;
 }
 
-// Floating-point operations of the head and the loss over those of one layer, as they are run.
+// ---- layers that are computed again
+
+static const char *const FULL = "activation_checkpoint.full_layers", *const SELECTIVE =
+                                                                         "activation_checkpoint.selective_layers";
+
+// Numbers from 0 on separated by commas, at most `most` of them; returns how many, 0 where the text is not that.
+static int read_numbers(const char *text, int most, int *out) {
+    int count = 0;
+    while (*text) {
+        char *end;
+        long n = strtol(text, &end, 10);
+        if (end == text || n < 0 || n > INT_MAX || count == most || (*end && (*end != ',' || !end[1])))
+            return 0;
+        out[count++] = (int)n;
+        text = *end ? end + 1 : end;
+    }
+    return count;
+}
+
+// The numbers of a key, for each virtual stage, to *out, which stays NULL where it is empty.
+static trireme_status read_modes(int **out, bool *alike, const struct config *config, const char *key, const char *said,
+                                 enum config_recompute own, int stages, trireme_error *error) {
+    static const char *const WORDS[] = {"none", "selective", "full"};
+    enum config_recompute mode = config->activation_checkpoint.mode;
+    if (!*said)
+        return TRIREME_OK;
+    if (mode == own || mode == CONFIG_RECOMPUTE_FULL)
+        return config_refuse(config, key, error, "but activation_checkpoint.mode, that of all others, is %s",
+                             WORDS[mode]);
+    int *number = *out = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
+    if (count != 1 && count != stages)
+        return config_refuse(config, key, error,
+                             "expected a number of layers for each of the pipeline's stages, of which there %s %d, or "
+                             "one for all",
+                             stages == 1 ? "is" : "are", stages);
+    *alike = count < stages;
+    for (int v = count; v < stages; v++)
+        number[v] = number[0];
+    return TRIREME_OK;
+}
+
+// Of a single number for all, a stage has as many as it has room for; one stage at least has all of them.
+static trireme_status fit_modes(int *number, bool alike, const struct parallel *parallel, const int *taken,
+                                const struct config *config, const char *key, int stages, trireme_error *error) {
+    int most = 0;
+    for (int v = 0; v < stages && number; v++) {
+        int layers = parallel->first_layer[v + 1] - parallel->first_layer[v], room = layers - (taken ? taken[v] : 0);
+        most = MAX(most, room);
+        if (number[v] > room && !alike)
+            return config_refuse(config, key, error, "but stage %d has %d layer%s%s", v, room, room == 1 ? "" : "s",
+                                 taken ? " outside mode full" : "");
+    }
+    if (number && number[0] > most && alike)
+        return config_refuse(config, key, error, "but no stage has more than %d layer%s%s", most, most == 1 ? "" : "s",
+                             taken ? " outside mode full" : "");
+    for (int v = 0; v < stages && number; v++)
+        number[v] = MIN(number[v], parallel->first_layer[v + 1] - parallel->first_layer[v] - (taken ? taken[v] : 0));
+    return TRIREME_OK;
+}
+
+double layout_full_share(const struct config *config, int stages, int layers) {
+    const char *said = config->activation_checkpoint.full_layers;
+    int *number = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += number[i];
+    if (count == 1)
+        sum *= stages;
+    free(number);
+    return config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL ? 1 : MIN(1, sum / layers);
+}
+
+// ---- what balances
+
+// Floating-point operations of the head and the loss over those of one layer of which nothing is computed again.
 static double head_in_layers(const struct config *config, const struct model_config *model) {
     struct model_config headless = *model;
     headless.vocab_size = 0;
     int64_t seq_len = config->training.seq_len;
     double all = model_flops(model, 1, seq_len), layers = model_flops(&headless, 1, seq_len);
-    double again = config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL ? 4.0 / 3 : 1; // forward once more
-    return (all - layers) / (again * layers / (double)model->num_hidden_layers);
+    return (all - layers) / (layers / (double)model->num_hidden_layers);
 }
 
-// Every virtual stage gets one layer, and then the rank with the least work one more until none is left: where all
-// layers are alike no other way makes the busiest rank less busy. Of its stages the one with the fewest takes it, and
-// where ranks tie the first.
-static void balance(const struct parallel *parallel, double head, int layers, int *count) {
+// Of a virtual stage's layer that has so many before it, in those of which nothing is computed again.
+static double layer_work(const struct parallel *parallel, bool all_full, int stage, int before) {
+    bool full = all_full || (parallel->full_layers && before < parallel->full_layers[stage]);
+    return full ? 4.0 / 3 : 1; // forward once more
+}
+
+// The rank's virtual stage with the fewest layers.
+static int shortest_stage(const struct schedule *s, int rank, const int *count) {
+    int least = s->virtual_stage[rank * s->chunks];
+    for (int c = 1; c < s->chunks; c++) {
+        int v = s->virtual_stage[rank * s->chunks + c];
+        least = count[v] < count[least] ? v : least;
+    }
+    return least;
+}
+
+// Every virtual stage gets one layer, and then the rank that has the least work with one more takes that, until none is
+// left. No other way makes the busiest rank less busy: as long as layers are left some rank has fewer than there, and
+// with one more no more work than the busiest there. Of its stages the one with the fewest takes it, and where ranks
+// tie the first.
+static void balance(const struct parallel *parallel, bool all_full, double head, int layers, int *count) {
     const struct schedule *s = parallel->schedule;
     int ranks = s->stages, stages = ranks * s->chunks;
     double *work = mem_alloc((size_t)ranks * sizeof *work);
     work[s->place[stages - 1].rank] = head;
     for (int v = 0; v < stages; v++) {
         count[v] = 1;
-        work[s->place[v].rank]++;
+        work[s->place[v].rank] += layer_work(parallel, all_full, v, 0);
     }
     for (int left = layers - stages; left > 0; left--) {
-        int least = 0;
-        for (int r = 1; r < ranks; r++)
-            least = work[r] < work[least] ? r : least;
-        int taker = s->virtual_stage[least * s->chunks];
-        for (int c = 1; c < s->chunks; c++) {
-            int v = s->virtual_stage[least * s->chunks + c];
-            taker = count[v] < count[taker] ? v : taker;
+        int taker = NONE;
+        double least = INFINITY;
+        for (int r = 0; r < ranks; r++) {
+            int v = shortest_stage(s, r, count);
+            double with = work[r] + layer_work(parallel, all_full, v, count[v]);
+            if (with < least) {
+                least = with;
+                taker = v;
+            }
         }
         count[taker]++;
-        work[least]++;
+        work[s->place[taker].rank] = least;
     }
     free(work);
+}
+
+static trireme_status lay_out(struct parallel *parallel, const struct config *config, const struct model_config *model,
+                              int stages, trireme_error *error) {
+    int layers = (int)model->num_hidden_layers;
+    int *first = parallel->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *first);
+    const char *said = config->parallelism.pipeline_parallel_layout;
+    if (strcmp(said, "auto") == 0 && parallel->schedule) {
+        int *count = mem_alloc((size_t)stages * sizeof *count);
+        bool is_spread = parallel->split.vocabulary_stages > 1;
+        balance(parallel, config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL,
+                is_spread ? 0 : head_in_layers(config, model), layers, count);
+        for (int v = 0; v < stages; v++)
+            first[v + 1] = first[v] + count[v];
+        free(count);
+    } else if (*said && strcmp(said, "auto") != 0) {
+        return parse(config, stages, layers, first, error);
+    } else {
+        for (int s = 0; s <= stages; s++)
+            first[s] = s * (layers / stages) + MIN(s, layers % stages);
+    }
+    return TRIREME_OK;
 }
 
 trireme_status layout_resolve(struct parallel *parallel, const struct config *config, const struct model_config *model,
@@ -72,20 +189,14 @@ trireme_status layout_resolve(struct parallel *parallel, const struct config *co
         return config_refuse(config, "parallelism.pipeline_parallel_degree", error,
                              "but the model has %d layers for the %d virtual stages of %d chunks to a rank", layers,
                              stages, chunks);
-    int *first = parallel->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *first);
-    const char *said = config->parallelism.pipeline_parallel_layout;
-    if (strcmp(said, "auto") == 0 && parallel->schedule) {
-        int *count = mem_alloc((size_t)stages * sizeof *count);
-        bool is_spread = parallel->split.vocabulary_stages > 1;
-        balance(parallel, is_spread ? 0 : head_in_layers(config, model), layers, count);
-        for (int v = 0; v < stages; v++)
-            first[v + 1] = first[v] + count[v];
-        free(count);
-    } else if (*said && strcmp(said, "auto") != 0) {
-        return parse(config, stages, layers, first, error);
-    } else {
-        for (int s = 0; s <= stages; s++)
-            first[s] = s * (layers / stages) + MIN(s, layers % stages);
-    }
-    return TRIREME_OK;
+    const struct config_activation_checkpoint *again = &config->activation_checkpoint;
+    bool full_alike = false, selective_alike = false;
+    TRY(read_modes(&parallel->full_layers, &full_alike, config, FULL, again->full_layers, CONFIG_RECOMPUTE_FULL, stages,
+                   error));
+    TRY(read_modes(&parallel->selective_layers, &selective_alike, config, SELECTIVE, again->selective_layers,
+                   CONFIG_RECOMPUTE_SELECTIVE, stages, error));
+    TRY(lay_out(parallel, config, model, stages, error));
+    TRY(fit_modes(parallel->full_layers, full_alike, parallel, NULL, config, FULL, stages, error));
+    return fit_modes(parallel->selective_layers, selective_alike, parallel, parallel->full_layers, config, SELECTIVE,
+                     stages, error);
 }

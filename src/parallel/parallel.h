@@ -21,6 +21,9 @@ struct parallel {
     // Without a pipeline NULL: the only stage has all layers. Owned.
     struct schedule *schedule;
     int *first_layer; // of each virtual stage; [stages * chunks + 1], the last is the number of layers
+    // How many of each virtual stage's first layers are wholly computed again, and how many behind those in part;
+    // [stages * chunks]. NULL: none but by the mode of all. Owned.
+    int *full_layers, *selective_layers;
 };
 
 enum { PARALLEL_MAX_RANKS = 1 << 20 };

@@ -3,13 +3,21 @@
 struct rewrite {
     struct program *program;
     const struct op_table *table;
-    enum recompute mode;
+    const struct recompute_layers *layers;
     const struct template *forward;
     int *replaced; // buffer -> the one that holds its recomputed value, or NONE
     size_t known;  // buffers before the rewrite
     bool *chosen;  // by forward instruction: selective recomputation makes what it made again, though it costs
     VEC(struct instruction) out;
 };
+
+static enum recompute mode_of(const struct rewrite *r, const struct instruction *f) {
+    const struct recompute_layers *l = r->layers;
+    int place = f->layer - l->first;
+    if (f->layer == NONE || place < 0 || place >= l->full + l->selective)
+        return l->rest;
+    return place < l->full ? RECOMPUTE_FULL : RECOMPUTE_SELECTIVE;
+}
 
 static bool produces(const struct instruction *f, int buffer) {
     for (int i = 0; i < f->outputs; i++)
@@ -52,7 +60,7 @@ static bool is_kept(const struct rewrite *r, size_t instruction) {
     if (continues_stream(info))
         return true;
     // What other ranks have is fetched again: across a group of ranks that is the largest part.
-    return !is_pointwise(info) && (r->mode == RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
+    return !is_pointwise(info) && (mode_of(r, f) == RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
 }
 
 // Whether backward may not read `root` and must compute it again.
@@ -63,7 +71,7 @@ static bool dropped(const struct rewrite *r, int root) {
         const struct instruction *f = &r->forward->instructions.item[i];
         if (!produces(f, root))
             continue;
-        if (r->mode == RECOMPUTE_FULL)
+        if (mode_of(r, f) == RECOMPUTE_FULL)
             return !leaves_layer(r, root, f->layer);
         return !is_kept(r, i);
     }
@@ -144,10 +152,12 @@ static double cost_of(const struct rewrite *r, const struct instruction *in) {
     return instruction_flops(r->table, in) * (attends ? 2 : 1);
 }
 
+// Of what is in mode selective.
 static double cost_of_all(const struct rewrite *r, const struct template *t) {
     double cost = 0;
     for (size_t i = 0; i < t->instructions.count; i++)
-        cost += cost_of(r, &t->instructions.item[i]);
+        if (mode_of(r, &t->instructions.item[i]) == RECOMPUTE_SELECTIVE)
+            cost += cost_of(r, &t->instructions.item[i]);
     return cost;
 }
 
@@ -192,7 +202,8 @@ static void choose(struct rewrite *r, const struct template *backward) {
     for (size_t i = 0; i < r->forward->instructions.count; i++) {
         const struct instruction *f = &r->forward->instructions.item[i];
         const struct op_info *info = &r->table->op[f->op];
-        if (f->layer == NONE || info->role == ROLE_COMMUNICATION || is_pointwise(info))
+        if (f->layer == NONE || mode_of(r, f) != RECOMPUTE_SELECTIVE || info->role == ROLE_COMMUNICATION ||
+            is_pointwise(info))
             continue;
         struct candidate c = {i, cost_of(r, f), gain_of(r, f, is_read)};
         if (c.cost > 0 && c.gain > 0)
@@ -211,16 +222,16 @@ static void choose(struct rewrite *r, const struct template *backward) {
 }
 
 void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
-                       enum recompute mode) {
-    struct rewrite r = {.program = program, .table = table, .mode = mode, .forward = &program->templates.item[forward]};
+                       const struct recompute_layers *layers) {
+    struct rewrite r = {
+        .program = program, .table = table, .layers = layers, .forward = &program->templates.item[forward]};
     r.known = program->buffers.count;
     r.replaced = mem_alloc(r.known * sizeof(int));
     for (size_t i = 0; i < r.known; i++)
         r.replaced[i] = NONE;
     r.chosen = mem_alloc((r.forward->instructions.count + 1) * sizeof *r.chosen);
     struct template *b = &program->templates.item[backward];
-    if (mode == RECOMPUTE_SELECTIVE)
-        choose(&r, b);
+    choose(&r, b);
     for (size_t i = 0; i < b->instructions.count; i++) {
         struct instruction instruction = b->instructions.item[i];
         replace_inputs(&r, &instruction);

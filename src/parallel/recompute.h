@@ -12,9 +12,17 @@ enum recompute {
     RECOMPUTE_FULL,      // keep only what passes from one layer to the next
 };
 
-// Rewrites template `backward` so that it reads of template `forward` only what `mode` keeps. Backward must have been
+// The modes of a template's layers: those from `first` on, so many of them full and so many behind them selective; of
+// all others, and of what is in no layer, `rest`. The full ones come first: backward reaches them last, when what the
+// others keep is free again.
+struct recompute_layers {
+    enum recompute rest;
+    int first, full, selective;
+};
+
+// Rewrites template `backward` so that it reads of template `forward` only what the modes keep. Backward must have been
 // emitted; fusion and memory planning come after.
 void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
-                       enum recompute mode);
+                       const struct recompute_layers *layers);
 
 #endif

@@ -114,15 +114,14 @@ static trireme_status check_messages(const struct config *config, const struct s
 
 // What passes take, in floating-point operations of a layer and token, to which some schedules are fitted: the weights
 // once in each pass; attention, which has none, once forward and twice backward.
-static struct schedule_times times_of(const struct config *config, const struct model_config *model) {
+static struct schedule_times times_of(const struct config *config, const struct model_config *model, int stages) {
     struct model_config headless = *model;
     headless.vocab_size = 0;
     double short_of = model_flops(&headless, 1, 0), whole = model_flops(&headless, 1, config->training.seq_len);
     double weights = short_of / 3, attention = (whole - short_of) / 3;
     struct schedule_times times = {
         .forward = weights + attention, .backward_input = weights + 2 * attention, .backward_weight = weights};
-    if (config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL)
-        times.backward_input += times.forward;
+    times.backward_input += layout_full_share(config, stages, (int)model->num_hidden_layers) * times.forward;
     return times;
 }
 
@@ -130,7 +129,7 @@ static struct schedule_times times_of(const struct config *config, const struct 
 // backward, of which the weights' turn is a pass of its own; embedding moves rows only.
 static struct schedule_times spread_times_of(const struct config *config, const struct model_config *model, int ranks,
                                              int chunks) {
-    struct schedule_times times = times_of(config, model);
+    struct schedule_times times = times_of(config, model, ranks * chunks);
     struct model_config headless = *model;
     headless.vocab_size = 0;
     double head = (model_flops(model, 1, 0) - model_flops(&headless, 1, 0)) / 3 / ranks;
@@ -163,9 +162,10 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
                                     trireme_error *error) {
     trireme_error why = {0};
     const struct config_parallelism *p = &config->parallelism;
+    int stages = out->mesh.degree[AXIS_PP] * (int)MAX(1, p->pipeline_parallel_chunks);
     struct schedule_options options = {.chunks = (int)p->pipeline_parallel_chunks,
                                        .activation_limit = (int)p->pipeline_parallel_activation_limit,
-                                       .times = times_of(config, model),
+                                       .times = times_of(config, model, stages),
                                        .search_passes = SEARCH_PASSES};
     if (strcmp(p->pipeline_parallel_schedule, "auto") == 0)
         options.weight_share = 1; // a slot is held until the weights' backward is done
@@ -269,7 +269,8 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
         TRY(model_split_spread_vocabulary(&out->split, model, out->mesh.degree[AXIS_PP], error));
     if (pipeline)
         TRY(find_schedule(out, config, model, error));
-    if (pipeline || *p->pipeline_parallel_layout)
+    if (pipeline || *p->pipeline_parallel_layout || *config->activation_checkpoint.full_layers ||
+        *config->activation_checkpoint.selective_layers)
         TRY(layout_resolve(out, config, model, error));
     return TRIREME_OK;
 }
@@ -285,18 +286,25 @@ trireme_status parallel_resolve(struct parallel *out, const struct config *confi
     return status;
 }
 
+static int *copy_numbers(const int *of, size_t count) {
+    if (!of)
+        return NULL;
+    int *copy = mem_alloc(count * sizeof *copy);
+    memcpy(copy, of, count * sizeof *copy);
+    return copy;
+}
+
 struct parallel parallel_copy(const struct parallel *parallel) {
     struct parallel copy = *parallel;
     if (parallel->schedule) {
         copy.schedule = mem_alloc(sizeof *copy.schedule);
         *copy.schedule = schedule_copy(parallel->schedule);
     }
-    if (parallel->first_layer) {
-        int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
-        size_t bytes = (size_t)(parallel->mesh.degree[AXIS_PP] * chunks + 1) * sizeof *copy.first_layer;
-        copy.first_layer = mem_alloc(bytes);
-        memcpy(copy.first_layer, parallel->first_layer, bytes);
-    }
+    int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
+    size_t stages = (size_t)(parallel->mesh.degree[AXIS_PP] * chunks);
+    copy.first_layer = copy_numbers(parallel->first_layer, stages + 1);
+    copy.full_layers = copy_numbers(parallel->full_layers, stages);
+    copy.selective_layers = copy_numbers(parallel->selective_layers, stages);
     return copy;
 }
 
@@ -306,6 +314,8 @@ void parallel_release(struct parallel *parallel) {
         free(parallel->schedule);
     }
     free(parallel->first_layer);
+    free(parallel->full_layers);
+    free(parallel->selective_layers);
     *parallel = (struct parallel){0};
 }
 

@@ -50,6 +50,8 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     snprintf(batch, sizeof batch, "%lld", (long long)sequences);
     TRY(config_set(config, "training.global_batch_size", batch, "plan", error));
     TRY(config_set(config, "parallelism.pipeline_parallel_layout", "", "plan", error));
+    TRY(config_set(config, "activation_checkpoint.full_layers", "", "plan", error));
+    TRY(config_set(config, "activation_checkpoint.selective_layers", "", "plan", error));
     TRY(parallel_resolve(plan, config, r->model, error));
     return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, error);
 }
@@ -281,6 +283,12 @@ static void add_rank(struct pipe_estimate *out, const struct probe *p, const str
     }
 }
 
+// Without the schedule, which it shares.
+static void release_layout(struct parallel *plan) {
+    plan->schedule = NULL;
+    parallel_release(plan);
+}
+
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
     const struct plan_request *r = e->request;
     const struct probe *p = find_probe(e, c);
@@ -308,7 +316,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     plan.schedule = &schedule;
     const struct config *config = &e->layout[c->balanced][c->recompute];
     if (layout_resolve(&plan, config, r->model, &e->why) != TRIREME_OK) {
-        free(plan.first_layer);
+        release_layout(&plan);
         return false;
     }
     const struct probe_slot *slot = &p->slot[splits_backward(&schedule)];
@@ -332,7 +340,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         held += MAX(slot->scratch, load.head * p->rest.activations);
         add_rank(out, p, &load, slot->possible ? held : INFINITY);
     }
-    free(plan.first_layer);
+    release_layout(&plan);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
     out->last_backward = out->backward / chunks * (splits_backward(&schedule) ? .5 : 1);

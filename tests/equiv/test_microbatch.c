@@ -90,10 +90,9 @@ static void test_microbatches(void **state) {
 // What is computed again is computed by the same kernels from the same values: the same bits.
 static void test_recompute(void **state) {
     static const char *const VARIANTS[] = {
-        "training.micro_batch_size=8",
-        "activation_checkpoint.mode=selective",
-        "training.micro_batch_size=8",
-        "activation_checkpoint.mode=full",
+        "training.micro_batch_size=8",         "activation_checkpoint.mode=selective",
+        "training.micro_batch_size=8",         "activation_checkpoint.mode=full",
+        "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=1",
     };
     check_against_whole((enum small)(intptr_t)*state, VARIANTS, ARRAY_LENGTH(VARIANTS) / 2, 0);
 }

@@ -254,6 +254,21 @@ static void test_vocabulary(void **state) {
     end();
 }
 
+// One layer of each stage wholly computed again, the others not or in part, under every strategy.
+static void test_recomputed_layers(void **state) {
+    (void)state;
+    begin(11);
+    for (int m = 0; m < MODELS; m++)
+        for (int s = 0; s < STRATEGIES; s++)
+            for (int more = 0; more < 4; more++) {
+                struct spec spec = {.full_layers = "1", .recompute = more & 1 ? "selective" : NULL};
+                spec.vocabulary = (more & 2) && s >= GPIPE;
+                if (add(&spec, s, 2, &all_models[m].config))
+                    try(&all_models[m], &spec);
+            }
+    end();
+}
+
 // Backwards may come in any order, if in the same on both sides of a link.
 static void test_schedule_files(void **state) {
     (void)state;
@@ -318,6 +333,8 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
     if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))
         spec->optimizer = NULL;
+    if (roll(dice, 3) == 0 && (!spec->recompute || strcmp(spec->recompute, "full") != 0))
+        spec->full_layers = "1";
     return true;
 }
 
@@ -479,9 +496,15 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),  cmocka_unit_test(test_pairs),          cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample), cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),   cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_schedule_files),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.
     return _cmocka_run_group_tests("ranks", tests, table.filter ? 4 : ARRAY_LENGTH(tests), NULL, forget);

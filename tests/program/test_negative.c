@@ -315,6 +315,7 @@ SUITE(gpt2_fast, SMALL_BATCH, SMALL_GPT2_MODEL, "training.dtype=f32", "training.
 SUITE(llama, SMALL_LLAMA)
 SUITE(llama_selective, SMALL_LLAMA, "activation_checkpoint.mode=selective")
 SUITE(llama_full, SMALL_LLAMA, "activation_checkpoint.mode=full")
+SUITE(llama_layers, SMALL_LLAMA, "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=1")
 SUITE(llama_chunks, SMALL_LLAMA, "activation_checkpoint.mode=full", "training.logits_rows=6")
 SUITE(llama_bf16, SMALL_BATCH, SMALL_LLAMA_MODEL, "training.dtype=bf16", "training.kernels=fast",
       "training.logits_rows=6")
@@ -327,6 +328,7 @@ int main(void) {
         cmocka_unit_test(llama),        cmocka_unit_test(llama_selective), cmocka_unit_test(llama_full),
         cmocka_unit_test(gpt2_chunks),  cmocka_unit_test(gpt2_bf16),       cmocka_unit_test(gpt2_fast),
         cmocka_unit_test(llama_chunks), cmocka_unit_test(llama_bf16),      cmocka_unit_test(llama_f32),
+        cmocka_unit_test(llama_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

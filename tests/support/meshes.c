@@ -86,6 +86,10 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, ", %s", s->optimizer);
     if (s->recompute)
         add_word(text, ", recompute %s", s->recompute);
+    if (s->full_layers)
+        add_word(text, ", %s layers recomputed", s->full_layers);
+    if (s->selective_layers)
+        add_word(text, ", %s selectively", s->selective_layers);
     if (s->prefetch)
         add_word(text, ", prefetch %d", MAX(s->prefetch, 0));
     if (s->micro_batch_size)
@@ -170,6 +174,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     // Some gradients are zero but for rounding: a smaller eps would show the rounding alone.
     SET("optimizer.eps=1e-4");
     SET("activation_checkpoint.mode=%s", text_or(s->recompute, "none"));
+    SET("activation_checkpoint.full_layers=%s", text_or(s->full_layers, ""));
+    SET("activation_checkpoint.selective_layers=%s", text_or(s->selective_layers, ""));
     SET("parallelism.data_parallel_replicate_degree=%d", degree(s->dp));
     SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
     SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));

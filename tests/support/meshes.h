@@ -22,6 +22,7 @@ struct spec {
     int prefetch;         // units; 0: what the plan chooses, -1: none
     int logits_rows;
     const char *recompute, *optimizer, *dtype, *reduce; // "selective", "lion", "f64" where NULL, "bf16"
+    const char *full_layers, *selective_layers;         // of each stage, "1,0"
 };
 
 int spec_ranks(const struct spec *spec);

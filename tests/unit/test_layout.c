@@ -104,7 +104,91 @@ static void said_is_done(void **unused) {
     parallel_release(&p);
 }
 
+// ---- layers that are computed again
+
+static trireme_status resolve_modes(struct parallel *out, const char *layout, const char *mode, const char *full,
+                                    const char *selective, trireme_error *error) {
+    char *text[] = {mem_printf("parallelism.pipeline_parallel_layout=%s", layout),
+                    mem_printf("activation_checkpoint.mode=%s", mode),
+                    mem_printf("activation_checkpoint.full_layers=%s", full),
+                    mem_printf("activation_checkpoint.selective_layers=%s", selective)};
+    const char *all[] = {text[0],
+                         text[1],
+                         text[2],
+                         text[3],
+                         "parallelism.pipeline_parallel_degree=3",
+                         "training.global_batch_size=8",
+                         "training.micro_batch_size=1",
+                         "training.seq_len=64",
+                         "model.family=gpt2",
+                         "model.num_hidden_layers=10",
+                         "model.hidden_size=32",
+                         "model.num_attention_heads=2",
+                         "model.vocab_size=50"};
+    struct config config;
+    struct model_config model;
+    assert_ok(config_load(&config, NULL, all, ARRAY_LENGTH(all), error), error);
+    assert_ok(model_config_resolve(&model, &config, NO_TOKENS, error), error);
+    trireme_status status = parallel_resolve(out, &config, &model, error);
+    config_release(&config);
+    for (size_t i = 0; i < ARRAY_LENGTH(text); i++)
+        free(text[i]);
+    return status;
+}
+
+static void modes_of_layers(void **unused) {
+    (void)unused;
+    static const int FULL[] = {4, 0, 1}, SELECTIVE[] = {0, 3, 2}, CAPPED[] = {3, 3, 2}, LEFT[] = {1, 0, 0};
+    struct parallel p;
+    trireme_error error = {0};
+    assert_ok(resolve_modes(&p, "4,3,3", "none", "4,0,1", "0,3,2", &error), &error);
+    assert_memory_equal(p.full_layers, FULL, sizeof FULL);
+    assert_memory_equal(p.selective_layers, SELECTIVE, sizeof SELECTIVE);
+    struct parallel copy = parallel_copy(&p);
+    assert_memory_equal(copy.full_layers, FULL, sizeof FULL);
+    parallel_release(&copy);
+    parallel_release(&p);
+    assert_ok(resolve_modes(&p, "5,3,2", "selective", "3", "", &error), &error);
+    assert_memory_equal(p.full_layers, CAPPED, sizeof CAPPED);
+    assert_null(p.selective_layers);
+    parallel_release(&p);
+    assert_ok(resolve_modes(&p, "4,3,3", "none", "3", "1", &error), &error);
+    assert_memory_equal(p.selective_layers, LEFT, sizeof LEFT);
+    parallel_release(&p);
+}
+
+static void wrong_modes_are_refused(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *mode, *full, *selective, *says;
+    } WRONG[] = {
+        {"full", "1", "", "activation_checkpoint.full_layers: given \"1\", but activation_checkpoint.mode"},
+        {"full", "", "1", "activation_checkpoint.selective_layers: given \"1\", but activation_checkpoint.mode"},
+        {"selective", "", "1", "activation_checkpoint.selective_layers: given \"1\", but activation_checkpoint.mode"},
+        {"none", "1,2", "", "expected a number of layers for each of the pipeline's stages, of which there are 3"},
+        {"none", "1,2,3,4", "", "full_layers: given \"1,2,3,4\", expected"},
+        {"none", "1,,2", "", "full_layers: given \"1,,2\", expected"},
+        {"none", "1,2,", "", "full_layers: given \"1,2,\", expected"},
+        {"none", "-1", "", "full_layers: given \"-1\", expected"},
+        {"none", "all", "", "full_layers: given all, expected"},
+        {"none", "99999999999", "", "full_layers: given \"99999999999\", expected"},
+        {"none", "5,0,0", "", "full_layers: given \"5,0,0\", but stage 0 has 4 layers"},
+        {"none", "5", "", "full_layers: given \"5\", but no stage has more than 4 layers"},
+        {"none", "4,3,3", "1,0,0", "selective_layers: given \"1,0,0\", but stage 0 has 0 layers outside mode full"},
+        {"none", "3", "2", "selective_layers: given \"2\", but no stage has more than 1 layer outside mode full"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(WRONG); i++) {
+        struct parallel p;
+        trireme_error error = {0};
+        assert_int_equal(resolve_modes(&p, "4,3,3", WRONG[i].mode, WRONG[i].full, WRONG[i].selective, &error),
+                         TRIREME_ERROR_USAGE);
+        if (!strstr(error.message, WRONG[i].says))
+            fail_msg("%s\nwithout %s", error.message, WRONG[i].says);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best), cmocka_unit_test(said_is_done)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best), cmocka_unit_test(said_is_done),
+                                       cmocka_unit_test(modes_of_layers), cmocka_unit_test(wrong_modes_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

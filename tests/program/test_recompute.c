@@ -1,0 +1,85 @@
+// Layers that are computed again, one more at a time: less memory and more operations each time, from those of one mode
+// to those of the other.
+#include "support/checkpoint.h"
+
+#include "train/engine.h"
+
+enum { LAYERS = 6 };
+
+struct taken {
+    int64_t bytes;
+    double flops; // of a microbatch
+};
+
+static struct taken compile(const char *const *settings, size_t count, const char *mode, const char *key, int layers) {
+    const char *all[24] = {"model.family=llama",          "model.num_hidden_layers=6",
+                           "model.hidden_size=64",        "model.num_attention_heads=4",
+                           "model.intermediate_size=160", "model.vocab_size=64",
+                           "training.seq_len=64",         "training.global_batch_size=16",
+                           "training.micro_batch_size=2", "training.threads=1"};
+    char own[2][60];
+    size_t n = 10;
+    for (size_t i = 0; i < count; i++)
+        all[n++] = settings[i];
+    snprintf(own[0], sizeof own[0], "activation_checkpoint.mode=%s", mode);
+    all[n++] = own[0];
+    snprintf(own[1], sizeof own[1], "activation_checkpoint.%s=%d", key, layers);
+    if (layers)
+        all[n++] = own[1];
+    struct config config;
+    struct model_config model;
+    struct engine engine;
+    trireme_error error = {0};
+    assert_ok(config_load(&config, NULL, all, n, &error), &error);
+    assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
+    assert_ok(engine_compile(&engine, &config, &model, NULL, ENGINE_TRAIN, 0, &error), &error);
+    const struct program *p = &engine.train.program;
+    struct taken taken = {.bytes = p->step_bytes};
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+            taken.flops += instruction_flops(engine.ops, &p->templates.item[t].instructions.item[i]);
+    engine_release(&engine);
+    config_release(&config);
+    return taken;
+}
+
+// The last layer of all is the exception: backward makes it again at once, when whatever is kept is still there.
+static void check(const char *const *settings, size_t count, int stages) {
+    static const char *const MODES[][3] = {{"none", "full_layers", "full"},
+                                           {"selective", "full_layers", "full"},
+                                           {"none", "selective_layers", "selective"}};
+    for (size_t m = 0; m < ARRAY_LENGTH(MODES); m++) {
+        const int all = LAYERS / stages;
+        bool selective = m == 2;
+        struct taken pure = compile(settings, count, MODES[m][2], "", 0), before = {0};
+        for (int layers = 0; layers <= all; layers++) {
+            struct taken now = compile(settings, count, MODES[m][0], MODES[m][1], layers);
+            print_message("%d stages, %d of %s beside %s: %lld bytes, %.0f operations\n", stages, layers, MODES[m][1],
+                          MODES[m][0], (long long)now.bytes, now.flops);
+            // Of few layers the share that may be computed again in part is less than one.
+            if (layers > 0 && layers < all)
+                assert_true(selective ? now.bytes <= before.bytes : now.bytes < before.bytes);
+            if (layers > 0)
+                assert_true(selective ? now.flops >= before.flops : now.flops > before.flops);
+            before = now;
+        }
+        assert_int_equal(before.bytes, pure.bytes);
+        assert_true(before.flops == pure.flops);
+    }
+}
+
+static void memory_falls_layer_by_layer(void **unused) {
+    (void)unused;
+    check(NULL, 0, 1);
+    check((const char *const[]){"parallelism.pipeline_parallel_degree=2"}, 1, 2);
+    check((const char *const[]){"parallelism.pipeline_parallel_degree=2",
+                                "parallelism.pipeline_parallel_schedule=interleaved",
+                                "parallelism.pipeline_parallel_chunks=1", "parallelism.tensor_parallel_degree=2",
+                                "parallelism.data_parallel_shard_degree=2", "parallelism.zero_stage=3"},
+          6, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_falls_layer_by_layer)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
