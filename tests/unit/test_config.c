@@ -179,7 +179,7 @@ static void test_load_from_disk(void **state) {
     free(origin);
     config_release(&config);
 
-    assert_int_equal(ftruncate(fd, 5 << 20), 0);
+    assert_int_equal(ftruncate(fd, 9 << 20), 0);
     assert_true(config_load(&config, path, NULL, 0, &error) != TRIREME_OK);
     assert_non_null(strstr(error.message, path));
     close(fd);
@@ -385,10 +385,10 @@ static void test_wrong_yaml(void **state) {
     memset(nested, ' ', deep);
     free(nested);
 
-    size_t huge = (4 << 20) + 1;
+    size_t huge = (8 << 20) + 1;
     char *blanks = mem_alloc(huge + 1);
     memset(blanks, '\n', huge);
-    expect_refused(blanks, "run.yaml: 4194305 bytes, a configuration has at most 4194304");
+    expect_refused(blanks, "run.yaml: 8388609 bytes, a configuration has at most 8388608");
     free(blanks);
 }
 
