@@ -5,13 +5,22 @@
 #include "train/calibrate.h"
 #include "train/processes.h"
 
-enum calibrate_key { CALIBRATE_OUT, CALIBRATE_STEPS, CALIBRATE_FROM, CALIBRATE_CLUSTER, CALIBRATE_KEYS };
+enum calibrate_key {
+    CALIBRATE_OUT,
+    CALIBRATE_STEPS,
+    CALIBRATE_MODELS,
+    CALIBRATE_FROM,
+    CALIBRATE_CLUSTER,
+    CALIBRATE_KEYS
+};
 enum { IMPORT_BYTES_MAX = 1 << 26 };
 
 static const struct command_key KEYS[CALIBRATE_KEYS] = {
     [CALIBRATE_OUT] = {"out", COMMAND_KEY_TEXT, "the path of a cluster file to be written", 0, 0},
     [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures", 0, 0},
     [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0},
+    [CALIBRATE_MODELS] = {"models", COMMAND_KEY_INTEGER, "models that are measured, the smallest first", 1,
+                          CALIBRATE_SHAPES},
     [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000},
 };
 
@@ -115,7 +124,8 @@ static trireme_status run(const struct command_value *values, trireme_error *err
         free(ops);
         return status;
     }
-    struct calibrate_options options = {.steps = (int)values[CALIBRATE_STEPS].integer, .say = say};
+    struct calibrate_options options = {
+        .steps = (int)values[CALIBRATE_STEPS].integer, .models = (int)values[CALIBRATE_MODELS].integer, .say = say};
     struct cluster cluster;
     if (values[CALIBRATE_FROM].given)
         status = import(&cluster, ops, values, error);

@@ -3,27 +3,43 @@
 #include "base/clock.h"
 #include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/peak.h"
+#include "sim/cost.h"
 #include "sim/fit.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
 #include <unistd.h>
 
-// Shapes that training has: two families, several widths, lengths and batches; a tensor-parallel split of one.
-static const char *const MODELS[][12] = {
+// Shapes that training has: two families, several widths, lengths and batches. The small one first.
+static const char *const MODELS[CALIBRATE_SHAPES][12] = {
+    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",
+     "model.intermediate_size=704", "model.vocab_size=256", "training.seq_len=256", "training.micro_batch_size=8",
+     "model.qk_norm=true"},
+    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=512", "model.num_attention_heads=8",
+     "model.num_key_value_heads=4", "model.intermediate_size=1408", "model.vocab_size=32000", "training.seq_len=512",
+     "training.micro_batch_size=4", "model.attention_bias=true"},
     {"model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=768", "model.num_attention_heads=12",
      "model.vocab_size=50257", "training.seq_len=1024", "training.micro_batch_size=2"},
     {"model.family=gpt2", "model.num_hidden_layers=1", "model.hidden_size=768", "model.num_attention_heads=12",
      "model.vocab_size=50257", "training.seq_len=1024", "training.micro_batch_size=4"},
-    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=512", "model.num_attention_heads=8",
-     "model.num_key_value_heads=4", "model.intermediate_size=1408", "model.vocab_size=32000", "training.seq_len=512",
-     "training.micro_batch_size=4", "model.attention_bias=true"},
     {"model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=1024", "model.num_attention_heads=16",
      "model.num_key_value_heads=4", "model.intermediate_size=2816", "model.vocab_size=32000", "training.seq_len=1024",
      "training.micro_batch_size=1"},
-    {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",
-     "model.intermediate_size=704", "model.vocab_size=256", "training.seq_len=256", "training.micro_batch_size=8",
-     "model.qk_norm=true"},
+};
+// Which are also split over ranks, when there are several.
+static bool is_split(int model) {
+    return model % 2 == 0;
+}
+
+// What ranks spent in a collective of a step: on its bytes, and waiting for each other, since they never come at once.
+struct meeting {
+    enum op op;
+    double bytes, seconds;
+    int count;
+};
+struct meetings {
+    struct meeting *item;
+    size_t count, capacity;
 };
 
 struct trial {
@@ -33,8 +49,9 @@ struct trial {
     int steps;
     const struct op_table *table;
     struct fit_samples *samples;
-    double between; // seconds from one instruction to the next
-    int64_t beside; // bytes that the process has beside the arenas of its ranks
+    struct meetings *meetings; // of collectives that computing waits for
+    double between;            // seconds from one instruction to the next
+    int64_t beside;            // bytes that the process has beside the arenas of its ranks
 };
 
 static int compare_doubles(const void *a, const void *b) {
@@ -48,28 +65,59 @@ static double typical(double *seconds, int count) {
     return seconds[count / 3];
 }
 
+// Which steps count: all but the slowest third. Means over the same steps add up to those steps, which the typical
+// times of instructions, each of another step, would not.
+static int choose_steps(const double *steps, int count, bool *chosen) {
+    double *sorted = mem_alloc((size_t)count * sizeof *sorted);
+    memcpy(sorted, steps, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+    double most = sorted[count - 1 - count / 3];
+    int kept = 0;
+    for (int s = 0; s < count; s++)
+        kept += chosen[s] = steps[s] <= most;
+    free(sorted);
+    return kept;
+}
+
+static void meet(struct meetings *meetings, enum op op, double bytes, double seconds) {
+    for (size_t i = 0; i < meetings->count; i++) {
+        struct meeting *m = &meetings->item[i];
+        if (m->op == op && m->bytes == bytes) {
+            m->seconds += seconds;
+            m->count++;
+            return;
+        }
+    }
+    VEC_PUSH(meetings, (struct meeting){op, bytes, seconds, 1});
+}
+
 // seconds: [steps][events]. The time between instructions is that of a step less what its own instructions took.
 static void take_samples(struct trial *t, const struct engine *e, const double *seconds, size_t events,
                          const struct trace *trace, const double *steps) {
     const struct program *p = &e->train.program;
-    double *one = mem_alloc((size_t)t->steps * sizeof *one), *rest = mem_alloc((size_t)t->steps * sizeof *rest);
-    memcpy(rest, steps, (size_t)t->steps * sizeof *rest);
+    bool *chosen = mem_alloc((size_t)t->steps * sizeof *chosen);
+    int kept = choose_steps(steps, t->steps, chosen);
+    double rest = 0;
+    for (int s = 0; s < t->steps; s++)
+        rest += chosen[s] ? steps[s] : 0;
     for (size_t i = 0; i < events; i++) {
         const struct trace_event *event = &trace->events.item[i];
         const struct invocation *v = &p->schedule.item[event->invocation];
         const struct instruction *in = &p->templates.item[v->template].instructions.item[event->instruction];
+        double sum = 0;
+        for (int s = 0; s < t->steps; s++)
+            sum += chosen[s] ? seconds[(size_t)s * events + i] : 0;
+        bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
+        if (communicates && t->meetings && in->stream == STREAM_TENSOR)
+            meet(t->meetings, in->op, communicated_bytes(p, in), sum / kept);
         if (in->stream != STREAM_COMPUTE)
             continue;
-        for (int s = 0; s < t->steps; s++) {
-            one[s] = seconds[(size_t)s * events + i];
-            rest[s] -= one[s];
-        }
-        if ((!in->only_last || v->last) && t->table->op[in->op].role != ROLE_COMMUNICATION)
-            VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, typical(one, t->steps)));
+        rest -= sum;
+        if ((!in->only_last || v->last) && !communicates)
+            VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, sum / kept));
     }
-    t->between = MAX(0, typical(rest, t->steps)) / (double)MAX(events, (size_t)1);
-    free(one);
-    free(rest);
+    t->between = MAX(0, rest / kept) / (double)MAX(events, (size_t)1);
+    free(chosen);
 }
 
 static trireme_status measure(struct trial *t, struct engine *e, struct communicator *all, struct trace *trace,
@@ -123,11 +171,12 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-// One model, on so many ranks: replicas of it, or one that is split over them.
-static trireme_status run_trial(const char *const *model, enum dtype dtype, int ranks, bool split, int steps,
-                                const struct op_table *table, struct fit_samples *samples, double *between,
+// One model, on so many ranks: replicas of it, or one that is split over them where there are `meetings` to be filled.
+static trireme_status run_trial(const char *const *model, enum dtype dtype, int ranks, struct meetings *meetings,
+                                int steps, const struct op_table *table, struct fit_samples *samples, double *between,
                                 int64_t *beside, trireme_error *error) {
-    struct trial t = {.steps = steps, .table = table, .samples = samples};
+    struct trial t = {.steps = steps, .table = table, .samples = samples, .meetings = meetings};
+    bool split = meetings;
     const char *settings[18];
     char more[4][80];
     size_t count = 0;
@@ -245,7 +294,7 @@ struct work {
     const struct op_table *table;
     const struct calibrate_options *options;
     struct cluster *cluster;
-    int cores, done, of;
+    int cores, models, steps, done, of;
     int64_t resident; // before anything was measured
 };
 
@@ -262,18 +311,18 @@ static void measure_peaks(struct work *w) {
 }
 
 static trireme_status measure_device(struct work *w, struct device *d, int ranks, struct fit_samples *samples,
-                                     trireme_error *error) {
+                                     struct meetings *meetings, trireme_error *error) {
     int64_t beside = 0;
     double between = 0, one;
     trireme_status status = TRIREME_OK;
-    int trials = 0, steps = w->options->steps ? w->options->steps : 6;
+    int trials = 0;
     for (int t = 0; t < 2 && status == TRIREME_OK; t++)
-        for (size_t m = 0; m < ARRAY_LENGTH(MODELS) && status == TRIREME_OK; m++)
-            for (int split = 0; split < (ranks > 1 && m % 2 == 0 ? 2 : 1) && status == TRIREME_OK; split++) {
+        for (int m = 0; m < w->models && status == TRIREME_OK; m++)
+            for (int split = 0; split < (ranks > 1 && is_split(m) ? 2 : 1) && status == TRIREME_OK; split++) {
                 say(w, d->name);
                 measure_peaks(w);
-                status = run_trial(MODELS[m], t ? DTYPE_BF16 : DTYPE_F32, ranks, split, steps, w->table, samples, &one,
-                                   &beside, error);
+                status = run_trial(MODELS[m], t ? DTYPE_BF16 : DTYPE_F32, ranks, split ? meetings : NULL, w->steps,
+                                   w->table, samples, &one, &beside, error);
                 between += one;
                 trials++;
             }
@@ -293,10 +342,26 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .cores_communicate = true};
 }
 
-static trireme_status measure_links(struct work *w, int ranks, trireme_error *error) {
-    struct link_trial links = {&w->cluster->level[0], ranks};
+// Collectives by themselves; but what they took within steps stands before it.
+static trireme_status measure_links(struct work *w, int ranks, const struct meetings *meetings, trireme_error *error) {
+    struct link_level measured = {0}, *level = &w->cluster->level[0];
+    struct link_trial links = {&measured, ranks};
     say(w, "links");
-    return ranks_run(ranks, 300, run_links, &links, error);
+    trireme_status status = ranks_run(ranks, 300, run_links, &links, error);
+    for (size_t i = 0; i < meetings->count; i++) {
+        const struct meeting *m = &meetings->item[i];
+        VEC_PUSH(&level->points, (struct link_point){m->op, ranks, m->bytes, MAX(1e-9, m->seconds / m->count)});
+    }
+    for (size_t i = 0; i < measured.points.count; i++) {
+        const struct link_point *p = &measured.points.item[i];
+        bool met = false;
+        for (size_t k = 0; k < meetings->count && !met; k++)
+            met = meetings->item[k].op == p->op && meetings->item[k].bytes == p->bytes;
+        if (!met)
+            VEC_PUSH(&level->points, *p);
+    }
+    VEC_RELEASE(&measured.points);
+    return status;
 }
 
 // Samples are fitted when the peaks are known.
@@ -312,15 +377,19 @@ static trireme_status measure_all(struct work *w, struct fit_samples *samples, t
                                                 .algorithm = LINK_DIRECT,
                                                 .latency = 1e-6,
                                                 .bandwidth = bandwidth / 2};
-    TRY(measure_device(w, &c->devices.item[0], 1, &samples[0], error));
+    TRY(measure_device(w, &c->devices.item[0], 1, &samples[0], NULL, error));
     for (int ranks = 2; ranks <= w->cores; ranks *= 2) {
         char name[32];
         snprintf(name, sizeof name, "cpu-of-%d", ranks);
         int number = (int)c->devices.count;
         VEC_PUSH(&c->devices, describe(w, name, ranks, bandwidth));
         VEC_PUSH(&c->devices.item[0].shared, (struct shared){ranks, number});
-        TRY(measure_device(w, &c->devices.item[number], ranks, &samples[number], error));
-        TRY(measure_links(w, ranks, error));
+        struct meetings meetings = {0};
+        trireme_status status = measure_device(w, &c->devices.item[number], ranks, &samples[number], &meetings, error);
+        if (status == TRIREME_OK)
+            status = measure_links(w, ranks, &meetings, error);
+        VEC_RELEASE(&meetings);
+        TRY(status);
     }
     for (size_t i = 0, ranks = 1; i < c->devices.count; i++, ranks *= 2) {
         struct device *d = &c->devices.item[i];
@@ -340,11 +409,12 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
     struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = engine_cores()};
     struct fit_samples samples[CALIBRATE_SHARES] = {0};
     work.resident = (int64_t)memory_resident();
-    int models = (int)ARRAY_LENGTH(MODELS);
-    work.of = 2 * models;
+    work.models = options->models ? options->models : CALIBRATE_SHAPES;
+    work.steps = options->steps ? options->steps : 6;
+    work.of = 2 * work.models;
     work.cores = MIN(work.cores, 4096);
     for (int ranks = 2; ranks <= work.cores; ranks *= 2)
-        work.of += 2 * (models + (models + 1) / 2) + 1;
+        work.of += 2 * (work.models + (work.models + 1) / 2) + 1;
     trireme_status status = measure_all(&work, samples, error);
     for (int i = 0; i < CALIBRATE_SHARES; i++)
         VEC_RELEASE(&samples[i]);

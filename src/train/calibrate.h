@@ -7,8 +7,11 @@
 #include "exec/exec.h"
 #include "sim/cluster.h"
 
+enum { CALIBRATE_SHAPES = 5 };
+
 struct calibrate_options {
-    int steps;                                       // measured of each model: 0: 6
+    int models;                                      // measured, the smallest first; 0: all of CALIBRATE_SHAPES
+    int steps;                                       // measured of each model; 0: 6
     void (*say)(const char *what, int done, int of); // NULL: nobody listens
 };
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 
 import tool
@@ -127,6 +128,24 @@ def test_import():
                 text = file.read()
             assert "[reduce, 2, " in text and "[1024, 4096, 4096, " in text, text
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
+
+
+def test_this_machine_is_measured_and_simulated():
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "this.yaml")
+        tool.good("bench", "calibrate", "models=1", "steps=2", f"out={out}")
+        cluster = open(out, encoding="utf-8").read()
+        assert "matmul" in cluster and "adamw" in cluster
+        small = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.micro_batch_size=8",
+                 "--training.global_batch_size=8"]
+        one = simulate(*small, f"cluster={out}")
+        measured = json.loads(tool.good("bench", "step", *small, "--training.steps=5", "--json").stdout)
+        assert .2 < one["step_seconds"] / measured["step_seconds"] < 5
+        if (os.cpu_count() or 1) < 2:
+            return
+        assert re.search(r"\[all_gather, 2, \d+ B", cluster) and re.search(r"\[reduce_scatter, 2, ", cluster)
+        both = simulate(*small, "--tensor_parallel_degree=2", f"cluster={out}")
+        assert both["exposed"]["tp"] > 0 and "tp" not in one["exposed"]
 
 
 if __name__ == "__main__":
