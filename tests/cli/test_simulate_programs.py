@@ -139,7 +139,7 @@ def test_this_machine_is_measured_and_simulated():
         small = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.micro_batch_size=8",
                  "--training.global_batch_size=8"]
         one = simulate(*small, f"cluster={out}")
-        measured = json.loads(tool.good("bench", "step", *small, "--training.steps=5", "--json").stdout)
+        measured = tool.good_json("bench", "step", *small, "--training.steps=5")
         assert .2 < one["step_seconds"] / measured["step_seconds"] < 5
         if (os.cpu_count() or 1) < 2:
             return
