@@ -2,7 +2,9 @@
 
 #include <inttypes.h>
 
-// Names and meanings as in Megatron-LM's megatron/training/arguments.py and TorchTitan's torchtitan/config/.
+// Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
+// (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
+// 2026). Later ones are Python, with fields most of which have these names.
 
 static const char *rest_of(const struct plan_answer *a) {
     return a->choice.stages > 1 ? a->choice.schedule : "";
@@ -200,12 +202,13 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
     if (c->tensor > 1 && !c->sequence)
-        text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them\n");
+        text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
+                          "enable_sequence_parallel = False)\n");
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
     text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n", MODES[c->recompute]);
     if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
-        text_add(&body, "selective_ac_option = \"op\"\n");
+        text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");
         text_add(&cannot, "# about the same: what selective recompute computes again\n");
     }
     if (config->training.dtype == CONFIG_DTYPE_BF16)
@@ -215,7 +218,10 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
     text_add(&cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
-    text_add(out, "# TorchTitan, on %d ranks\n%s\n%s", r->ranks, cannot.text, body.text);
+    text_add(out,
+             "# TorchTitan until February 2026, on %d ranks; later ones have no TOML: fields of mostly these names\n"
+             "%s\n%s",
+             r->ranks, cannot.text, body.text);
     text_release(&cannot);
     text_release(&body);
 }
