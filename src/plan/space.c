@@ -115,6 +115,13 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     }
 }
 
+// The mode that needs least memory among those that layers may be in beside the ones that the configuration names.
+static int deepest_mode(const struct config *c) {
+    return *c->activation_checkpoint.selective_layers ? CONFIG_RECOMPUTE_NONE
+           : *c->activation_checkpoint.full_layers    ? CONFIG_RECOMPUTE_SELECTIVE
+                                                      : CONFIG_RECOMPUTE_FULL;
+}
+
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
     int64_t sequences = config->training.global_batch_size / c->replicas;
@@ -129,8 +136,9 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
         for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
-            if (config_is_set(config, "activation_checkpoint.mode") ? mode != (int)config->activation_checkpoint.mode
-                                                                    : s->small && mode != CONFIG_RECOMPUTE_FULL)
+            if (config_is_set(config, "activation_checkpoint.mode")
+                    ? mode != (int)config->activation_checkpoint.mode
+                    : mode > deepest_mode(config) || (s->small && mode != deepest_mode(config)))
                 continue;
             c->recompute = (enum config_recompute)mode;
             add_schedules(s, c, sharings);
