@@ -139,6 +139,10 @@ static void add_choice(struct text *out, const struct plan_choice *c) {
     json_add_string(out, "pipeline_parallel_schedule", c->schedule);
     json_add_string(out, "pipeline_parallel_layout", c->balanced ? "auto" : "");
     json_add_boolean(out, "vocabulary_parallel", c->vocabulary);
+    if (c->unit_layers)
+        json_add_integer(out, "data_parallel_unit_layers", MAX(c->unit_layers, 0));
+    if (c->prefetch)
+        json_add_integer(out, "data_parallel_prefetch", c->prefetch);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
     json_add_string(out, "recompute", MODES[c->recompute]);
 }

@@ -18,10 +18,10 @@ void options_tables(struct parameter_table *whole, struct parameter_table *local
     struct parallel own = *plan;
     own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
     parameter_table_create(whole, model);
-    bool *sections = parallel_sections(&own, whole->units.count);
+    int *joined = parallel_joined(&own, whole->units.count);
     parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
-                          parallel_vocabulary_index(plan, rank), sections);
-    free(sections);
+                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0);
+    free(joined);
 }
 
 struct compile_options options_create(const struct config *config, const struct model_config *model,

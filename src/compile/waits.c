@@ -100,19 +100,6 @@ static void note_touched(struct waiter *w, struct instruction *in, int root, boo
     *(writes ? &w->written[root][in->stream] : &w->read[root][in->stream]) = w->done[in->stream];
 }
 
-// Whether the gradients that a template reduces lie in scratch.
-static bool reduces_scratch(const struct program *p, struct template *t) {
-    for (size_t i = 0; i < t->instructions.count; i++) {
-        struct instruction *in = &t->instructions.item[i];
-        for (int k = 0; k < in->inputs + in->outputs && in->stream == STREAM_REDUCE; k++) {
-            int buffer = operand_at(in, k)->buffer;
-            if (buffer != NONE && p->buffers.item[program_root(p, buffer)].scope == SCOPE_LOCAL)
-                return true;
-        }
-    }
-    return false;
-}
-
 static void run_template(struct waiter *w, struct template *t) {
     memset(w->done, 0, sizeof w->done);
     memset(w->read, 0, w->program->buffers.count * sizeof *w->read);
@@ -121,16 +108,16 @@ static void run_template(struct waiter *w, struct template *t) {
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int k = 0; k < STREAM_COUNT; k++)
             w->known[s][k] = -1;
-    bool held = reduces_scratch(w->program, t);
     for (size_t i = 0; i < t->instructions.count; i++) {
         struct instruction *in = &t->instructions.item[i];
+        // Waits that are there already: for gradients whose memory is wanted.
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (in->wait[s])
+                w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - (in->wait[s] - 1));
         // Scratch belongs to one invocation after the other.
         for (int s = 0; s < STREAM_COUNT; s++)
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
                 wait_for(w, in, s, 0);
-        // What gradients are reduced from is held until they are: of no more than two units.
-        if (in->stream == STREAM_COMPUTE && held && w->done[STREAM_REDUCE] > 1)
-            wait_for(w, in, STREAM_REDUCE, w->done[STREAM_REDUCE] - 1);
         each_touched(w, in, wait_for_buffer);
         w->done[in->stream]++;
         each_touched(w, in, note_touched);

@@ -104,6 +104,7 @@ struct parameter {
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
     int whole, section;              // its number, and its unit's, in the table of whole parameters
+    int set;                         // of units that differ in `split` alone
     enum parameter_class split;
     int split_dim; // along which, of CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY
     int regions;

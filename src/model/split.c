@@ -70,6 +70,8 @@ struct splitter {
     const struct model_config *config;
     const struct model_split *split;
     int index, vocabulary;
+    const int *joined;
+    bool halves;
 };
 
 static struct run part(int64_t extent, int index, int64_t all) {
@@ -196,32 +198,67 @@ static bool apart(const struct model_config *config, const struct parameter *p) 
     return config->tie_word_embeddings && strcmp(p->name, "position.weight") == 0;
 }
 
-// Parameters of one unit that are split alike become a unit of their own; order within stays.
-static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
+// What parameters of one unit have in common.
+struct kind {
+    int first; // of the whole's units that are joined
+    int half, split, apart;
+};
+
+static struct kind kind_of(const struct splitter *s, const struct parameter *p) {
+    bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
+    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves && strstr(p->name, ".mlp") != NULL,
+                         (int)p->split, apart(s->config, p)};
+}
+
+// By unit, the decayed ones first; 0 within.
+static int compare(const struct splitter *s, const struct parameter *p, const struct parameter *q, bool units_alone) {
+    struct kind a = kind_of(s, p), b = kind_of(s, q);
+    int x[] = {a.first, a.half, a.split, a.apart, !p->decayed}, y[] = {b.first, b.half, b.split, b.apart, !q->decayed};
+    for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+// "layers.4-7.share", "layers.3.mlp". The caller frees.
+static char *unit_name(const struct splitter *s, const struct parameter_table *whole, struct kind kind) {
     static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "",
                                                     [CLASS_KV] = ".kv",
                                                     [CLASS_SHARE] = ".share",
                                                     [CLASS_WHOLE] = ".whole",
                                                     [CLASS_VOCABULARY] = ".vocabulary"};
-    struct parameter_table from = *out;
-    memset(&out->parameters, 0, sizeof out->parameters);
-    for (int kind = 0; kind < (int)whole->units.count * CLASS_COUNT * 2; kind++) {
-        int unit = kind / (2 * CLASS_COUNT), split = kind / 2 % CLASS_COUNT;
-        bool any = false;
-        for (size_t i = 0; i < from.parameters.count; i++) {
-            struct parameter p = from.parameters.item[i];
-            if (p.section != unit || (int)p.split != split || apart(s->config, &p) != (kind % 2 == 1))
-                continue;
-            if (!any)
-                VEC_PUSH(&out->units,
-                         mem_printf("%s%s%s", whole->units.item[unit], kind % 2 ? ".position" : "",
-                                    s->split->ranks > 1 || split == CLASS_VOCABULARY ? SUFFIX[split] : ""));
-            any = true;
-            p.unit = (int)out->units.count - 1;
-            VEC_PUSH(&out->parameters, p);
-        }
+    int units = (int)whole->units.count, last = kind.first;
+    bool is_layer = kind.first > 0 && kind.first < units - 1;
+    while (s->joined && last + 1 < units && s->joined[last + 1] == kind.first)
+        last++;
+    struct text t = {0};
+    text_add(&t, "%s", whole->units.item[kind.first]);
+    if (last > kind.first)
+        text_add(&t, "-%d", last - 1);
+    if (s->halves && is_layer)
+        text_add(&t, "%s", kind.half ? ".mlp" : ".attention");
+    text_add(&t, "%s%s", kind.apart ? ".position" : "",
+             s->split->ranks > 1 || kind.split == CLASS_VOCABULARY ? SUFFIX[kind.split] : "");
+    return t.text;
+}
+
+// Puts parameters in order of their units; else order stays.
+static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
+    struct parameter *item = out->parameters.item;
+    for (size_t i = 1; i < out->parameters.count; i++) {
+        struct parameter p = item[i];
+        size_t at = i;
+        for (; at > 0 && compare(s, &item[at - 1], &p, false) > 0; at--)
+            item[at] = item[at - 1];
+        item[at] = p;
     }
-    VEC_RELEASE(&from.parameters);
+    for (size_t i = 0; i < out->parameters.count; i++) {
+        if (i == 0 || compare(s, &item[i - 1], &item[i], true))
+            VEC_PUSH(&out->units, unit_name(s, whole, kind_of(s, &item[i])));
+        item[i].unit = (int)out->units.count - 1;
+        struct kind kind = kind_of(s, &item[i]);
+        item[i].set = 2 * kind.first + kind.half;
+    }
 }
 
 static void copy_table(struct parameter_table *out, const struct parameter_table *whole) {
@@ -231,25 +268,26 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
         struct parameter p = whole->parameters.item[i];
         p.name = mem_strdup(p.name);
         p.pieces = 0;
+        p.set = 2 * p.section;
         VEC_PUSH(&out->parameters, p);
     }
 }
 
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
-                           int vocabulary, const bool *sections) {
+                           int vocabulary, const int *joined, bool halves) {
     CHECK(index >= 0 && index < split->ranks);
     *out = (struct parameter_table){.total = whole->total};
-    if (split->ranks == 1 && !sections) {
+    if (split->ranks == 1 && !joined && !halves) {
         copy_table(out, whole);
         return;
     }
-    const struct splitter s = {config, split, index, vocabulary};
+    const struct splitter s = {config, split, index, vocabulary, joined, halves};
     for (size_t i = 0; i < whole->parameters.count; i++) {
         const struct parameter *p = &whole->parameters.item[i];
         bool tied = config->tie_word_embeddings && strcmp(p->name, "embed.weight") == 0;
         bool everywhere = parameter_is_vocabulary(p) && is_spread(split);
-        if (!sections || sections[p->section] || everywhere || (tied && sections[whole->units.count - 1]))
+        if (!joined || joined[p->section] != NONE || everywhere || (tied && joined[whole->units.count - 1] != NONE))
             split_parameter(&s, out, p);
     }
     regroup(&s, out, whole);

@@ -37,11 +37,13 @@ int64_t model_split_heads(const struct model_split *split, const struct model_co
 // The table of what rank `index` of the tensor group, whose part of the vocabulary is number `vocabulary` (the same,
 // but where that is spread), holds of the parameters of `whole`: local extents, units apart whose parameters are split
 // alike ("layers.0", "layers.0.kv", "layers.0.share"). Extents are the same whatever the index, regions are not.
-// `sections` (NULL: all) says which units of the whole the rank's pipeline stage has; with the head it has a tied
-// embedding too. Locals have no pieces. With one rank and all sections it is a copy.
+// `joined` (NULL: all, none joined) says for each unit of the whole with which one it becomes a unit, the first of
+// those, NONE where the rank's pipeline stage has it not; with the head it has a tied embedding too. With `halves`
+// attention and MLP of a layer are units of their own. Locals have no pieces. With one rank and nothing joined or apart
+// it is a copy.
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
-                           int vocabulary, const bool *sections);
+                           int vocabulary, const int *joined, bool halves);
 
 // Values of a whole parameter to elements [begin, end) of those that a rank holds, which lie at `to` (padding becomes
 // zero), and back from `from` (what other ranks hold is left as it is). Elements of `size` bytes; wholes with padding.

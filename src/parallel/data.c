@@ -1,7 +1,7 @@
 #include "parallel/data.h"
 
 struct parallel parallel_single(const struct model_config *config) {
-    struct parallel parallel = {.mesh = mesh_single()};
+    struct parallel parallel = {.mesh = mesh_single(), .unit_layers = 1};
     trireme_error none;
     CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
     return parallel;
@@ -269,6 +269,66 @@ static bool written_later(const struct reducer *r, int unit, const int *later, i
     return false;
 }
 
+// Gradients that are reduced from scratch: of two sets of units, one that is made while the other is on its way. A set
+// is what of a layer, or of several that are one, is split alike; whose units are made and reduced together.
+enum { REDUCE_BUFFERS = 2 };
+
+// Lets the computing before the i-th instruction wait for the template's first `count` reductions: what is then written
+// may take their memory.
+static void wait_before(struct reducer *r, size_t i, int count) {
+    struct instruction *item = r->rewrite.out.item;
+    int done = 0;
+    for (size_t k = 0; k < i; k++)
+        done += item[k].stream == STREAM_REDUCE;
+    size_t at = i;
+    for (int left = done; at > 0 && left >= count; at--) {
+        left -= item[at - 1].stream == STREAM_REDUCE;
+        if (item[at - 1].stream == STREAM_COMPUTE) {
+            item[at - 1].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(left - count, WAIT_MAX_LAG));
+            return;
+        }
+    }
+    item[i].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(done - count, WAIT_MAX_LAG));
+}
+
+static void hold_back(struct reducer *r, const struct parameter_table *table) {
+    const struct program *program = r->rewrite.program;
+    int units = r->model->units, sets = 0, done = 0;
+    int *set_of = mem_alloc((size_t)units * sizeof *set_of), *number = mem_alloc((size_t)units * sizeof *number);
+    int *reduced = mem_alloc((size_t)units * sizeof *reduced); // by order of sets: instructions up to its last
+    for (size_t i = table->parameters.count; i-- > 0;)
+        set_of[table->parameters.item[i].unit] = table->parameters.item[i].set;
+    for (int u = 0; u < units; u++)
+        number[u] = NONE;
+    for (size_t i = 0; i < r->rewrite.out.count; i++) {
+        struct instruction *in = &r->rewrite.out.item[i];
+        done += in->stream == STREAM_REDUCE;
+        if (in->stream != STREAM_REDUCE && in->stream != STREAM_COMPUTE)
+            continue;
+        for (int u = 0; u < units; u++) {
+            int root = r->optimizer->whole_gradient[u];
+            if (reduced_once(r, u))
+                continue;
+            if (in->stream == STREAM_REDUCE && reads_root(program, in, root))
+                reduced[number[u]] = done;
+            if (number[u] != NONE || !writes_root(program, in, root))
+                continue;
+            int before = sets;
+            for (int k = 0; k < units; k++)
+                if (set_of[k] == set_of[u] && number[k] != NONE)
+                    before = number[k];
+            number[u] = before;
+            sets += before == sets;
+            int awaited = before < REDUCE_BUFFERS ? 0 : reduced[before - REDUCE_BUFFERS];
+            if (awaited)
+                wait_before(r, i, awaited);
+        }
+    }
+    free(set_of);
+    free(number);
+    free(reduced);
+}
+
 static void rewrite_backward(struct reducer *r, const struct parameter_table *table, const int *later,
                              int count_later) {
     struct program *program = r->rewrite.program;
@@ -293,6 +353,7 @@ static void rewrite_backward(struct reducer *r, const struct parameter_table *ta
             if (last[u] == i && !written_later(r, u, later, count_later))
                 reduce_unit(r, table, u);
     }
+    hold_back(r, table);
     finish(&r->rewrite);
     free(first);
     free(last);

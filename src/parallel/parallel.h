@@ -15,6 +15,7 @@ struct parallel {
     int zero_stage;
     bool reduce_bf16;         // gradients travel as bf16
     int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: as their bytes ask for
+    int unit_layers;          // that are one unit; 0: attention and MLP of a layer are two
     int64_t micro_batch_size; // sequences
     int microbatches;         // of one data-parallel rank in a step
     int stage;                // this program's coordinate on AXIS_PP
@@ -37,6 +38,8 @@ struct parallel parallel_copy(const struct parallel *parallel);
 void parallel_release(struct parallel *parallel);
 // Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.
 bool *parallel_sections(const struct parallel *parallel, size_t units);
+// Which of them the stage joins (split.h), none beyond a chunk; NULL: it has all by themselves. The caller frees.
+int *parallel_joined(const struct parallel *parallel, size_t units);
 
 // Which part of the vocabulary a rank has.
 int parallel_vocabulary_index(const struct parallel *parallel, int rank);

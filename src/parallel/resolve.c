@@ -247,6 +247,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->reduce_bf16 = p->reduce_dtype == CONFIG_DTYPE_BF16;
     out->prefetch = (int)p->data_parallel_prefetch;
     int64_t replicas = degree[0].given * degree[1].given;
+    out->unit_layers = replicas > 1 ? (int)p->data_parallel_unit_layers : 1;
     out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
         return config_refuse(config, "training.global_batch_size", error,
@@ -337,4 +338,23 @@ bool *parallel_sections(const struct parallel *parallel, size_t units) {
             sections[1 + layer] = true;
     }
     return sections;
+}
+
+int *parallel_joined(const struct parallel *parallel, size_t units) {
+    if (!parallel->schedule && parallel->unit_layers == 1)
+        return NULL;
+    int *joined = mem_alloc(units * sizeof *joined), layers = (int)units - 2, at_once = MAX(parallel->unit_layers, 1);
+    bool *sections = parallel_sections(parallel, units);
+    int stages = parallel->schedule ? parallel->schedule->stages * parallel->schedule->chunks : 1;
+    for (size_t u = 0; u < units; u++)
+        joined[u] = !sections || sections[u] ? (int)u : NONE;
+    for (int v = 0; v < stages; v++) {
+        int begin = parallel->schedule ? parallel->first_layer[v] : 0;
+        int end = parallel->schedule ? parallel->first_layer[v + 1] : layers;
+        for (int layer = begin; layer < end; layer++)
+            if (joined[1 + layer] != NONE)
+                joined[1 + layer] -= (layer - begin) % at_once;
+    }
+    free(sections);
+    return joined;
 }

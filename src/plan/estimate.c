@@ -401,12 +401,12 @@ struct estimate estimate_data(const struct plan_request *r, const struct pipe_es
     int m = p->microbatches;
     if (z == 1)
         out.seconds += MAX(scatter + reduce, units * (scatter + reduce) - p->last_backward) + units * gather;
-    // What is reduced for each microbatch hides behind nothing: the next unit's gradient is made in the same memory.
+    // What is reduced for each microbatch hides behind its backward but for the last unit.
     else if (z == 2)
-        out.seconds += m * units * scatter + reduce + units * gather;
+        out.seconds += m * MAX(scatter, units * scatter - p->backward) + reduce + units * gather;
     else
-        out.seconds += m * units * scatter + reduce + gather + m * MAX(0, units * gather - p->forward) +
-                       m * MAX(0, units * gather - p->backward);
+        out.seconds += m * MAX(scatter, units * scatter - p->backward) + reduce + gather +
+                       m * MAX(0, units * gather - p->forward) + m * MAX(0, units * gather - p->backward);
     return out;
 }
 

@@ -2,6 +2,12 @@
 
 #include <math.h>
 
+static trireme_status set_number(struct config *config, const char *key, int64_t number, trireme_error *error) {
+    char value[32];
+    snprintf(value, sizeof value, "%lld", (long long)number);
+    return config_set(config, key, value, "plan", error);
+}
+
 trireme_status plan_config(struct config *out, const struct plan_request *r, const struct plan_choice *c,
                            trireme_error *error) {
     static const char *const MODES[] = {"none", "selective", "full"};
@@ -21,11 +27,8 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     struct config config;
     config_copy(&config, r->config);
     trireme_status status = TRIREME_OK;
-    for (size_t i = 0; i < ARRAY_LENGTH(numbers) && status == TRIREME_OK; i++) {
-        char value[32];
-        snprintf(value, sizeof value, "%lld", (long long)numbers[i].value);
-        status = config_set(&config, numbers[i].key, value, "plan", error);
-    }
+    for (size_t i = 0; i < ARRAY_LENGTH(numbers) && status == TRIREME_OK; i++)
+        status = set_number(&config, numbers[i].key, numbers[i].value, error);
     if (status == TRIREME_OK)
         status = config_set(&config, "parallelism.sequence_parallel", c->sequence || c->tensor == 1 ? "true" : "false",
                             "plan", error);
@@ -38,6 +41,10 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
         status = config_set(&config, "parallelism.pipeline_parallel_schedule", c->schedule, "plan", error);
     if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
         status = config_set(&config, "parallelism.pipeline_parallel_layout", c->balanced ? "auto" : "", "plan", error);
+    if (status == TRIREME_OK && c->unit_layers)
+        status = set_number(&config, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0), error);
+    if (status == TRIREME_OK && c->prefetch)
+        status = set_number(&config, "parallelism.data_parallel_prefetch", c->prefetch, error);
     if (status == TRIREME_OK)
         *out = config;
     else
@@ -136,6 +143,12 @@ char *plan_choice_print(const struct plan_choice *c) {
         text_add(&t, "%s", c->balanced ? ", balanced layers" : c->vocabulary ? ", vocabulary over stages" : "");
     }
     text_add(&t, ", microbatches of %lld, %s", (long long)c->micro_batch_size, MODES[c->recompute]);
+    if (c->unit_layers == HALF_LAYERS)
+        text_add(&t, ", units of half a layer");
+    else if (c->unit_layers)
+        text_add(&t, ", units of %d layers", c->unit_layers);
+    if (c->prefetch)
+        text_add(&t, ", prefetch of %d", c->prefetch);
     return t.text;
 }
 

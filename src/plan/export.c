@@ -74,6 +74,9 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
                  c->schedule);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+    if (c->unit_layers)
+        text_add(cannot, "# to be set: %s gathered and reduced together\n",
+                 c->unit_layers == HALF_LAYERS ? "half a layer" : "several layers");
     if (layers) {
         // E: embedding, t: a layer, L: head and loss; | between virtual stages.
         text_add(out, "--pipeline-model-parallel-layout \"E");
@@ -159,6 +162,9 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+    if (c->unit_layers)
+        text_add(cannot, "# to be set: %s gathered and reduced together\n",
+                 c->unit_layers == HALF_LAYERS ? "half a layer" : "several layers");
     if (schedule)
         text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule);
     else

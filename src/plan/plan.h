@@ -25,7 +25,11 @@ struct plan_choice {
     bool vocabulary;      // spread over the stages
     int64_t micro_batch_size;
     enum config_recompute recompute;
+    // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead.
+    int unit_layers, prefetch;
 };
+
+enum { HALF_LAYERS = -1 };
 
 struct plan_request {
     const struct config *config; // keys that are set are kept, the others of struct plan_choice searched

@@ -244,6 +244,41 @@ static void search_whole_rows(struct search *s) {
         run_batch(s, batch, count);
 }
 
+// Other units of the best, and fewer or more of them gathered ahead, where that makes them better.
+static void search_units(struct search *s) {
+    static const struct { int unit_layers, prefetch; } WAYS[] = {{HALF_LAYERS, 0}, {2, 0}, {4, 0}, {0, 1}, {0, 2}};
+    enum { BEST = 2, JOBS = BEST * ARRAY_LENGTH(WAYS) };
+    const struct config *config = s->request->config;
+    bool units = !config_is_set(config, "parallelism.data_parallel_unit_layers"),
+         prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch");
+    struct job job[JOBS] = {0};
+    struct plan_choice choice[JOBS];
+    struct plan_answer from[JOBS];
+    int jobs = 0;
+    for (size_t i = 0; i < MIN(s->out->answers.count, (size_t)BEST); i++)
+        for (size_t w = 0; w < ARRAY_LENGTH(WAYS); w++) {
+            const struct plan_answer *a = &s->out->answers.item[i];
+            if (a->choice.replicas * a->choice.shards == 1 || !(WAYS[w].prefetch ? prefetch : units) ||
+                (WAYS[w].prefetch && a->choice.zero_stage < 3))
+                continue;
+            choice[jobs] = a->choice;
+            choice[jobs].unit_layers = WAYS[w].unit_layers;
+            choice[jobs].prefetch = WAYS[w].prefetch;
+            from[jobs] = *a;
+            job[jobs].choice = &choice[jobs];
+            jobs++;
+        }
+    if (jobs)
+        evaluate_all(s->request, job, jobs, s->until);
+    for (int i = 0; i < jobs; i++) {
+        s->out->evaluated += job[i].done;
+        if (job[i].done && job[i].status == TRIREME_OK && job[i].answer.seconds < from[i].seconds) {
+            job[i].answer.estimate = from[i].estimate;
+            take(s->out, &job[i].answer);
+        }
+    }
+}
+
 static trireme_status refuse(const struct plan_request *r, const trireme_error *why, trireme_error *error) {
     if (why->message[0]) {
         *error = *why;
@@ -292,6 +327,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
             search_promising(&search, &all);
             search_whole_rows(&search);
+            search_units(&search);
         }
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);

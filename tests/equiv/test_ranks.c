@@ -238,6 +238,23 @@ static void test_pairs(void **state) {
     end();
 }
 
+// Units of several layers, and of halves of one, beside all that has part of them.
+static void test_units(void **state) {
+    (void)state;
+    static const int UNITS[] = {-1, 2, 3};
+    begin(41);
+    for (int m = 0; m < MODELS; m++)
+        for (int s = DP; s <= ZERO3; s++)
+            for (int beside = TP; beside <= STRATEGIES; beside++)
+                for (size_t u = 0; u < ARRAY_LENGTH(UNITS); u++) {
+                    struct spec spec = {.unit_layers = UNITS[u]};
+                    bool both = beside == STRATEGIES || add(&spec, beside, 2, &all_models[m].config);
+                    if (both && add(&spec, s, 2, &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+    end();
+}
+
 // Every schedule with the vocabulary spread over its stages, alone and beside the other strategies.
 static void test_vocabulary(void **state) {
     (void)state;
@@ -496,14 +513,9 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_schedule_files),
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_alone),          cmocka_unit_test(test_pairs),  cmocka_unit_test(test_units),
+        cmocka_unit_test(test_vocabulary),     cmocka_unit_test(test_sample), cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),    cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.

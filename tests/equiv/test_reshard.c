@@ -26,6 +26,7 @@ enum { STEPS = 6, STOP_AT = 3 };
 #define ZERO "parallelism.zero_stage="
 #define TP "parallelism.tensor_parallel_degree="
 #define PP "parallelism.pipeline_parallel_degree="
+#define UNIT "parallelism.data_parallel_unit_layers="
 #define PLAIN "parallelism.sequence_parallel=false"
 
 struct mesh_choice {
@@ -38,6 +39,8 @@ static const struct mesh_choice MESHES[] = {
     {"zero-1 over 2", {FSDP "2", ZERO "1"}},
     {"zero-2 over 2", {FSDP "2", ZERO "2"}},
     {"zero-3 over 2", {FSDP "2"}},
+    {"zero-3 over 2, units of 2 layers", {FSDP "2", UNIT "2"}},
+    {"zero-1 over 2 x tp 2, units of half layers", {FSDP "2", ZERO "1", TP "2", UNIT "0"}},
     {"tp 2", {TP "2"}},
     {"tp 3 without sequence parallel", {TP "3", PLAIN}},
     {"tp 4", {TP "4"}},
@@ -113,6 +116,8 @@ static void a_llama_changes_its_mesh(void **state) {
     check_change(*state, MODEL, "tp 4", "zero-3 over 2");
     check_change(*state, MODEL, "zero-3 over 2", "tp 2");
     check_change(*state, MODEL, "zero-3 over 2 x tp 2 x pp 2", "one");
+    check_change(*state, MODEL, "zero-3 over 2, units of 2 layers", "zero-1 over 2 x tp 2, units of half layers");
+    check_change(*state, MODEL, "zero-1 over 2 x tp 2, units of half layers", "zero-3 over 2");
 }
 
 static void a_gpt2_changes_its_mesh(void **state) {
@@ -209,8 +214,14 @@ static void check_files(const char *folder, const char *const *model, const char
 
 static void files_are_the_same_on_every_mesh(void **state) {
     static const char *const LLAMA_MODEL[] = {LLAMA, COMMON, "training.dtype=bf16", "training.kernels=reference", NULL};
-    static const char *const LLAMA_MESHES[] = {
-        "one", "zero-1 over 2", "zero-3 over 2", "tp 4", "pp 2", "zero-3 over 2 x tp 2 x pp 2", NULL};
+    static const char *const LLAMA_MESHES[] = {"one",
+                                               "zero-1 over 2",
+                                               "zero-3 over 2",
+                                               "zero-3 over 2, units of 2 layers",
+                                               "tp 4",
+                                               "pp 2",
+                                               "zero-3 over 2 x tp 2 x pp 2",
+                                               NULL};
     static const char *const GPT2_MODEL[] = {GPT2, COMMON, "training.dtype=bf16", "training.kernels=reference", NULL};
     static const char *const GPT2_MESHES[] = {"dp 2", "zero-2 over 2",      "tp 3 without sequence parallel",
                                               "pp 3", "dp 2 x tp 2 x pp 2", NULL};

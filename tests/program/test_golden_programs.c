@@ -31,6 +31,7 @@ static const struct subject FAMILIES[] = {
 #define DP "parallelism.data_parallel_replicate_degree="
 #define FSDP "parallelism.data_parallel_shard_degree="
 #define ZERO "parallelism.zero_stage="
+#define UNIT "parallelism.data_parallel_unit_layers="
 #define TP "parallelism.tensor_parallel_degree="
 #define SEQUENCE "parallelism.sequence_parallel="
 #define PP "parallelism.pipeline_parallel_degree="
@@ -49,6 +50,8 @@ static const struct strategy STRATEGIES[] = {
     {"zero1", 1, {FSDP "2", ZERO "1"}, 0},
     {"zero2", 1, {FSDP "2", ZERO "2"}, 0},
     {"zero3", 1, {FSDP "2", ZERO "3"}, 0},
+    {"dp-halves", 1, {DP "2", UNIT "0"}, 0},
+    {"zero3-units", 1, {FSDP "2", ZERO "3", UNIT "2"}, 3},
     {"tp", 1, {TP "2", SEQUENCE "false"}, 0},
     {"tp-sequence", 1, {TP "2"}, 0},
     {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}, 0},

@@ -263,6 +263,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 }
 
 #define DP(n) "parallelism.data_parallel_replicate_degree=" #n
+#define UNIT(layers) "parallelism.data_parallel_unit_layers=" #layers
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
@@ -287,6 +288,8 @@ SUITE(data_parallel, 2, BATCH(8), SMALL_GPT2_MODEL, DP(2))
 SUITE(zero_1, 3, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
 SUITE(zero_2, 5, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
 SUITE(zero_3, 3, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
+SUITE(zero_3_units, 7, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3), UNIT(2))
+SUITE(zero_2_halves, 7, BATCH(8), SMALL_GPT2_MODEL, FSDP(2, 2), UNIT(0))
 SUITE(tensor, 5, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
 SUITE(sequence, 4, BATCH(4), SMALL_GPT2_MODEL, TP(2))
 SUITE(pipeline, 3, BATCH(4), SMALL_GPT2_MODEL, PP(2))
@@ -303,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel), cmocka_unit_test(zero_1),
         cmocka_unit_test(zero_2),        cmocka_unit_test(zero_3),
+        cmocka_unit_test(zero_3_units),  cmocka_unit_test(zero_2_halves),
         cmocka_unit_test(tensor),        cmocka_unit_test(sequence),
         cmocka_unit_test(pipeline),      cmocka_unit_test(pipeline_tensor),
         cmocka_unit_test(interleaved),   cmocka_unit_test(zero_bubble),

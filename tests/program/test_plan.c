@@ -128,6 +128,40 @@ static void memory_estimates_are_near(void **unused) {
 }
 
 // The programs of a configuration, as text.
+// Slow links leave the last gradients bare: smaller units win, and the configuration says so.
+static void units_of_the_best_are_searched(void **unused) {
+    (void)unused;
+    static const char *const DATA[] = {"model.preset=llama-5m",
+                                       "training.dtype=bf16",
+                                       "training.seq_len=256",
+                                       "training.global_batch_size=16",
+                                       "activation_checkpoint.mode=none",
+                                       "training.micro_batch_size=2",
+                                       "parallelism.data_parallel_shard_degree=2",
+                                       "parallelism.zero_stage=3"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, DATA, ARRAY_LENGTH(DATA), 2);
+    struct plan_result result;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    const struct plan_answer *best = &result.answers.item[0];
+    assert_int_not_equal(best->choice.unit_layers, 0);
+    static const int WAYS[] = {HALF_LAYERS, 1, 2, 4};
+    for (size_t i = 0; i < ARRAY_LENGTH(WAYS); i++) {
+        struct plan_choice choice = best->choice;
+        struct plan_answer answer;
+        choice.unit_layers = WAYS[i];
+        assert_ok(plan_evaluate(&answer, &f.request, &choice, &error), &error);
+        assert_true(best->seconds <= answer.seconds);
+    }
+    struct config config;
+    assert_ok(plan_config(&config, &f.request, &best->choice, &error), &error);
+    assert_int_equal(config.parallelism.data_parallel_unit_layers, MAX(best->choice.unit_layers, 0));
+    config_release(&config);
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
 static void print_programs(struct text *out, const struct fixture *f, const struct config *config, int64_t *most) {
     trireme_error error = {0};
     struct parallel plan;
@@ -254,9 +288,9 @@ static void what_does_not_fit_is_told(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(winner_is_that_of_all),     cmocka_unit_test(memory_estimates_are_near),
-        cmocka_unit_test(answers_are_what_is_saved), cmocka_unit_test(exports_have_the_degrees),
-        cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(winner_is_that_of_all),          cmocka_unit_test(memory_estimates_are_near),
+        cmocka_unit_test(units_of_the_best_are_searched), cmocka_unit_test(answers_are_what_is_saved),
+        cmocka_unit_test(exports_have_the_degrees),       cmocka_unit_test(what_does_not_fit_is_told),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

@@ -92,6 +92,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, ", %s selectively", s->selective_layers);
     if (s->prefetch)
         add_word(text, ", prefetch %d", MAX(s->prefetch, 0));
+    if (s->unit_layers)
+        add_word(text, ", units of %d layers", MAX(s->unit_layers, 0));
     if (s->micro_batch_size)
         add_word(text, ", microbatches of %d", micro_batch_size(s, shape_of(s)));
     if (s->logits_rows)
@@ -184,6 +186,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("parallelism.reduce_dtype=%s", text_or(s->reduce, "f32"));
     if (s->prefetch)
         SET("parallelism.data_parallel_prefetch=%d", MAX(s->prefetch, 0));
+    if (s->unit_layers)
+        SET("parallelism.data_parallel_unit_layers=%d", MAX(s->unit_layers, 0));
     if (s->zero)
         SET("parallelism.zero_stage=%d", s->zero);
     if (s->pp > 1)

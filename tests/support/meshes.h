@@ -20,6 +20,7 @@ struct spec {
     char layout[24]; // layers of each stage, "1,2"
     int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
     int prefetch;         // units; 0: what the plan chooses, -1: none
+    int unit_layers;      // 0: one, -1: half of one
     int logits_rows;
     const char *recompute, *optimizer, *dtype, *reduce; // "selective", "lion", "f64" where NULL, "bf16"
     const char *full_layers, *selective_layers;         // of each stage, "1,0"

@@ -24,7 +24,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     assert_ok(model_split_create(&split, c, ranks, sequence, &error), &error);
     struct parameter_table whole, first;
     parameter_table_create(&whole, c);
-    parameter_table_split(&first, &whole, c, &split, 0, 0, NULL);
+    parameter_table_split(&first, &whole, c, &split, 0, 0, NULL, false);
     int **held = mem_alloc(whole.parameters.count * sizeof *held);
     for (size_t i = 0; i < whole.parameters.count; i++) {
         const struct parameter *p = &whole.parameters.item[i];
@@ -32,7 +32,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     }
     for (int rank = 0; rank < ranks; rank++) {
         struct parameter_table table;
-        parameter_table_split(&table, &whole, c, &split, rank, rank, NULL);
+        parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false);
         assert_int_equal(table.parameters.count, first.parameters.count);
         for (size_t i = 0; i < table.parameters.count; i++) {
             const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
@@ -99,7 +99,7 @@ static void take_and_give(void **state) {
             values[k] = (int32_t)k + 1;
         for (int rank = 0; rank < 4; rank++) {
             struct parameter_table table;
-            parameter_table_split(&table, &whole, &c, &split, rank, rank, NULL);
+            parameter_table_split(&table, &whole, &c, &split, rank, rank, NULL, false);
             for (size_t j = 0; j < table.parameters.count; j++) {
                 const struct parameter *p = &table.parameters.item[j];
                 int64_t all = p->dim[0] * p->dim[1], step = 7 + (int64_t)j;
