@@ -8,51 +8,58 @@ enum { ROUNDS = 400, CANDIDATES = 12 };
 static const int64_t WORK = 30000000; // pairs of allocations that may be compared while one order is varied
 static const double TIGHT = 1.002;    // of the bound
 
+// Of an allocation that is placed, what others have to know: side by side, since they are looked at so often.
+struct span {
+    int64_t offset, end;
+    int first, last;
+};
+
 struct placing {
     struct allocation *item;
     int *order; // numbers of those to be placed
     size_t count;
-    int *placed; // room for as many numbers
-    int chunk;   // whose pool and whose scratch this is about
+    struct span *placed; // room for as many
+    int chunk;           // whose pool and whose scratch this is about
 };
 
 // The lowest offset for `a` above nothing that lives when it does, among the first `count` of `placed`, which are by
 // offset.
-static int64_t lowest_offset(const struct allocation *item, const int *placed, size_t count,
-                             const struct allocation *a) {
+static int64_t lowest_offset(const struct span *placed, size_t count, const struct allocation *a) {
+    const int first = a->first, last = a->last;
+    const int64_t bytes = a->bytes;
     int64_t at = 0;
-    for (size_t k = 0; k < count; k++) {
-        const struct allocation *b = &item[placed[k]];
-        if (a->first > b->last || b->first > a->last)
+    for (const struct span *b = placed; b < placed + count; b++) {
+        if ((first > b->last) | (b->first > last))
             continue;
-        if (at + a->bytes <= b->offset)
+        if (at + bytes <= b->offset)
             break;
-        at = MAX(at, b->offset + b->bytes);
+        at = MAX(at, b->end);
     }
     return at;
 }
 
-static void insert(const struct allocation *item, int *placed, size_t count, int number) {
+static void insert(struct span *placed, size_t count, const struct allocation *a) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (item[placed[middle]].offset <= item[number].offset)
+        if (placed[middle].offset <= a->offset)
             low = middle + 1;
         else
             high = middle;
     }
     memmove(&placed[low + 1], &placed[low], (count - low) * sizeof *placed);
-    placed[low] = number;
+    placed[low] = (struct span){a->offset, a->offset + a->bytes, a->first, a->last};
 }
 
-// Places all in the order given; returns the bytes that they span.
-static int64_t place(const struct placing *p) {
+// Places all in the order given; returns the bytes that they span. Once those are more than `most` they do not matter:
+// then some have not been placed.
+static int64_t place(const struct placing *p, int64_t most) {
     int64_t top = 0;
-    for (size_t i = 0; i < p->count; i++) {
+    for (size_t i = 0; i < p->count && top <= most; i++) {
         struct allocation *a = &p->item[p->order[i]];
-        a->offset = lowest_offset(p->item, p->placed, i, a);
+        a->offset = lowest_offset(p->placed, i, a);
         top = MAX(top, a->offset + a->bytes);
-        insert(p->item, p->placed, i, p->order[i]);
+        insert(p->placed, i, a);
     }
     return top;
 }
@@ -167,17 +174,17 @@ static int64_t place_region(const struct placing *p, size_t total, int length) {
     int64_t one = (int64_t)p->count * (int64_t)p->count / 2, rounds = MIN((int64_t)ROUNDS, WORK / MAX(one, 1));
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
         sort(p, ORDERS[o]);
-        note(&best, p, place(p));
+        note(&best, p, place(p, INT64_MAX));
     }
     int *kept = mem_alloc(p->count * sizeof *kept);
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
         sort(p, ORDERS[o]);
-        int64_t lowest = place(p);
+        int64_t lowest = place(p, INT64_MAX);
         int top_most = highest(p, lowest);
         for (int64_t round = 0; round < rounds && best.top > enough; round++) {
             memcpy(kept, p->order, p->count * sizeof *kept);
             vary(p, top_most, round);
-            int64_t top = place(p);
+            int64_t top = place(p, lowest);
             note(&best, p, top);
             if (top <= lowest) {
                 lowest = top;
@@ -196,8 +203,10 @@ static int64_t place_region(const struct placing *p, size_t total, int length) {
 
 static struct placing placing_create(const struct lifetimes *l, int chunk) {
     size_t total = l->allocations.count;
-    return (struct placing){l->allocations.item, mem_alloc(total * sizeof(int)), 0, mem_alloc(total * sizeof(int)),
-                            chunk};
+    return (struct placing){.item = l->allocations.item,
+                            .order = mem_alloc(total * sizeof(int)),
+                            .placed = mem_alloc(total * sizeof(struct span)),
+                            .chunk = chunk};
 }
 
 static void placing_release(struct placing *p) {
@@ -278,7 +287,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     size_t placed = 0;
     for (size_t i = 0; i < total; i++)
         if (is_of_chunk(&p->item[i], p->chunk) && p->item[i].scope == SCOPE_SLOT)
-            insert(p->item, p->placed, placed++, (int)i);
+            insert(p->placed, placed++, &p->item[i]);
         else if (is_of_chunk(&p->item[i], p->chunk))
             add_live(a->live, &p->item[i], p->item[i].bytes);
     choose(p, total, SCOPE_LOCAL, false);
@@ -289,7 +298,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         struct allocation *item = &p->item[p->order[i]];
         if (item->chunk == NONE || !presses(a->live, item, target))
             continue;
-        int64_t at = lowest_offset(p->item, p->placed, placed, item);
+        int64_t at = lowest_offset(p->placed, placed, item);
         if (at + item->bytes > limit)
             continue;
         item->offset = at;
@@ -297,7 +306,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         item->pool = p->chunk;
         slot = MAX(slot, at + item->bytes);
         add_live(a->live, item, -item->bytes);
-        insert(p->item, p->placed, placed++, p->order[i]);
+        insert(p->placed, placed++, item);
         p->order[moved++] = p->order[i];
     }
     int *back = mem_alloc((moved + 1) * sizeof *back);
@@ -373,7 +382,7 @@ int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
     // What crosses templates lives at once where they meet. What lives longest goes below: the room is above it.
     choose(p, total, SCOPE_SLOT, false);
     sort(p, by_lifetime);
-    a.full = place(p);
+    a.full = place(p, INT64_MAX);
     if (a.full > (int64_t)(TIGHT * (double)bound(p, l->length)))
         a.full = place_region(p, total, l->length);
     a.least = least_bytes(l, chunk, slots, a.full);
