@@ -137,7 +137,7 @@ static void add_choice(struct text *out, const struct plan_choice *c) {
     json_add_integer(out, "pipeline_parallel_degree", c->stages);
     json_add_integer(out, "pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
     json_add_string(out, "pipeline_parallel_schedule", c->schedule);
-    json_add_string(out, "pipeline_parallel_layout", c->balanced ? "auto" : "");
+    json_add_string(out, "pipeline_parallel_layout", c->layout ? c->layout : c->balanced ? "auto" : "");
     json_add_boolean(out, "vocabulary_parallel", c->vocabulary);
     if (c->unit_layers)
         json_add_integer(out, "data_parallel_unit_layers", MAX(c->unit_layers, 0));
@@ -145,6 +145,10 @@ static void add_choice(struct text *out, const struct plan_choice *c) {
         json_add_integer(out, "data_parallel_prefetch", c->prefetch);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
     json_add_string(out, "recompute", MODES[c->recompute]);
+    if (c->full_layers)
+        json_add_string(out, "full_layers", c->full_layers);
+    if (c->selective_layers)
+        json_add_string(out, "selective_layers", c->selective_layers);
 }
 
 static void add_answer(struct text *out, const char *key, const struct plan_answer *a,

@@ -150,7 +150,7 @@ static void fill_probe(struct estimator *e, struct probe *p) {
     }
 }
 
-static const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
+const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
     for (size_t i = 0; i < e->probes.count; i++) {
         const struct probe *p = &e->probes.item[i];
         if (p->tensor == c->tensor && p->sequence == c->sequence && p->micro_batch_size == c->micro_batch_size &&
@@ -211,7 +211,7 @@ static void fill_shape(struct estimator *e, struct shape *s) {
     schedule_release(&spread);
 }
 
-static const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
+const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
     // A file has its microbatches.
     int few = schedule_has_name(c->schedule) ? fewer(c->schedule, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
@@ -236,12 +236,27 @@ static bool splits_backward(const struct schedule *s) {
     return false;
 }
 
-// What a rank takes for a microbatch.
-struct load {
-    double layers;
-    double ends; // of embedding and head together
-    double head;
-};
+const struct probe_slot *slot_of(const struct probe *p, const struct shape *s) {
+    return &p->slot[splits_backward(&s->schedule)];
+}
+
+struct load load_of_stage(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank) {
+    bool spread = c->vocabulary;
+    int chunks = s->schedule.chunks, last = c->stages * chunks - 1;
+    struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
+    for (int k = 0; k < chunks; k++) {
+        int v = s->schedule.virtual_stage[rank * chunks + k], slots = s->held[spread][rank * chunks + k];
+        int here = first_layer[v + 1] - first_layer[v];
+        load.layers += here;
+        load.layer_slots += slots * here;
+        // What comes from another rank has one slot more.
+        load.slots += slots + (v > 0 && s->schedule.place[v - 1].rank != rank);
+        // Embedding and head are about the same each.
+        load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
+        load.head += !spread && v == last;
+    }
+    return load;
+}
 
 static double load_seconds(const struct probe *p, const struct load *l) {
     return l->layers * (p->layer.forward + p->layer.backward) + l->head * (p->rest.forward + p->rest.backward);
@@ -302,7 +317,8 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     out->microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
     double layers = (double)r->model->num_hidden_layers;
     if (c->stages == 1) {
-        add_rank(out, p, &(struct load){layers, 1, 1}, layers * p->layer.activations + p->rest.activations);
+        add_rank(out, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
+                 layers * p->layer.activations + p->rest.activations);
         out->last_backward = out->backward;
         out->seconds *= out->microbatches;
         return true;
@@ -319,23 +335,10 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         release_layout(&plan);
         return false;
     }
-    const struct probe_slot *slot = &p->slot[splits_backward(&schedule)];
-    bool spread = c->vocabulary;
-    int chunks = schedule.chunks, last = c->stages * chunks - 1;
+    const struct probe_slot *slot = slot_of(p, s);
     for (int rank = 0; rank < c->stages; rank++) {
-        struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
-        double held = 0;
-        for (int k = 0; k < chunks; k++) {
-            int v = schedule.virtual_stage[rank * chunks + k], slots = s->held[spread][rank * chunks + k];
-            int here = plan.first_layer[v + 1] - plan.first_layer[v];
-            load.layers += here;
-            // What comes from another rank has one slot more.
-            bool received = v > 0 && schedule.place[v - 1].rank != rank;
-            held += slots * (here * slot->layer + slot->rest) + received * slot->rest;
-            // Embedding and head are about the same each.
-            load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
-            load.head += !spread && v == last;
-        }
+        struct load load = load_of_stage(s, c, plan.first_layer, rank);
+        double held = load.layer_slots * slot->layer + load.slots * slot->rest;
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * p->rest.activations);
         add_rank(out, p, &load, slot->possible ? held : INFINITY);
@@ -343,7 +346,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     release_layout(&plan);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / chunks * (splits_backward(&schedule) ? .5 : 1);
+    out->last_backward = out->backward / schedule.chunks * (splits_backward(&schedule) ? .5 : 1);
     out->seconds = out->seconds * out->microbatches + s->idle * mean;
     return true;
 }
@@ -378,17 +381,23 @@ static double collective(const struct data_links *l, const struct route *route, 
     return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
 }
 
+double state_bytes(const struct plan_choice *c, double parameters, double gradients, double states) {
+    double shards = c->shards;
+    int z = c->zero_stage;
+    return parameters / (z >= 3 ? shards : 1) + gradients / (z >= 2 ? shards : 1) + states / (z >= 1 ? shards : 1);
+}
+
+double passing_bytes(const struct plan_choice *c, const struct pipe_estimate *p) {
+    return (c->zero_stage >= 2 ? p->layer_gradients : 0) + (c->zero_stage == 3 ? 2 * p->layer_parameters : 0);
+}
+
 struct estimate estimate_data(const struct plan_request *r, const struct pipe_estimate *p, const struct data_links *l,
                               const struct plan_choice *c) {
     double shards = c->shards, narrow = r->config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16 ? .5 : 1;
     int z = c->zero_stage;
-    double state = p->parameters / (z >= 3 ? shards : 1) + p->gradients / (z >= 2 ? shards : 1) +
-                   p->states / (z >= 1 ? shards : 1);
-    struct estimate out = {p->seconds + p->update / (z >= 1 ? shards : 1), state + p->activations};
-    if (z >= 2)
-        out.bytes += p->layer_gradients;
-    if (z == 3)
-        out.bytes += 2 * p->layer_parameters;
+    struct estimate out = {p->seconds + p->update / (z >= 1 ? shards : 1),
+                           state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) +
+                               p->activations};
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
     if (z == 0) {
         double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
@@ -412,8 +421,18 @@ struct estimate estimate_data(const struct plan_request *r, const struct pipe_es
 
 // ---- beginning and end
 
+static int64_t room_of(const struct cluster *cluster, int ranks) {
+    int64_t least = INT64_MAX;
+    int shared = (ranks + cluster->total_devices - 1) / cluster->total_devices;
+    for (size_t i = 0; i < cluster->groups.count; i++) {
+        const struct device *d = &cluster->devices.item[cluster->groups.item[i].device];
+        least = MIN(least, d->memory / shared - d->runtime_memory);
+    }
+    return least;
+}
+
 void estimator_create(struct estimator *e, const struct plan_request *request) {
-    *e = (struct estimator){.request = request};
+    *e = (struct estimator){.request = request, .room = (double)room_of(request->cluster, request->ranks)};
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     static const char *const MODES[] = {"none", "selective", "full"};
     for (int balanced = 0; balanced < 2; balanced++)

@@ -44,6 +44,7 @@ struct shape {
 struct estimator {
     const struct plan_request *request;
     bool stages;                // whether there may be pipelines
+    double room;                // bytes of a rank
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
@@ -57,6 +58,10 @@ struct estimate {
 
 void estimator_create(struct estimator *estimator, const struct plan_request *request);
 void estimator_release(struct estimator *estimator);
+const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
+const struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
+// The slot of a choice's stages.
+const struct probe_slot *slot_of(const struct probe *probe, const struct shape *shape);
 
 // The pipeline's part, the same whatever data parallel ranks do; and theirs.
 struct pipe_estimate {
@@ -72,8 +77,19 @@ struct pipe_estimate {
     double activations; // bytes
     double layers;      // of the busiest rank
 };
-// False: impossible (estimator->why).
+// False: impossible (estimator->why). A choice that is mixed: as if nothing was computed again.
 bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
+// What a rank takes for a microbatch.
+struct load {
+    double layers;
+    double ends; // of embedding and head together
+    double head;
+    double slots, layer_slots; // microbatches that it holds: the sum over chunks, and times their layers
+};
+// Of a stage of a pipeline, with first_layer of each virtual stage.
+struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
+                          int rank);
+
 // Seconds of collectives on so many bytes.
 struct data_links {
     const struct cluster *cluster;
@@ -81,6 +97,10 @@ struct data_links {
 };
 bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
                        trireme_error *error);
+// What of so many bytes is left to a rank.
+double state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
+// And of a layer that is gathered or reduced, beside that.
+double passing_bytes(const struct plan_choice *choice, const struct pipe_estimate *pipe);
 struct estimate estimate_data(const struct plan_request *request, const struct pipe_estimate *pipe,
                               const struct data_links *links, const struct plan_choice *choice);
 

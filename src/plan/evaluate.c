@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "plan/evaluate.h"
 
 #include <math.h>
 
@@ -40,7 +40,15 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     if (status == TRIREME_OK)
         status = config_set(&config, "parallelism.pipeline_parallel_schedule", c->schedule, "plan", error);
     if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
-        status = config_set(&config, "parallelism.pipeline_parallel_layout", c->balanced ? "auto" : "", "plan", error);
+        status = config_set(&config, "parallelism.pipeline_parallel_layout",
+                            c->layout     ? c->layout
+                            : c->balanced ? "auto"
+                                          : "",
+                            "plan", error);
+    if (status == TRIREME_OK && c->full_layers)
+        status = config_set(&config, "activation_checkpoint.full_layers", c->full_layers, "plan", error);
+    if (status == TRIREME_OK && c->selective_layers)
+        status = config_set(&config, "activation_checkpoint.selective_layers", c->selective_layers, "plan", error);
     if (status == TRIREME_OK && c->unit_layers)
         status = set_number(&config, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0), error);
     if (status == TRIREME_OK && c->prefetch)
@@ -99,38 +107,57 @@ static void take_time(struct plan_answer *out, const struct plan_request *r, con
     }
 }
 
+trireme_status choice_compile(struct choice_programs *out, const struct plan_request *r,
+                              const struct plan_choice *choice, trireme_error *error) {
+    struct choice_programs p = {.ranks_per_device = 1};
+    TRY(plan_config(&p.config, r, choice, error));
+    trireme_status status = parallel_resolve(&p.plan, &p.config, r->model, error);
+    if (status == TRIREME_OK)
+        status = place_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
+    if (status == TRIREME_OK)
+        status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
+                                        kernel_threads(r, p.ranks_per_device), error);
+    if (status == TRIREME_OK)
+        *out = p;
+    else
+        choice_release(&p);
+    return status;
+}
+
+void choice_release(struct choice_programs *p) {
+    stage_programs_release(&p->stages);
+    parallel_release(&p->plan);
+    config_release(&p->config);
+}
+
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
                              trireme_error *error) {
-    struct config config;
-    TRY(plan_config(&config, r, choice, error));
-    struct parallel plan = {0};
-    struct stage_programs programs = {0};
+    struct choice_programs programs;
     struct simulation simulation = {0};
     struct simulation_options options = {0};
-    int ranks_per_device = 1;
-    trireme_status status = parallel_resolve(&plan, &config, r->model, error);
-    if (status == TRIREME_OK)
-        status = place_check(r->cluster, &plan.mesh, &ranks_per_device, error);
-    if (status == TRIREME_OK)
-        status = stage_programs_compile(&programs, &config, r->model, &plan, r->ops,
-                                        kernel_threads(r, ranks_per_device), error);
-    if (status == TRIREME_OK)
-        status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
+    TRY(choice_compile(&programs, r, choice, error));
+    trireme_status status = simulate(&simulation, programs.stages.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice};
         take_time(out, r, &simulation);
-        take_memory(out, r, &simulation, &plan.mesh, ranks_per_device);
+        take_memory(out, r, &simulation, &programs.plan.mesh, programs.ranks_per_device);
     }
     simulation_release(&simulation);
-    stage_programs_release(&programs);
-    parallel_release(&plan);
-    config_release(&config);
+    choice_release(&programs);
     return status;
+}
+
+static int sum_of(const char *list) {
+    int sum = 0;
+    for (char *end; list && *list; list = *end ? end + 1 : end)
+        sum += (int)strtol(list, &end, 10);
+    return sum;
 }
 
 char *plan_choice_print(const struct plan_choice *c) {
     struct text t = {0};
     static const char *const MODES[] = {"no recompute", "selective recompute", "full recompute"};
+    int full = sum_of(c->full_layers), selective = sum_of(c->selective_layers);
     if (c->replicas > 1)
         text_add(&t, "dp %d x ", c->replicas);
     if (c->shards > 1)
@@ -140,9 +167,16 @@ char *plan_choice_print(const struct plan_choice *c) {
         text_add(&t, " x pp %d, %s", c->stages, c->schedule);
         if (c->chunks > 1)
             text_add(&t, " of %d chunks", c->chunks);
-        text_add(&t, "%s", c->balanced ? ", balanced layers" : c->vocabulary ? ", vocabulary over stages" : "");
+        text_add(&t, "%s%s", c->balanced || c->layout ? ", balanced layers" : "",
+                 c->vocabulary ? ", vocabulary over stages" : "");
     }
-    text_add(&t, ", microbatches of %lld, %s", (long long)c->micro_batch_size, MODES[c->recompute]);
+    text_add(&t, ", microbatches of %lld, ", (long long)c->micro_batch_size);
+    if (full)
+        text_add(&t, "full recompute of %d layer%s", full, full > 1 ? "s" : "");
+    if (selective)
+        text_add(&t, "%sselective recompute of %d layer%s", full ? ", " : "", selective, selective > 1 ? "s" : "");
+    if (!full && !selective)
+        text_add(&t, "%s", MODES[c->recompute]);
     if (c->unit_layers == HALF_LAYERS)
         text_add(&t, ", units of half a layer");
     else if (c->unit_layers)
@@ -153,7 +187,7 @@ char *plan_choice_print(const struct plan_choice *c) {
 }
 
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
-    bool again = better->choice.recompute != worse->choice.recompute;
+    bool again = better->choice.recompute != worse->choice.recompute || better->choice.mixed || worse->choice.mixed;
     const char *what = again ? "recompute" : "computing";
     double most = worse->computing - better->computing;
     if (worse->bubble - better->bubble > most) {

@@ -40,6 +40,14 @@ static int *uneven_layers(const struct plan_request *r, const struct plan_answer
     return layers;
 }
 
+static void mixed_is_not_there(struct text *cannot, const struct plan_choice *c) {
+    if (c->mixed)
+        text_add(cannot,
+                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s); "
+                 "here all are, which is slower\n",
+                 c->full_layers ? c->full_layers : "none", c->selective_layers ? c->selective_layers : "none");
+}
+
 // ---- Megatron-LM
 
 static void megatron_model(struct text *out, const struct model_config *m, const struct config *c) {
@@ -106,6 +114,24 @@ static void megatron_data(struct text *out, struct text *cannot, const struct pl
         text_add(cannot, "# may be refused: Megatron-FSDP beside a pipeline, depending on the version\n");
 }
 
+static void megatron_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
+                               const struct plan_choice *c) {
+    // The first ones of each virtual stage.
+    int alike = c->full_layers && !c->selective_layers ? (int)strtol(c->full_layers, NULL, 10) : 0;
+    for (const char *rest = c->full_layers; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
+        alike = strtol(rest, NULL, 10) == alike ? alike : 0;
+    if (alike) {
+        text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", alike);
+    } else if (c->mixed || c->recompute == CONFIG_RECOMPUTE_FULL) {
+        text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
+        mixed_is_not_there(cannot, c);
+    } else if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
+        text_add(out, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
+                 r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
+        text_add(cannot, "# about the same: what selective recompute computes again\n");
+    }
+}
+
 void plan_export_megatron(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -115,13 +141,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (c->stages > 1)
         megatron_pipeline(&flags, &cannot, r, a);
     megatron_data(&flags, &cannot, c);
-    if (c->recompute == CONFIG_RECOMPUTE_FULL)
-        text_add(&flags, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
-    if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
-        text_add(&flags, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
-                 r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
-        text_add(&cannot, "# about the same: what selective recompute computes again\n");
-    }
+    megatron_recompute(&flags, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&flags, "--bf16 \\\n");
     if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
@@ -212,7 +232,9 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
                           "enable_sequence_parallel = False)\n");
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
-    text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n", MODES[c->recompute]);
+    text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",
+             MODES[c->mixed ? CONFIG_RECOMPUTE_FULL : c->recompute]);
+    mixed_is_not_there(&cannot, c);
     if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");
         text_add(&cannot, "# about the same: what selective recompute computes again\n");

@@ -2,6 +2,8 @@
 // stands above it: sim/ and compile/; runs nothing.
 //
 //   space      all choices that a configuration leaves open
+//   layers     how many of each stage, and which are computed again
+//   mix        the same for a choice, until its programs fit
 //   estimate   seconds and bytes of a choice from a few layers, in microseconds
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   search     the promising first, until what is left cannot be better
@@ -25,6 +27,10 @@ struct plan_choice {
     bool vocabulary;      // spread over the stages
     int64_t micro_batch_size;
     enum config_recompute recompute;
+    // Layer by layer, beside `recompute` (none): the values of activation_checkpoint.full_layers, selective_layers and
+    // pipeline_parallel_layout, NULL as long as they are not chosen. The plan_result owns them.
+    bool mixed;
+    const char *full_layers, *selective_layers, *layout;
     // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead.
     int unit_layers, prefetch;
 };
@@ -66,6 +72,7 @@ struct plan_result {
     bool fits;                       // one at least
     bool complete;                   // no other can be better, as far as estimates are right within PLAN_SLACK
     struct plan_answer closest;      // where nothing fits: the one that lacks least
+    VEC(char *) lists;               // of choices
 };
 
 enum { PLAN_ANSWERS = 10 };
@@ -79,7 +86,8 @@ void plan_result_release(struct plan_result *result);
 // The configuration that a choice makes: trains, verifies and simulates unchanged. The caller releases it.
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
-// Compiles and simulates it. TRIREME_ERROR_USAGE where it is impossible.
+// Compiles and simulates it, layers that are not chosen yet as if nothing was computed again. TRIREME_ERROR_USAGE where
+// it is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
                              const struct plan_choice *choice, trireme_error *error);
 // "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ...". The caller frees.

@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "plan/mix.h"
 #include "plan/space.h"
 
 #include <math.h>
@@ -19,8 +20,9 @@ enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64, THREADS_MAX = 64 
 // ---- evaluating several at once
 
 struct job {
-    const struct plan_choice *choice;
-    bool done; // else time was up before
+    struct plan_choice choice;
+    struct mix mix; // of a choice that is mixed and has no lists yet
+    bool done;      // else time was up before
     struct plan_answer answer;
     trireme_status status;
     trireme_error error;
@@ -41,7 +43,11 @@ static void *work(void *argument) {
         if (crew->until > 0 && clock_now() > crew->until)
             return NULL;
         job->done = true;
-        job->status = plan_evaluate(&job->answer, crew->request, job->choice, &job->error);
+        job->status = TRIREME_OK;
+        if (job->mix.of)
+            job->status = mix_fit(&job->mix, crew->request, &job->choice, &job->error);
+        if (job->status == TRIREME_OK)
+            job->status = plan_evaluate(&job->answer, crew->request, &job->choice, &job->error);
     }
     return NULL;
 }
@@ -59,16 +65,6 @@ static void evaluate_all(const struct plan_request *request, struct job *job, in
 
 // ---- orders
 
-static int64_t room_of(const struct cluster *cluster, int ranks) {
-    int64_t least = INT64_MAX;
-    int shared = (ranks + cluster->total_devices - 1) / cluster->total_devices;
-    for (size_t i = 0; i < cluster->groups.count; i++) {
-        const struct device *d = &cluster->devices.item[cluster->groups.item[i].device];
-        least = MIN(least, d->memory / shared - d->runtime_memory);
-    }
-    return least;
-}
-
 static int by_bytes(const void *x, const void *y) {
     const struct candidate *a = x, *b = y;
     if (a->estimate.bytes != b->estimate.bytes)
@@ -84,7 +80,8 @@ static void keep(struct plan_result *out, const struct plan_answer *answer) {
         const struct plan_answer *a = &out->answers.item[i];
         // Layouts that are the same, under another word.
         if (a->seconds == answer->seconds && a->memory == answer->memory && a->computing == answer->computing &&
-            a->choice.stages == answer->choice.stages && a->choice.balanced != answer->choice.balanced)
+            a->choice.stages == answer->choice.stages &&
+            (a->choice.balanced != answer->choice.balanced || a->choice.mixed != answer->choice.mixed))
             return;
     }
     VEC_PUSH(&out->answers, *answer);
@@ -117,9 +114,9 @@ struct kin {
 struct search {
     const struct plan_request *request;
     struct plan_result *out;
+    struct estimator *estimator;
     trireme_error why; // of what was refused
-    double room;
-    int64_t until; // 0: there is time
+    int64_t until;     // 0: there is time
     VEC(struct kin) families;
 };
 
@@ -137,7 +134,8 @@ static struct kin *family_of(struct search *s, const struct plan_choice *c) {
 static void learn(struct search *s, const struct candidate *c, const struct plan_answer *a) {
     struct kin *f = family_of(s, &c->choice);
     double seconds = a->seconds / c->estimate.seconds, bytes = (double)a->memory / c->estimate.bytes;
-    f->bytes = f->seconds > 0 ? MIN(f->bytes, bytes) : bytes;
+    if (!c->choice.mixed) // which is made to fit
+        f->bytes = f->bytes > 0 ? MIN(f->bytes, bytes) : bytes;
     f->seconds = f->seconds > 0 ? MIN(f->seconds, seconds) : seconds;
 }
 
@@ -148,16 +146,42 @@ static double corrected_seconds(struct search *s, const struct candidate *c) {
 
 static bool may_fit(struct search *s, const struct candidate *c) {
     const struct kin *f = family_of(s, &c->choice);
-    return c->estimate.bytes * (f->seconds > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->room;
+    return c->choice.mixed ||
+           c->estimate.bytes * (f->bytes > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->estimator->room;
+}
+
+// What is mixed is so for the memory that its estimate leaves; the rest is done by its job.
+static void prepare(struct search *s, struct job *job) {
+    const struct plan_choice *c = &job->choice;
+    struct pipe_estimate pipe;
+    if (!c->mixed || c->full_layers || c->selective_layers || !estimate_pipe(s->estimator, c, &pipe) ||
+        !mix_create(&job->mix, s->estimator, c))
+        return;
+    mix_choose(&job->mix, c, &pipe);
+}
+
+static void own_lists(struct plan_result *out, const struct plan_choice *c) {
+    const char *const list[] = {c->full_layers, c->selective_layers, c->layout};
+    for (size_t i = 0; i < ARRAY_LENGTH(list); i++) {
+        bool owned = !list[i];
+        for (size_t k = 0; k < out->lists.count && !owned; k++)
+            owned = out->lists.item[k] == list[i];
+        if (!owned)
+            VEC_PUSH(&out->lists, (char *)list[i]);
+    }
 }
 
 // What time does not suffice for is left as it is.
 static void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
-    for (int i = 0; i < jobs; i++)
-        job[i].choice = &batch[i]->choice;
+    for (int i = 0; i < jobs; i++) {
+        job[i].choice = batch[i]->choice;
+        prepare(s, &job[i]);
+    }
     evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
+        mix_release(&job[i].mix);
+        own_lists(s->out, &job[i].choice);
         if (!job[i].done)
             continue;
         s->out->evaluated++;
@@ -252,7 +276,6 @@ static void search_units(struct search *s) {
     bool units = !config_is_set(config, "parallelism.data_parallel_unit_layers"),
          prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch");
     struct job job[JOBS] = {0};
-    struct plan_choice choice[JOBS];
     struct plan_answer from[JOBS];
     int jobs = 0;
     for (size_t i = 0; i < MIN(s->out->answers.count, (size_t)BEST); i++)
@@ -261,12 +284,10 @@ static void search_units(struct search *s) {
             if (a->choice.replicas * a->choice.shards == 1 || !(WAYS[w].prefetch ? prefetch : units) ||
                 (WAYS[w].prefetch && a->choice.zero_stage < 3))
                 continue;
-            choice[jobs] = a->choice;
-            choice[jobs].unit_layers = WAYS[w].unit_layers;
-            choice[jobs].prefetch = WAYS[w].prefetch;
-            from[jobs] = *a;
-            job[jobs].choice = &choice[jobs];
-            jobs++;
+            job[jobs].choice = a->choice;
+            job[jobs].choice.unit_layers = WAYS[w].unit_layers;
+            job[jobs].choice.prefetch = WAYS[w].prefetch;
+            from[jobs++] = *a;
         }
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
@@ -307,8 +328,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct estimator estimator;
     struct candidates all = {0};
     struct plan_result result = {.answers = {0}};
-    struct search search = {.request = request, .out = &result};
-    search.room = (double)room_of(request->cluster, request->ranks);
+    struct search search = {.request = request, .out = &result, .estimator = &estimator};
     if (request->seconds > 0)
         search.until = clock_now() + (int64_t)(1e9 * request->seconds);
     estimator_create(&estimator, request);
@@ -317,11 +337,11 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     if (all.count) {
         struct candidates every = all;
         qsort(all.item, all.count, sizeof *all.item, by_bytes);
-        bool surely = !request->only_fit && all.item[0].estimate.bytes * SURELY <= search.room;
+        bool surely = !request->only_fit && all.item[0].estimate.bytes * SURELY <= estimator.room;
         if (!surely)
             search_smallest(&search, &all);
         while (result.promising < result.choices &&
-               all.item[result.promising].estimate.bytes <= search.room * MEMORY_SLACK)
+               all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)
             result.promising++;
         all.count = (size_t)result.promising;
         if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
@@ -350,4 +370,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
 
 void plan_result_release(struct plan_result *result) {
     VEC_RELEASE(&result->answers);
+    for (size_t i = 0; i < result->lists.count; i++)
+        free(result->lists.item[i]);
+    VEC_RELEASE(&result->lists);
 }

@@ -1,5 +1,7 @@
 #include "plan/space.h"
 
+#include "plan/mix.h"
+
 // Larger microbatches make no product faster; wider tensor groups communicate more than they compute.
 enum { CHUNKS_MAX = 20, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
 
@@ -35,7 +37,8 @@ struct sharings {
 static void add_sharings(struct space *s, const struct plan_choice *of, const struct sharings *sharings) {
     const struct config *c = s->config;
     struct pipe_estimate pipe;
-    if (!estimate_pipe(s->estimator, of, &pipe))
+    struct mix mix = {.of = NULL};
+    if (!estimate_pipe(s->estimator, of, &pipe) || (of->mixed && !mix_create(&mix, s->estimator, of)))
         return;
     bool zero_set = config_is_set(c, "parallelism.zero_stage");
     int data = of->replicas;
@@ -51,10 +54,16 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             one.choice.shards = sharing->shards;
             one.choice.replicas = data / sharing->shards;
             one.choice.zero_stage = zero;
-            one.estimate = estimate_data(s->estimator->request, &pipe, &sharing->links, &one.choice);
+            if (of->mixed && !mix_choose(&mix, &one.choice, &pipe))
+                continue;
+            struct pipe_estimate mixed = of->mixed ? mix_pipe(&mix, &pipe) : pipe;
+            one.estimate = estimate_data(s->estimator->request, &mixed, &sharing->links, &one.choice);
+            if (of->mixed)
+                one.estimate.bytes = mix_bytes(&mix);
             VEC_PUSH(s->out, one);
         }
     }
+    mix_release(&mix);
 }
 
 static void add_layouts(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
@@ -64,8 +73,8 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
     for (int way = 0; way < 3; way++) {
         c->balanced = way == 1;
         c->vocabulary = way == 2;
-        // What is spread needs no balance.
-        if ((c->stages == 1 && way > 0) || (layout && way == 1) ||
+        // What is spread needs no balance; what is mixed has its own.
+        if ((c->stages == 1 && way > 0) || ((layout || c->mixed) && way == 1) ||
             (vocabulary && c->vocabulary != config->parallelism.vocabulary_parallel))
             continue;
         add_sharings(s, c, sharings);
@@ -122,6 +131,11 @@ static int deepest_mode(const struct config *c) {
                                                       : CONFIG_RECOMPUTE_FULL;
 }
 
+static bool mixes(const struct config *c) {
+    return !config_is_set(c, "activation_checkpoint.mode") && !*c->activation_checkpoint.selective_layers &&
+           !*c->activation_checkpoint.full_layers;
+}
+
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
     int64_t sequences = config->training.global_batch_size / c->replicas;
@@ -143,6 +157,11 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
             c->recompute = (enum config_recompute)mode;
             add_schedules(s, c, sharings);
         }
+        c->recompute = CONFIG_RECOMPUTE_NONE;
+        c->mixed = true;
+        if (!s->small && mixes(config))
+            add_schedules(s, c, sharings);
+        c->mixed = false;
     }
 }
 

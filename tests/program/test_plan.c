@@ -109,7 +109,7 @@ static void memory_estimates_are_near(void **unused) {
     int count = 0;
     for (size_t i = 0; i < all.count; i += all.count / 40) {
         struct plan_answer answer;
-        if (all.item[i].choice.micro_batch_size > 4 ||
+        if (all.item[i].choice.micro_batch_size > 4 || all.item[i].choice.mixed ||
             plan_evaluate(&answer, &f.request, &all.item[i].choice, &error) != TRIREME_OK)
             continue;
         double off = log(all.item[i].estimate.bytes / (double)answer.memory);
@@ -127,7 +127,54 @@ static void memory_estimates_are_near(void **unused) {
     close_fixture(&f);
 }
 
-// The programs of a configuration, as text.
+// Where none at all needs more than there is and full more time: some layers, and not the same of all stages.
+static void layers_differ_where_memory_ends(void **unused) {
+    (void)unused;
+    static const char *const TIGHT[] = {"model.preset=llama-5m",
+                                        "training.dtype=bf16",
+                                        "training.seq_len=512",
+                                        "training.global_batch_size=128",
+                                        "training.micro_batch_size=16",
+                                        "parallelism.tensor_parallel_degree=1",
+                                        "parallelism.pipeline_parallel_degree=2",
+                                        "parallelism.pipeline_parallel_schedule=1f1b",
+                                        "parallelism.vocabulary_parallel=false",
+                                        "activation_checkpoint.mode=none"};
+    enum { FREE = ARRAY_LENGTH(TIGHT) - 1 };
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, TIGHT, FREE, 2);
+    struct plan_result result, one;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    assert_true(result.answers.count > 0);
+    const struct plan_answer *best = &result.answers.item[0];
+    char *plan = plan_choice_print(&best->choice);
+    if (!best->choice.mixed || best->memory > best->room || (double)best->memory < .8 * (double)best->room)
+        fail_msg("%s: %lld of %lld bytes", plan, (long long)best->memory, (long long)best->room);
+    assert_non_null(strstr(plan, " recompute of "));
+    free(plan);
+    for (int mode = 0; mode < 3; mode++) {
+        static const char *const MODES[] = {"none", "selective", "full"};
+        struct config config;
+        config_copy(&config, &f.config);
+        assert_ok(config_set(&config, "activation_checkpoint.mode", MODES[mode], "test", &error), &error);
+        struct plan_request request = f.request;
+        request.config = &config;
+        assert_ok(plan_search(&one, &request, &error), &error);
+        if (one.answers.count && one.answers.item[0].seconds < 1.005 * best->seconds)
+            fail_msg("%s: %g s, mixed %g s", MODES[mode], one.answers.item[0].seconds, best->seconds);
+        assert_true(mode < 2 || one.answers.count > 0);
+        plan_result_release(&one);
+        config_release(&config);
+    }
+    struct text megatron = {0};
+    plan_export_megatron(&megatron, &f.request, best);
+    assert_non_null(strstr(megatron.text, "--recompute-granularity full"));
+    text_release(&megatron);
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
 // Slow links leave the last gradients bare: smaller units win, and the configuration says so.
 static void units_of_the_best_are_searched(void **unused) {
     (void)unused;
@@ -162,6 +209,7 @@ static void units_of_the_best_are_searched(void **unused) {
     close_fixture(&f);
 }
 
+// The programs of a configuration, as text.
 static void print_programs(struct text *out, const struct fixture *f, const struct config *config, int64_t *most) {
     trireme_error error = {0};
     struct parallel plan;
@@ -288,9 +336,10 @@ static void what_does_not_fit_is_told(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(winner_is_that_of_all),          cmocka_unit_test(memory_estimates_are_near),
-        cmocka_unit_test(units_of_the_best_are_searched), cmocka_unit_test(answers_are_what_is_saved),
-        cmocka_unit_test(exports_have_the_degrees),       cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(winner_is_that_of_all),           cmocka_unit_test(memory_estimates_are_near),
+        cmocka_unit_test(layers_differ_where_memory_ends), cmocka_unit_test(units_of_the_best_are_searched),
+        cmocka_unit_test(answers_are_what_is_saved),       cmocka_unit_test(exports_have_the_degrees),
+        cmocka_unit_test(what_does_not_fit_is_told),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

@@ -1,0 +1,19 @@
+// Internal to plan/: the programs of a choice.
+#ifndef PLAN_EVALUATE_H
+#define PLAN_EVALUATE_H
+
+#include "plan/plan.h"
+
+struct choice_programs {
+    struct config config;
+    struct parallel plan;
+    struct stage_programs stages;
+    int ranks_per_device;
+};
+
+// TRIREME_ERROR_USAGE where it is impossible.
+trireme_status choice_compile(struct choice_programs *out, const struct plan_request *request,
+                              const struct plan_choice *choice, trireme_error *error);
+void choice_release(struct choice_programs *programs);
+
+#endif

@@ -1,0 +1,303 @@
+#include "plan/mix.h"
+
+#include "parallel/layout.h"
+#include "plan/evaluate.h"
+
+#include <math.h>
+
+enum { ROUNDS = 4 };
+
+// ---- from estimates
+
+// The layers of virtual stages, as the user gives them; as even as can be where they are to be chosen.
+static int *read_layout(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
+    struct parallel plan = {.mesh = mesh_single()};
+    struct schedule schedule = shape->schedule;
+    plan.mesh.degree[AXIS_PP] = c->stages;
+    plan.schedule = &schedule;
+    int *first = NULL;
+    if (layout_resolve(&plan, &e->layout[0][CONFIG_RECOMPUTE_NONE], e->request->model, &e->why) == TRIREME_OK) {
+        first = plan.first_layer;
+        plan.first_layer = NULL;
+    }
+    plan.schedule = NULL; // the shape's
+    parallel_release(&plan);
+    return first;
+}
+
+static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_choice *c,
+                        const struct probe *const *probe) {
+    struct layers_problem *p = &mix->problem;
+    bool given = config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
+    const struct shape *shape = mix->shape;
+    int *first = read_layout(e, c, shape);
+    if (!first)
+        return false;
+    p->least = given ? 1 : shape->schedule.chunks;
+    for (int r = 0; r < c->stages; r++) {
+        struct load *l = &mix->load[r];
+        *l = load_of_stage(shape, c, first, r);
+        double most = 0;
+        for (int m = 0; m < LAYERS_MODES; m++) {
+            const struct probe_slot *slot = slot_of(probe[m], shape);
+            if (!slot->possible)
+                return false;
+            most = MAX(most, l->slots * slot->rest + MAX(slot->scratch, l->head * probe[m]->rest.activations));
+        }
+        mix->fixed[r] = most;
+        p->stage[r].seconds = l->head * (mix->rest.forward + mix->rest.backward);
+        p->stage[r].held = l->layers > 0 ? l->layer_slots / l->layers : 0;
+        p->stage[r].layers = given ? (int)l->layers : 0;
+    }
+    for (int m = 0; m < LAYERS_MODES; m++)
+        p->bytes[m] = slot_of(probe[m], shape)->layer;
+    if (given)
+        mix->first_layer = first;
+    else
+        free(first);
+    return true;
+}
+
+static void read_whole(struct mix *mix, const struct probe *const *probe) {
+    struct layers_problem *p = &mix->problem;
+    mix->load[0] = (struct load){.layers = p->layers, .ends = 1, .head = 1};
+    p->stage[0] = (struct layers_stage){.seconds = mix->rest.forward + mix->rest.backward, .held = 1};
+    for (int m = 0; m < LAYERS_MODES; m++) {
+        p->bytes[m] = probe[m]->layer.activations;
+        mix->fixed[0] = MAX(mix->fixed[0], probe[m]->rest.activations);
+    }
+}
+
+bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
+    const struct probe *probe[LAYERS_MODES];
+    int data = choice->replicas * choice->shards;
+    for (int m = 0; m < LAYERS_MODES; m++) {
+        struct plan_choice of = *choice;
+        of.recompute = (enum config_recompute)m;
+        // Probes move as others are added.
+        find_probe(e, &of);
+    }
+    for (int m = 0; m < LAYERS_MODES; m++) {
+        struct plan_choice of = *choice;
+        of.recompute = (enum config_recompute)m;
+        probe[m] = find_probe(e, &of);
+        if (!probe[m]->possible)
+            return false;
+    }
+    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest};
+    struct layers_problem *p = &mix.problem;
+    size_t stages = (size_t)choice->stages;
+    *p = (struct layers_problem){
+        .stages = choice->stages, .layers = (int)e->request->model->num_hidden_layers, .least = 1, .room = e->room};
+    for (int m = 0; m < LAYERS_MODES; m++)
+        p->seconds[m] = probe[m]->layer.forward + probe[m]->layer.backward;
+    p->stage = mem_alloc(stages * sizeof *p->stage);
+    mix.of = mem_alloc(stages * sizeof *mix.of);
+    mix.load = mem_alloc(stages * sizeof *mix.load);
+    mix.fixed = mem_alloc(stages * sizeof *mix.fixed);
+    bool possible = true;
+    if (choice->stages == 1) {
+        read_whole(&mix, probe);
+    } else {
+        int64_t batch = e->request->config->training.global_batch_size;
+        mix.shape = find_shape(e, choice, (int)(batch / data / choice->micro_batch_size));
+        possible = mix.shape->possible && read_stages(&mix, e, choice, probe);
+    }
+    *out = mix;
+    if (!possible)
+        mix_release(out);
+    return possible;
+}
+
+void mix_release(struct mix *mix) {
+    free(mix->problem.stage);
+    free(mix->of);
+    free(mix->load);
+    free(mix->fixed);
+    free((void *)mix->first_layer);
+    *mix = (struct mix){.of = NULL};
+}
+
+// ---- choosing
+
+static bool is_mixed(const struct mix *mix) {
+    int all[LAYERS_MODES] = {0}, kinds = 0;
+    for (int r = 0; r < mix->problem.stages; r++)
+        for (int m = 0; m < LAYERS_MODES; m++)
+            all[m] += mix->of[r].of[m];
+    for (int m = 0; m < LAYERS_MODES; m++)
+        kinds += all[m] > 0;
+    return kinds > 1;
+}
+
+// As even as can be, or as the user says, nothing computed again.
+static bool none_fits(const struct mix *mix) {
+    bool fits = true;
+    for (int r = 0; r < mix->problem.stages; r++) {
+        struct layers_choice none = {{(int)mix->load[r].layers}};
+        fits &= layers_bytes(&mix->problem, r, &none) <= mix->problem.room;
+    }
+    return fits;
+}
+
+bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
+    struct layers_problem *p = &mix->problem;
+    p->state = state_bytes(c, mix->layer.parameters, mix->layer.gradients, mix->layer.states);
+    double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
+    for (int r = 0; r < p->stages; r++)
+        p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
+    return !none_fits(mix) && isfinite(layers_choose(p, mix->of)) && is_mixed(mix);
+}
+
+static int slowest_stage(const struct mix *mix) {
+    int slowest = 0;
+    for (int r = 1; r < mix->problem.stages; r++)
+        if (layers_seconds(&mix->problem, r, &mix->of[r]) > layers_seconds(&mix->problem, slowest, &mix->of[slowest]))
+            slowest = r;
+    return slowest;
+}
+
+struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe) {
+    const struct layers_problem *p = &mix->problem;
+    struct pipe_estimate out = *pipe;
+    int slowest = slowest_stage(mix);
+    double seconds = layers_seconds(p, slowest, &mix->of[slowest]), layers = 0;
+    for (int r = 0; r < p->stages; r++)
+        layers += layers_seconds(p, r, &mix->of[r]) - p->stage[r].seconds;
+    out.layers = layers_count(&mix->of[slowest]);
+    out.forward = out.layers * mix->layer.forward + mix->load[slowest].head * mix->rest.forward;
+    out.backward = seconds - out.forward;
+    out.last_backward *= out.backward / pipe->backward;
+    out.seconds = seconds * out.microbatches + (mix->shape ? mix->shape->idle * layers / p->stages : 0);
+    return out;
+}
+
+double mix_bytes(const struct mix *mix) {
+    double most = 0;
+    for (int r = 0; r < mix->problem.stages; r++)
+        most = MAX(most, layers_bytes(&mix->problem, r, &mix->of[r]));
+    return most;
+}
+
+// ---- into lists
+
+// A rank's layers over its chunks, as even as can be or as the user gives them; of each mode first to the chunks of
+// which most microbatches are held.
+static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *layers, int *full, int *selective) {
+    const struct schedule *s = &mix->shape->schedule;
+    int chunks = s->chunks, n = layers_count(&mix->of[rank]), left[LAYERS_MODES];
+    const int *slots = mix->shape->held[vocabulary] + rank * chunks, *stage = s->virtual_stage + rank * chunks;
+    memcpy(left, mix->of[rank].of, sizeof left);
+    for (int k = 0; k < chunks; k++) {
+        int v = stage[k];
+        layers[v] = mix->first_layer ? mix->first_layer[v + 1] - mix->first_layer[v] : n / chunks + (k < n % chunks);
+        full[v] = selective[v] = NONE;
+    }
+    for (int filled = 0; filled < chunks; filled++) {
+        int v = NONE, most = -1;
+        for (int k = 0; k < chunks; k++)
+            if (full[stage[k]] == NONE && slots[k] > most) {
+                most = slots[k];
+                v = stage[k];
+            }
+        full[v] = MIN(left[2], layers[v]);
+        selective[v] = MIN(left[1], layers[v] - full[v]);
+        left[2] -= full[v];
+        left[1] -= selective[v];
+    }
+}
+
+// NULL: none.
+static char *print_list(const int *number, int count) {
+    struct text t = {0};
+    int sum = 0;
+    for (int i = 0; i < count; i++) {
+        text_add(&t, "%s%d", i ? "," : "", number[i]);
+        sum += number[i];
+    }
+    if (sum == 0)
+        text_release(&t);
+    return sum ? t.text : NULL;
+}
+
+static void clear_lists(struct plan_choice *c) {
+    const char **list[] = {&c->full_layers, &c->selective_layers, &c->layout};
+    for (size_t i = 0; i < ARRAY_LENGTH(list); i++) {
+        free((void *)*list[i]);
+        *list[i] = NULL;
+    }
+}
+
+static void swap_lists(struct plan_choice *a, struct plan_choice *b) {
+    struct plan_choice c = *a;
+    *a = *b;
+    *b = c;
+}
+
+static void write_lists(const struct mix *mix, struct plan_choice *c) {
+    int stages = mix->problem.stages * (mix->shape ? mix->shape->schedule.chunks : 1);
+    int *number = mem_alloc(3 * (size_t)stages * sizeof *number), *full = number + stages, *selective = full + stages;
+    clear_lists(c);
+    if (mix->shape) {
+        for (int r = 0; r < mix->problem.stages; r++)
+            spread_stage(mix, r, c->vocabulary, number, full, selective);
+    } else {
+        *full = mix->of[0].of[2];
+        *selective = mix->of[0].of[1];
+    }
+    c->full_layers = print_list(full, stages);
+    c->selective_layers = print_list(selective, stages);
+    if (mix->shape && !mix->first_layer)
+        c->layout = print_list(number, stages);
+    free(number);
+}
+
+// ---- by programs
+
+// What each stage takes.
+static trireme_status measure_stages(double *bytes, const struct plan_request *r, const struct plan_choice *c,
+                                     trireme_error *error) {
+    struct choice_programs programs;
+    TRY(choice_compile(&programs, r, c, error));
+    for (int i = 0; i < c->stages; i++) {
+        struct sim_memory memory;
+        memory_of_program(&memory, programs.stages.program[i], r->ops, NULL);
+        bytes[i] = (double)memory.total;
+    }
+    choice_release(&programs);
+    return TRIREME_OK;
+}
+
+trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct plan_choice *choice,
+                       trireme_error *error) {
+    struct layers_problem *p = &mix->problem;
+    size_t stages = (size_t)p->stages;
+    double *bytes = mem_alloc(stages * sizeof *bytes);
+    struct layers_choice *measured = mem_alloc(stages * sizeof *measured);
+    struct plan_choice next = *choice;
+    trireme_status status = TRIREME_OK;
+    bool found = false;
+    for (int round = 0; round < ROUNDS && status == TRIREME_OK; round++) {
+        write_lists(mix, &next);
+        status = measure_stages(bytes, r, &next, error);
+        if (status != TRIREME_OK)
+            break;
+        bool fits = true;
+        for (int i = 0; i < p->stages; i++) {
+            fits &= bytes[i] <= p->room;
+            p->stage[i].bytes += bytes[i] - layers_bytes(p, i, &mix->of[i]);
+        }
+        // Estimates that were right once are not wrong later: what fits next is no slower.
+        if (fits || !found)
+            swap_lists(choice, &next);
+        found |= fits;
+        memcpy(measured, mix->of, stages * sizeof *measured);
+        if ((round > 0 && fits) || !isfinite(layers_choose(p, mix->of)) ||
+            memcmp(measured, mix->of, stages * sizeof *measured) == 0)
+            break;
+    }
+    clear_lists(&next);
+    free(measured);
+    free(bytes);
+    return status;
+}

@@ -1,0 +1,35 @@
+// Internal to plan/: which layers of a choice are computed again, each stage as few as its memory allows. First by
+// estimate, then by its programs.
+#ifndef PLAN_MIX_H
+#define PLAN_MIX_H
+
+#include "plan/estimate.h"
+#include "plan/layers.h"
+
+struct mix {
+    struct layers_problem problem;
+    struct layers_choice *of;  // [stages]: what is chosen
+    const struct shape *shape; // NULL: no pipeline
+    const int *first_layer;    // of each virtual stage, where the user says so; owned
+    struct load *load;         // [stages]
+    double *fixed;             // [stages]: bytes that no choice changes
+    struct probe_part layer, rest;
+};
+
+// False: impossible (estimator->why). Releases nothing of the estimator's, which has to stay.
+bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_choice *choice);
+void mix_release(struct mix *mix);
+
+// Chooses for the memory that the choice's data parallel ranks leave. False where nothing fits, and where all layers of
+// all stages are in one mode: that is another choice.
+bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe);
+// `pipe` as the mix makes it.
+struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);
+double mix_bytes(const struct mix *mix);
+
+// Compiles what is chosen, corrects the estimates by what each stage takes, and chooses again until all fit. Sets the
+// lists of the choice; the caller owns them.
+trireme_status mix_fit(struct mix *mix, const struct plan_request *request, struct plan_choice *choice,
+                       trireme_error *error);
+
+#endif

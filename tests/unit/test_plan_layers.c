@@ -1,0 +1,76 @@
+// Layers of stages and their modes: held against all that there are.
+#include "base/rng.h"
+#include "plan/layers.h"
+#include "support/checkpoint.h"
+
+#include <math.h>
+
+static double try_all(const struct layers_problem *p, int stage, int left) {
+    if (stage == p->stages)
+        return left ? INFINITY : 0;
+    double best = INFINITY;
+    const struct layers_stage *s = &p->stage[stage];
+    for (int none = 0; none <= left; none++)
+        for (int selective = 0; none + selective <= left; selective++)
+            for (int full = 0; none + selective + full <= left; full++) {
+                int n = none + selective + full;
+                double bytes = s->bytes + n * p->state +
+                               s->held * (none * p->bytes[0] + selective * p->bytes[1] + full * p->bytes[2]);
+                if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
+                    continue;
+                double seconds = s->seconds + none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
+                best = fmin(best, fmax(seconds, try_all(p, stage + 1, left - n)));
+            }
+    return best;
+}
+
+static void best_of_all(void **unused) {
+    (void)unused;
+    int fitting = 0, mixed = 0, uneven = 0;
+    for (uint64_t throw = 0; throw < 300; throw ++) {
+        uint64_t next = 0;
+#define U() rng_uniform(7, throw, next++)
+        struct layers_stage stage[3];
+        struct layers_problem p = {.stages = 1 + (int)(3 * U()), .stage = stage, .least = 1 + (int)(1.5 * U())};
+        p.layers = p.least * p.stages + (int)(4 * U());
+        p.state = U();
+        p.seconds[0] = 3;
+        p.seconds[1] = 3.05 + .2 * U();
+        p.seconds[2] = 4;
+        p.bytes[0] = 1;
+        p.bytes[1] = .3 + .6 * U();
+        p.bytes[2] = .1;
+        for (int r = 0; r < p.stages; r++)
+            stage[r] = (struct layers_stage){2 * U(), U(), p.stages - r, 0};
+        if (throw % 3 == 0)
+            stage[0].layers = p.least;
+        p.room = 1 + 8 * U();
+        struct layers_choice choice[3] = {{{0}}};
+        double got = layers_choose(&p, choice), least = try_all(&p, 0, p.layers);
+        assert_true(got == least || fabs(got - least) < 1e-9);
+        if (!isfinite(got))
+            continue;
+        fitting++;
+        int layers = 0;
+        for (int r = 0; r < p.stages; r++) {
+            const int *of = choice[r].of;
+            int n = layers_count(&choice[r]);
+            layers += n;
+            mixed += (of[0] > 0) + (of[1] > 0) + (of[2] > 0) > 1;
+            uneven += r > 0 && n != layers_count(&choice[r - 1]);
+            assert_true(n >= p.least && (!stage[r].layers || stage[r].layers == n));
+            assert_true(stage[r].bytes + n * p.state +
+                            stage[r].held * (of[0] * p.bytes[0] + of[1] * p.bytes[1] + of[2] * p.bytes[2]) <=
+                        p.room);
+            assert_true(stage[r].seconds + of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2] <=
+                        got + 1e-9);
+        }
+        assert_int_equal(layers, p.layers);
+    }
+    assert_true(fitting > 100 && mixed > 50 && uneven > 50);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(best_of_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
