@@ -42,16 +42,28 @@ struct meetings {
     size_t count, capacity;
 };
 
+// A model, on so many ranks: replicas of it, or one that is split over them. Measured in rounds, between which all
+// others are: so a time when the machine is slow is a part of all, and left out of all.
 struct trial {
+    const char *const *settings;
+    enum dtype dtype;
+    int ranks;
+    bool split;
+    int device; // whose ranks these are
     struct config config;
     struct model_config model;
     struct parallel plan;
-    int steps;
     const struct op_table *table;
-    struct fit_samples *samples;
-    struct meetings *meetings; // of collectives that computing waits for
-    double between;            // seconds from one instruction to the next
-    int64_t beside;            // bytes that the process has beside the arenas of its ranks
+    int steps, done, all;       // of this round, of those before, of all rounds
+    double *step, *seconds;     // [all], [all][events]
+    struct fit_samples samples; // when all is done
+    struct meetings meetings;   // of collectives that computing waits for
+    double between;             // seconds from one instruction to the next
+    int64_t beside;             // bytes that the process has beside the arenas of its ranks
+};
+struct trials {
+    struct trial *item;
+    size_t count, capacity;
 };
 
 static int compare_doubles(const void *a, const void *b) {
@@ -79,42 +91,41 @@ static int choose_steps(const double *steps, int count, bool *chosen) {
     return kept;
 }
 
-static void meet(struct meetings *meetings, enum op op, double bytes, double seconds) {
+static void meet(struct meetings *meetings, enum op op, double bytes, double seconds, int count) {
     for (size_t i = 0; i < meetings->count; i++) {
         struct meeting *m = &meetings->item[i];
         if (m->op == op && m->bytes == bytes) {
             m->seconds += seconds;
-            m->count++;
+            m->count += count;
             return;
         }
     }
-    VEC_PUSH(meetings, (struct meeting){op, bytes, seconds, 1});
+    VEC_PUSH(meetings, (struct meeting){op, bytes, seconds, count});
 }
 
-// seconds: [steps][events]. The time between instructions is that of a step less what its own instructions took.
-static void take_samples(struct trial *t, const struct engine *e, const double *seconds, size_t events,
-                         const struct trace *trace, const double *steps) {
+// The time between instructions is that of a step less what its own instructions took.
+static void take_samples(struct trial *t, const struct engine *e, size_t events, const struct trace *trace) {
     const struct program *p = &e->train.program;
-    bool *chosen = mem_alloc((size_t)t->steps * sizeof *chosen);
-    int kept = choose_steps(steps, t->steps, chosen);
+    bool *chosen = mem_alloc((size_t)t->all * sizeof *chosen);
+    int kept = choose_steps(t->step, t->all, chosen);
     double rest = 0;
-    for (int s = 0; s < t->steps; s++)
-        rest += chosen[s] ? steps[s] : 0;
+    for (int s = 0; s < t->all; s++)
+        rest += chosen[s] ? t->step[s] : 0;
     for (size_t i = 0; i < events; i++) {
         const struct trace_event *event = &trace->events.item[i];
         const struct invocation *v = &p->schedule.item[event->invocation];
         const struct instruction *in = &p->templates.item[v->template].instructions.item[event->instruction];
         double sum = 0;
-        for (int s = 0; s < t->steps; s++)
-            sum += chosen[s] ? seconds[(size_t)s * events + i] : 0;
+        for (int s = 0; s < t->all; s++)
+            sum += chosen[s] ? t->seconds[(size_t)s * events + i] : 0;
         bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
-        if (communicates && t->meetings && in->stream == STREAM_TENSOR)
-            meet(t->meetings, in->op, communicated_bytes(p, in), sum / kept);
+        if (communicates && t->split && in->stream == STREAM_TENSOR)
+            meet(&t->meetings, in->op, communicated_bytes(p, in), sum / kept, 1);
         if (in->stream != STREAM_COMPUTE)
             continue;
         rest -= sum;
         if ((!in->only_last || v->last) && !communicates)
-            VEC_PUSH(t->samples, fit_sample_of(p, t->table, in, v, sum / kept));
+            VEC_PUSH(&t->samples, fit_sample_of(p, t->table, in, v, sum / kept));
     }
     t->between = MAX(0, rest / kept) / (double)MAX(events, (size_t)1);
     free(chosen);
@@ -149,8 +160,15 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
         t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel.mesh) * (int64_t)engine_bytes(e);
     if (all && status == TRIREME_OK)
         status = comm_barrier(all, error);
-    if (status == TRIREME_OK && e->member.rank == 0)
-        take_samples(t, e, seconds, events, trace, steps);
+    if (status == TRIREME_OK && e->member.rank == 0) {
+        if (!t->seconds)
+            t->seconds = mem_alloc((size_t)t->all * events * sizeof *seconds);
+        memcpy(t->seconds + (size_t)t->done * events, seconds, (size_t)t->steps * events * sizeof *seconds);
+        memcpy(t->step + t->done, steps, (size_t)t->steps * sizeof *steps);
+        t->done += t->steps;
+        if (t->done == t->all)
+            take_samples(t, e, events, trace);
+    }
     free(steps);
     free(seconds);
     return status;
@@ -171,40 +189,46 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-// One model, on so many ranks: replicas of it, or one that is split over them where there are `meetings` to be filled.
-static trireme_status run_trial(const char *const *model, enum dtype dtype, int ranks, struct meetings *meetings,
-                                int steps, const struct op_table *table, struct fit_samples *samples, double *between,
-                                int64_t *beside, trireme_error *error) {
-    struct trial t = {.steps = steps, .table = table, .samples = samples, .meetings = meetings};
-    bool split = meetings;
+// A round of so many steps.
+static trireme_status run_trial(struct trial *t, int steps, trireme_error *error) {
     const char *settings[18];
     char more[4][80];
     size_t count = 0;
     int64_t sequences = 1;
-    for (; model[count]; count++) {
-        settings[count] = model[count];
-        if (strncmp(model[count], "training.micro_batch_size=", 26) == 0)
-            sequences = strtol(model[count] + 26, NULL, 10);
+    for (; t->settings[count]; count++) {
+        settings[count] = t->settings[count];
+        if (strncmp(settings[count], "training.micro_batch_size=", 26) == 0)
+            sequences = strtol(settings[count] + 26, NULL, 10);
     }
-    snprintf(more[0], sizeof more[0], "training.dtype=%s", dtype_name(dtype));
+    snprintf(more[0], sizeof more[0], "training.dtype=%s", dtype_name(t->dtype));
     snprintf(more[1], sizeof more[1], "parallelism.%s=%d",
-             split ? "tensor_parallel_degree" : "data_parallel_replicate_degree", ranks);
-    snprintf(more[2], sizeof more[2], "training.global_batch_size=%d", (int)sequences * (split ? 1 : ranks));
+             t->split ? "tensor_parallel_degree" : "data_parallel_replicate_degree", t->ranks);
+    snprintf(more[2], sizeof more[2], "training.global_batch_size=%d", (int)sequences * (t->split ? 1 : t->ranks));
     snprintf(more[3], sizeof more[3], "parallelism.sequence_parallel=true");
     for (size_t i = 0; i < ARRAY_LENGTH(more); i++)
         settings[count++] = more[i];
-    TRY(config_load(&t.config, NULL, settings, count, error));
-    trireme_status status = model_config_resolve(&t.model, &t.config, NO_TOKENS, error);
+    t->steps = steps;
+    TRY(config_load(&t->config, NULL, settings, count, error));
+    trireme_status status = model_config_resolve(&t->model, &t->config, NO_TOKENS, error);
     if (status == TRIREME_OK)
-        status = parallel_resolve(&t.plan, &t.config, &t.model, error);
+        status = parallel_resolve(&t->plan, &t->config, &t->model, error);
     if (status == TRIREME_OK) {
-        status = ranks > 1 ? ranks_run(ranks, 300, run_rank, &t, error) : run_rank(&t, NULL, error);
-        parallel_release(&t.plan);
+        status = t->ranks > 1 ? ranks_run(t->ranks, 300, run_rank, t, error) : run_rank(t, NULL, error);
+        parallel_release(&t->plan);
     }
-    config_release(&t.config);
-    *between = t.between;
-    *beside = MAX(*beside, t.beside);
+    config_release(&t->config);
     return status;
+}
+
+static void release_trials(struct trials *trials) {
+    for (size_t i = 0; i < trials->count; i++) {
+        struct trial *t = &trials->item[i];
+        free(t->step);
+        free(t->seconds);
+        VEC_RELEASE(&t->samples);
+        VEC_RELEASE(&t->meetings);
+    }
+    VEC_RELEASE(trials);
 }
 
 // ---- links
@@ -287,15 +311,16 @@ static void fit_level(struct link_level *level) {
 
 // ---- the machine
 
-enum { CALIBRATE_SHARES = 13 }; // 1 rank, 2, 4, ... 4096
+enum { CORES_MOST = 4096, ROUNDS = 3 };
 static const double LAUNCH_MOST = 20e-6;
 
 struct work {
     const struct op_table *table;
     const struct calibrate_options *options;
     struct cluster *cluster;
-    int cores, models, steps, done, of;
+    int cores, models, steps, links, done, of;
     int64_t resident; // before anything was measured
+    struct trials trials;
 };
 
 static void say(struct work *w, const char *what) {
@@ -310,26 +335,56 @@ static void measure_peaks(struct work *w) {
     whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], peak_flops(DTYPE_BF16, w->cores));
 }
 
-static trireme_status measure_device(struct work *w, struct device *d, int ranks, struct fit_samples *samples,
-                                     struct meetings *meetings, trireme_error *error) {
-    int64_t beside = 0;
-    double between = 0, one;
-    trireme_status status = TRIREME_OK;
-    int trials = 0;
-    for (int t = 0; t < 2 && status == TRIREME_OK; t++)
-        for (int m = 0; m < w->models && status == TRIREME_OK; m++)
-            for (int split = 0; split < (ranks > 1 && is_split(m) ? 2 : 1) && status == TRIREME_OK; split++) {
-                say(w, d->name);
-                measure_peaks(w);
-                status = run_trial(MODELS[m], t ? DTYPE_BF16 : DTYPE_F32, ranks, split ? meetings : NULL, w->steps,
-                                   w->table, samples, &one, &beside, error);
-                between += one;
-                trials++;
+static void list_trials(struct work *w, int device, int ranks) {
+    for (int t = 0; t < 2; t++)
+        for (int m = 0; m < w->models; m++)
+            for (int split = 0; split < (ranks > 1 && is_split(m) ? 2 : 1); split++) {
+                struct trial trial = {.settings = MODELS[m],
+                                      .dtype = t ? DTYPE_BF16 : DTYPE_F32,
+                                      .ranks = ranks,
+                                      .split = split,
+                                      .device = device,
+                                      .table = w->table,
+                                      .all = w->steps};
+                trial.step = mem_alloc((size_t)w->steps * sizeof *trial.step);
+                VEC_PUSH(&w->trials, trial);
             }
-    d->runtime_memory = MAX(d->runtime_memory, beside / ranks);
-    if (status == TRIREME_OK)
-        d->launch = ranks == 1 ? MIN(LAUNCH_MOST, between / trials) : w->cluster->devices.item[0].launch;
-    return status;
+}
+
+static trireme_status run_rounds(struct work *w, trireme_error *error) {
+    int rounds = MIN(ROUNDS, w->steps);
+    w->of = rounds * (int)w->trials.count + w->links;
+    for (int round = 0; round < rounds; round++)
+        for (size_t i = 0; i < w->trials.count; i++) {
+            struct trial *t = &w->trials.item[i];
+            say(w, w->cluster->devices.item[t->device].name);
+            measure_peaks(w);
+            TRY(run_trial(t, w->steps * (round + 1) / rounds - t->done, error));
+        }
+    return TRIREME_OK;
+}
+
+// From its trials, when the peaks are known.
+static void fit_trials(struct work *w, int device, int ranks) {
+    struct device *d = &w->cluster->devices.item[device];
+    struct fit_samples samples = {0};
+    double between = 0;
+    int trials = 0;
+    for (size_t i = 0; i < w->trials.count; i++) {
+        const struct trial *t = &w->trials.item[i];
+        if (t->device != device)
+            continue;
+        for (size_t k = 0; k < t->samples.count; k++)
+            VEC_PUSH(&samples, t->samples.item[k]);
+        d->runtime_memory = MAX(d->runtime_memory, t->beside / ranks);
+        between += t->between;
+        trials++;
+    }
+    d->launch = ranks == 1 ? MIN(LAUNCH_MOST, between / trials) : w->cluster->devices.item[0].launch;
+    for (int t = 0; t < DTYPE_COUNT && ranks > 1; t++)
+        d->peak[t] = w->cluster->devices.item[0].peak[t] / (double)ranks;
+    fit_device(d, w->table, &samples, true);
+    VEC_RELEASE(&samples);
 }
 
 static struct device describe(const struct work *w, const char *name, int ranks, double bandwidth) {
@@ -343,29 +398,37 @@ static struct device describe(const struct work *w, const char *name, int ranks,
 }
 
 // Collectives by themselves; but what they took within steps stands before it.
-static trireme_status measure_links(struct work *w, int ranks, const struct meetings *meetings, trireme_error *error) {
+static trireme_status measure_links(struct work *w, int ranks, trireme_error *error) {
     struct link_level measured = {0}, *level = &w->cluster->level[0];
     struct link_trial links = {&measured, ranks};
+    struct meetings meetings = {0};
+    for (size_t i = 0; i < w->trials.count; i++) {
+        const struct trial *t = &w->trials.item[i];
+        for (size_t k = 0; k < t->meetings.count && t->ranks == ranks; k++) {
+            const struct meeting *m = &t->meetings.item[k];
+            meet(&meetings, m->op, m->bytes, m->seconds, m->count);
+        }
+    }
     say(w, "links");
     trireme_status status = ranks_run(ranks, 300, run_links, &links, error);
-    for (size_t i = 0; i < meetings->count; i++) {
-        const struct meeting *m = &meetings->item[i];
+    for (size_t i = 0; i < meetings.count; i++) {
+        const struct meeting *m = &meetings.item[i];
         VEC_PUSH(&level->points, (struct link_point){m->op, ranks, m->bytes, MAX(1e-9, m->seconds / m->count)});
     }
     for (size_t i = 0; i < measured.points.count; i++) {
         const struct link_point *p = &measured.points.item[i];
         bool met = false;
-        for (size_t k = 0; k < meetings->count && !met; k++)
-            met = meetings->item[k].op == p->op && meetings->item[k].bytes == p->bytes;
+        for (size_t k = 0; k < meetings.count && !met; k++)
+            met = meetings.item[k].op == p->op && meetings.item[k].bytes == p->bytes;
         if (!met)
             VEC_PUSH(&level->points, *p);
     }
+    VEC_RELEASE(&meetings);
     VEC_RELEASE(&measured.points);
     return status;
 }
 
-// Samples are fitted when the peaks are known.
-static trireme_status measure_all(struct work *w, struct fit_samples *samples, trireme_error *error) {
+static trireme_status measure_all(struct work *w, trireme_error *error) {
     struct cluster *c = w->cluster;
     double bandwidth;
     TRY(memory_bandwidth(w->cores, &bandwidth, error));
@@ -377,26 +440,21 @@ static trireme_status measure_all(struct work *w, struct fit_samples *samples, t
                                                 .algorithm = LINK_DIRECT,
                                                 .latency = 1e-6,
                                                 .bandwidth = bandwidth / 2};
-    TRY(measure_device(w, &c->devices.item[0], 1, &samples[0], NULL, error));
+    list_trials(w, 0, 1);
     for (int ranks = 2; ranks <= w->cores; ranks *= 2) {
         char name[32];
         snprintf(name, sizeof name, "cpu-of-%d", ranks);
         int number = (int)c->devices.count;
         VEC_PUSH(&c->devices, describe(w, name, ranks, bandwidth));
         VEC_PUSH(&c->devices.item[0].shared, (struct shared){ranks, number});
-        struct meetings meetings = {0};
-        trireme_status status = measure_device(w, &c->devices.item[number], ranks, &samples[number], &meetings, error);
-        if (status == TRIREME_OK)
-            status = measure_links(w, ranks, &meetings, error);
-        VEC_RELEASE(&meetings);
-        TRY(status);
+        list_trials(w, number, ranks);
+        w->links++;
     }
-    for (size_t i = 0, ranks = 1; i < c->devices.count; i++, ranks *= 2) {
-        struct device *d = &c->devices.item[i];
-        for (int t = 0; t < DTYPE_COUNT && i; t++)
-            d->peak[t] = c->devices.item[0].peak[t] / (double)ranks;
-        fit_device(d, w->table, &samples[i], true);
-    }
+    TRY(run_rounds(w, error));
+    for (int device = 0, ranks = 1; device < (int)c->devices.count; device++, ranks *= 2)
+        fit_trials(w, device, ranks);
+    for (int ranks = 2; ranks <= w->cores; ranks *= 2)
+        TRY(measure_links(w, ranks, error));
     if (w->cores > 1)
         fit_level(&c->level[0]);
     return TRIREME_OK;
@@ -407,17 +465,12 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
     struct cluster cluster = {.name = mem_strdup("this machine"),
                               .about = mem_strdup("measured by trireme bench calibrate")};
     struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = engine_cores()};
-    struct fit_samples samples[CALIBRATE_SHARES] = {0};
     work.resident = (int64_t)memory_resident();
     work.models = options->models ? options->models : CALIBRATE_SHAPES;
     work.steps = options->steps ? options->steps : 6;
-    work.of = 2 * work.models;
-    work.cores = MIN(work.cores, 4096);
-    for (int ranks = 2; ranks <= work.cores; ranks *= 2)
-        work.of += 2 * (work.models + (work.models + 1) / 2) + 1;
-    trireme_status status = measure_all(&work, samples, error);
-    for (int i = 0; i < CALIBRATE_SHARES; i++)
-        VEC_RELEASE(&samples[i]);
+    work.cores = MIN(work.cores, CORES_MOST);
+    trireme_status status = measure_all(&work, error);
+    release_trials(&work.trials);
     if (status == TRIREME_OK)
         *out = cluster;
     else

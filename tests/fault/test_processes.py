@@ -40,7 +40,7 @@ def team(program, ranks, test="*", only=""):
 
 
 def test_collectives():
-    for ranks in (2, 3, 4):
+    for ranks in (3,) if tool.SANITIZED else (2, 3, 4):
         code, passed = team("test_unit_comm", ranks)
         assert code == 0 and passed == 5 * ranks, (ranks, code, passed)
 
@@ -68,7 +68,7 @@ def test_ranks_that_do_not():
 
 
 def test_programs_that_differ():
-    for odd in (-1, 1, 3):
+    for odd in (3,) if tool.SANITIZED else (-1, 1, 3):
         process = mpi.start(4, os.path.join(mpi.TESTS, "test_fault_programs"), TEAM_PROCESSES="4", TEAM_ODD=str(odd))
         code, out, err = tool.finish(process)
         assert (out + err).count("[       OK ]") == 4 and out.count("told") == (odd >= 0), (odd, code, out, err)
