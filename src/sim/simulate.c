@@ -128,6 +128,9 @@ static int open_meeting(struct event_loop *l, int who, int use, int channel) {
 
 // ---- accounts
 
+// Of an instruction of another stream that is arithmetic.
+enum { NO_AXIS = AXIS_COUNT };
+
 // The compute stream has stood still from `begin` to `end`, for the first `count` instructions of `stream`.
 static void account_gap(struct sim_class *out, const struct actor *a, double begin, double end, int stream,
                         int64_t count) {
@@ -137,8 +140,13 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
         double from = MAX(begin, line->span[i].begin), to = MIN(end, line->span[i].end);
         if (to <= from)
             continue;
-        out->exposed[line->axis[i]] += to - from;
         waited -= to - from;
+        if (line->axis[i] != NO_AXIS) {
+            out->exposed[line->axis[i]] += to - from;
+            continue;
+        }
+        out->computing += to - from;
+        out->part[SIM_REST] += to - from;
     }
     out->bubble += MAX(0, waited);
 }
@@ -309,7 +317,7 @@ static void run_line(struct event_loop *l, int who, int stream) {
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
             compute(out, a, item, item->after_first && !v->first, ready);
         else if (item->kind == LANE_COMPUTE)
-            finish(a, stream, 0, ready, ready + a->seconds[2 * item->number]);
+            finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
         else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready)
                                                : !exchange(l, who, stream, item, ready))
             break;
