@@ -50,7 +50,7 @@ static const struct strategy STRATEGIES[] = {
     {"zero1", 1, {FSDP "2", ZERO "1"}, 0},
     {"zero2", 1, {FSDP "2", ZERO "2"}, 0},
     {"zero3", 1, {FSDP "2", ZERO "3"}, 0},
-    {"dp-halves", 1, {DP "2", UNIT "0"}, 0},
+    {"zero2-halves", 1, {FSDP "2", ZERO "2", UNIT "0"}, 0},
     {"zero3-units", 1, {FSDP "2", ZERO "3", UNIT "2"}, 3},
     {"tp", 1, {TP "2", SEQUENCE "false"}, 0},
     {"tp-sequence", 1, {TP "2"}, 0},
@@ -63,7 +63,7 @@ static const struct strategy STRATEGIES[] = {
     {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
     {"vocabulary-first", 0, {PP "2", VOCABULARY}, 0},
     {"vocabulary-last", 3, {PP "2", TP "2", VOCABULARY}, 0},
-    {"layers", 1, {PP "2", "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=1,0"}, 6},
+    {"layers", 1, {PP "2", "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=0,1"}, 6},
     {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}, 0},
 };
 
