@@ -64,10 +64,20 @@ static trireme_status choose_dtype(struct config *config, const struct cluster *
     return TRIREME_OK;
 }
 
+static bool shares_devices(const struct cluster *c) {
+    bool has_cores = false;
+    for (size_t i = 0; i < c->groups.count; i++)
+        has_cores |= c->devices.item[c->groups.item[i].device].cores > 1;
+    return has_cores;
+}
+
 static trireme_status choose_ranks(int *ranks, const struct config *config, struct cluster *cluster,
                                    const struct command_value *devices, trireme_error *error) {
     int64_t given = config->parallelism.ranks;
     *ranks = given > 0 ? (int)given : devices->given ? (int)devices->integer : cluster->total_devices;
+    if (devices->given && devices->integer > cluster->total_devices && shares_devices(cluster))
+        FAIL(TRIREME_ERROR_USAGE, "devices=%s: %s has %d; their cores may have a rank each: ranks=%s", devices->given,
+             cluster->name, cluster->total_devices, devices->given);
     if (devices->given && devices->integer > cluster->total_devices)
         FAIL(TRIREME_ERROR_USAGE, "devices=%s: %s has %d", devices->given, cluster->name, cluster->total_devices);
     if (devices->given && given > 0 && given != devices->integer)
@@ -88,11 +98,11 @@ static enum memory_part largest_part(const struct sim_memory *m) {
     return (enum memory_part)largest;
 }
 
-static void print_answers(const struct plan_result *result, struct text *out) {
+static void print_answers(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     text_add(out, "\n%2s %9s %11s %6s %9s  %s\n", "", "step", "tokens/s", "MFU", "free", "plan");
     for (size_t i = 0; i < result->answers.count; i++) {
         const struct plan_answer *a = &result->answers.item[i];
-        char left[16], *plan = plan_choice_print(&a->choice);
+        char left[16], *plan = plan_choice_print(r->config, &a->choice);
         size_text(a->room - a->memory, left);
         text_add(out, "%2zu %7.4g s %11.0f %5.1f%% %9s  %s", i + 1, a->seconds, a->tokens_per_second, 100 * a->mfu,
                  left, plan);
@@ -113,10 +123,10 @@ static void print_answers(const struct plan_result *result, struct text *out) {
     text_add(out, "\n");
 }
 
-static void print_closest(const struct plan_result *result, struct text *out) {
+static void print_closest(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     const struct plan_answer *a = &result->closest;
     enum memory_part part = largest_part(&a->of_tightest);
-    char lacks[16], room[16], most[16], *plan = plan_choice_print(&a->choice);
+    char lacks[16], room[16], most[16], *plan = plan_choice_print(r->config, &a->choice);
     size_text(a->memory - a->room, lacks);
     size_text(a->room, room);
     size_text(a->of_tightest.part[part], most);
@@ -127,7 +137,7 @@ static void print_closest(const struct plan_result *result, struct text *out) {
     free(plan);
 }
 
-static void add_choice(struct text *out, const struct plan_choice *c) {
+static void add_choice(struct text *out, const struct config *config, const struct plan_choice *c) {
     static const char *const MODES[] = {"none", "selective", "full"};
     json_add_integer(out, "data_parallel_replicate_degree", c->replicas);
     json_add_integer(out, "data_parallel_shard_degree", c->shards);
@@ -145,19 +155,22 @@ static void add_choice(struct text *out, const struct plan_choice *c) {
         json_add_integer(out, "data_parallel_prefetch", c->prefetch);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
     json_add_string(out, "recompute", MODES[c->recompute]);
-    if (c->full_layers)
-        json_add_string(out, "full_layers", c->full_layers);
-    if (c->selective_layers)
-        json_add_string(out, "selective_layers", c->selective_layers);
+    const struct config_activation_checkpoint *given = &config->activation_checkpoint;
+    const char *full = c->full_layers ? c->full_layers : given->full_layers,
+               *selective = c->selective_layers ? c->selective_layers : given->selective_layers;
+    if (*full)
+        json_add_string(out, "full_layers", full);
+    if (*selective)
+        json_add_string(out, "selective_layers", selective);
 }
 
-static void add_answer(struct text *out, const char *key, const struct plan_answer *a,
+static void add_answer(struct text *out, const char *key, const struct plan_request *r, const struct plan_answer *a,
                        const struct plan_answer *before) {
     json_begin_object(out, key);
-    char *plan = plan_choice_print(&a->choice);
+    char *plan = plan_choice_print(r->config, &a->choice);
     json_add_string(out, "plan", plan);
     free(plan);
-    add_choice(out, &a->choice);
+    add_choice(out, r->config, &a->choice);
     json_add_number(out, "step_seconds", a->seconds);
     json_add_number(out, "estimated_seconds", a->estimate);
     json_add_number(out, "tokens_per_second", a->tokens_per_second);
@@ -191,6 +204,9 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
+    json_add_integer(out, "global_batch_size", r->config->training.global_batch_size);
+    json_add_integer(out, "seq_len", r->config->training.seq_len);
+    json_add_string(out, "dtype", dtype_name(options_dtype(r->config)));
     json_add_boolean(out, "fits", result->answers.count > 0);
     json_add_integer(out, "choices", result->choices);
     json_add_integer(out, "promising", result->promising);
@@ -199,10 +215,10 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_add_number(out, "search_seconds", seconds);
     json_begin_array(out, "plans");
     for (size_t i = 0; i < result->answers.count; i++)
-        add_answer(out, NULL, &result->answers.item[i], i ? &result->answers.item[i - 1] : NULL);
+        add_answer(out, NULL, r, &result->answers.item[i], i ? &result->answers.item[i - 1] : NULL);
     json_end_array(out);
     if (result->answers.count == 0) {
-        add_answer(out, "closest", &result->closest, NULL);
+        add_answer(out, "closest", r, &result->closest, NULL);
         json_begin_array(out, "changes");
         for (const char *line = advice; *line; line += strcspn(line, "\n") + 1) {
             char *one = mem_printf("%.*s", (int)strcspn(line, "\n"), line);
@@ -244,12 +260,16 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
         bool megatron = strcmp(values[PLAN_EXPORT].given, "megatron") == 0;
         (megatron ? plan_export_megatron : plan_export_torchtitan)(&out, r, &result->answers.item[0]);
     } else if (found) {
-        text_add(&out, "%d ranks on %s: %d plans, %d of them may fit, %d simulated in %.1f s%s\n", r->ranks,
-                 r->cluster->name, result->choices, result->promising, result->evaluated, seconds,
+        const struct config_training *t = &r->config->training;
+        text_add(&out,
+                 "%d ranks on %s, a step of %lld sequences of %lld tokens in %s: %d plans, %d of them may fit, %d "
+                 "simulated in %.1f s%s\n",
+                 r->ranks, r->cluster->name, (long long)t->global_batch_size, (long long)t->seq_len,
+                 dtype_name(options_dtype(r->config)), result->choices, result->promising, result->evaluated, seconds,
                  result->complete ? "" : ", when time was up: there may be better ones");
-        print_answers(result, &out);
+        print_answers(r, result, &out);
     } else {
-        print_closest(result, &out);
+        print_closest(r, result, &out);
         text_add(&out, "%s", *changes ? changes : "nothing that was tried makes it fit\n");
     }
     if (status == TRIREME_OK)
@@ -303,7 +323,7 @@ trireme_status command_plan(const struct arguments *a, trireme_error *error) {
     trireme_status status = TRIREME_OK;
     if (!values[PLAN_CLUSTER].given)
         status = error_set(error, TRIREME_ERROR_USAGE,
-                           "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER devices=N; `trireme help plan` has "
+                           "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]; `trireme help plan` has "
                            "more");
     else if (to && strcmp(to, "megatron") != 0 && strcmp(to, "torchtitan") != 0)
         status = error_set(error, TRIREME_ERROR_USAGE, "export=%.80s: expected megatron or torchtitan", to);

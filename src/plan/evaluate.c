@@ -154,10 +154,25 @@ static int sum_of(const char *list) {
     return sum;
 }
 
-char *plan_choice_print(const struct plan_choice *c) {
-    struct text t = {0};
+static void print_recompute(struct text *t, const struct config *config, const struct plan_choice *c) {
     static const char *const MODES[] = {"no recompute", "selective recompute", "full recompute"};
+    const struct config_activation_checkpoint *given = &config->activation_checkpoint;
     int full = sum_of(c->full_layers), selective = sum_of(c->selective_layers);
+    if (full)
+        text_add(t, "full recompute of %d layer%s", full, full > 1 ? "s" : "");
+    if (selective)
+        text_add(t, "%sselective recompute of %d layer%s", full ? ", " : "", selective, selective > 1 ? "s" : "");
+    if (full || selective)
+        return;
+    if (*given->full_layers)
+        text_add(t, "full_layers %s, ", given->full_layers);
+    if (*given->selective_layers)
+        text_add(t, "selective_layers %s, ", given->selective_layers);
+    text_add(t, "%s%s", *given->full_layers || *given->selective_layers ? "of the rest " : "", MODES[c->recompute]);
+}
+
+char *plan_choice_print(const struct config *config, const struct plan_choice *c) {
+    struct text t = {0};
     if (c->replicas > 1)
         text_add(&t, "dp %d x ", c->replicas);
     if (c->shards > 1)
@@ -171,12 +186,7 @@ char *plan_choice_print(const struct plan_choice *c) {
                  c->vocabulary ? ", vocabulary over stages" : "");
     }
     text_add(&t, ", microbatches of %lld, ", (long long)c->micro_batch_size);
-    if (full)
-        text_add(&t, "full recompute of %d layer%s", full, full > 1 ? "s" : "");
-    if (selective)
-        text_add(&t, "%sselective recompute of %d layer%s", full ? ", " : "", selective, selective > 1 ? "s" : "");
-    if (!full && !selective)
-        text_add(&t, "%s", MODES[c->recompute]);
+    print_recompute(&t, config, c);
     if (c->unit_layers == HALF_LAYERS)
         text_add(&t, ", units of half a layer");
     else if (c->unit_layers)
@@ -185,6 +195,9 @@ char *plan_choice_print(const struct plan_choice *c) {
         text_add(&t, ", prefetch of %d", c->prefetch);
     return t.text;
 }
+
+// Of a step: differences below it are those of sums in another order.
+static const double ROUNDING = 1e-9;
 
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
     bool again = better->choice.recompute != worse->choice.recompute || better->choice.mixed || worse->choice.mixed;
@@ -200,6 +213,8 @@ char *plan_difference_print(const struct plan_answer *better, const struct plan_
             most = worse->exposed[a] - better->exposed[a];
             axis = a;
         }
+    if (most < ROUNDING * better->seconds)
+        return mem_strdup("as fast");
     if (axis != NONE)
         return mem_printf("exposed %s +%.3g s", axis_name((enum axis)axis), most);
     return mem_printf("%s +%.3g s", what, most);

@@ -90,9 +90,10 @@ trireme_status plan_config(struct config *out, const struct plan_request *reques
 // it is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
                              const struct plan_choice *choice, trireme_error *error);
-// "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ...". The caller frees.
-char *plan_choice_print(const struct plan_choice *choice);
-// What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s". The caller frees.
+// "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
+char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
+// What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s"; "as fast" where nothing
+// does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);
 
 // Appends what would make the model fit, a line for each change, smallest first, each tried out. Nothing where nothing

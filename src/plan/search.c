@@ -300,15 +300,11 @@ static void search_units(struct search *s) {
     }
 }
 
-static trireme_status refuse(const struct plan_request *r, const trireme_error *why, trireme_error *error) {
-    if (why->message[0]) {
-        *error = *why;
-        return error_prefix(error, "no plan for %d ranks is possible", r->ranks);
-    }
-    return config_refuse(r->config, "training.global_batch_size", error,
-                         "which no way to divide %d ranks into tensor, pipeline and data parallel ones that the "
-                         "configuration allows splits evenly",
-                         r->ranks);
+static trireme_status refuse(const struct search *s, const trireme_error *why, trireme_error *error) {
+    if (!why->message[0])
+        return space_refuse(s->estimator, error);
+    *error = *why;
+    return error_prefix(error, "no plan for %d ranks is possible", s->request->ranks);
 }
 
 // Where nothing fits, those that need least tell by how much.
@@ -355,9 +351,9 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     }
     trireme_status status = TRIREME_OK;
     if (result.choices == 0)
-        status = refuse(request, &estimator.why, error);
+        status = refuse(&search, &estimator.why, error);
     else if (!result.fits && result.closest.memory == 0)
-        status = refuse(request, &search.why, error);
+        status = refuse(&search, &search.why, error);
     VEC_RELEASE(&search.families);
     VEC_RELEASE(&all);
     estimator_release(&estimator);

@@ -21,6 +21,7 @@ struct space {
     bool small; // those alone that need least memory
     int64_t layers;
     int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
+    int meshes, sizes; // seen: ways to divide ranks and batch, and those with a microbatch
 };
 
 // Ways to share one choice's data parallel ranks.
@@ -144,6 +145,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
             (s->micro_batch_size == 0 && (size > MICRO_BATCH_MAX || (size > 1 && s->small) ||
                                           (size > 1 && size * config->training.seq_len > MICRO_BATCH_TOKENS))))
             continue;
+        s->sizes++;
         c->micro_batch_size = size;
         // Where rows may be split that is hardly ever worse: the search tries the other way on the best.
         bool splits = size * config->training.seq_len % c->tensor == 0;
@@ -179,6 +181,7 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
         one.possible = data_links_create(&one.links, s->estimator->request, &shared, &s->estimator->why);
         VEC_PUSH(&sharings, one);
     }
+    s->meshes += sharings.count > 0;
     if (sharings.count)
         add_microbatches(s, c, &sharings);
     VEC_RELEASE(&sharings);
@@ -194,7 +197,7 @@ static int64_t node_devices(const struct cluster *cluster) {
     return most;
 }
 
-void space_list(struct candidates *out, struct estimator *estimator) {
+static struct space list(struct candidates *out, struct estimator *estimator) {
     const struct config *c = estimator->request->config;
     const struct config_parallelism *p = &c->parallelism;
     struct space s = {
@@ -222,4 +225,60 @@ void space_list(struct candidates *out, struct estimator *estimator) {
             add_mesh(&s, &choice);
         }
     }
+    return s;
+}
+
+void space_list(struct candidates *out, struct estimator *estimator) {
+    list(out, estimator);
+}
+
+// ---- nothing is possible
+
+// The first degree that, with those before, does not divide the ranks.
+static trireme_status check_degrees(const struct config *c, int ranks, trireme_error *error) {
+    const struct config_parallelism *p = &c->parallelism;
+    const struct {
+        const char *key;
+        int64_t degree;
+    } GIVEN[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
+                 {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree},
+                 {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
+                 {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree}};
+    int64_t all = 1; // divides the ranks: no product overflows
+    for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
+        all *= MAX(1, fixed(c, GIVEN[i].key, GIVEN[i].degree));
+        if (ranks % all)
+            return config_refuse(c, GIVEN[i].key, error, "but %d ranks do not divide into groups of %lld", ranks,
+                                 (long long)all);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
+    const struct plan_request *r = estimator->request;
+    const struct config *c = r->config;
+    struct candidates none = {0};
+    TRY(check_degrees(c, r->ranks, error));
+    const struct space s = list(&none, estimator);
+    VEC_RELEASE(&none);
+    if (s.stages > s.layers)
+        return config_refuse(c, "parallelism.pipeline_parallel_degree", error, "but the model has %lld layers",
+                             (long long)s.layers);
+    if (s.meshes == 0)
+        return config_refuse(c, "training.global_batch_size", error,
+                             "which no way to divide %d ranks into tensor, pipeline and data parallel ones that the "
+                             "configuration allows splits evenly",
+                             r->ranks);
+    if (s.sizes == 0)
+        return config_refuse(c, "training.micro_batch_size", error,
+                             "which divides the sequences of no data parallel rank, however %d ranks are divided",
+                             r->ranks);
+    if (config_is_set(c, "parallelism.pipeline_parallel_chunks"))
+        return config_refuse(c, "parallelism.pipeline_parallel_chunks", error,
+                             "which no schedule that the configuration allows has for %lld layers",
+                             (long long)s.layers);
+    FAIL(TRIREME_ERROR_USAGE,
+         "no plan for %d ranks is possible: the keys of parallelism and activation_checkpoint that are set do not go "
+         "together",
+         r->ranks);
 }

@@ -16,5 +16,7 @@ struct candidates {
 
 // All that are possible, with their estimates.
 void space_list(struct candidates *out, struct estimator *estimator);
+// Where none is possible, and not for a reason that the estimator has: the key that rules them out.
+trireme_status space_refuse(struct estimator *estimator, trireme_error *error);
 
 #endif

@@ -38,6 +38,32 @@ def test_refusals():
     refused(r"usage: trireme plan", "llama-5m")
     refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
             "global_batch_size=3", "tensor_parallel_degree=1")
+    # The key that rules all out is the one that is named.
+    refused(r"tensor_parallel_degree: given 3, but 2 ranks do not divide into groups of 3", *MODEL,
+            "tensor_parallel_degree=3")
+    refused(r"data_parallel_shard_degree: given 2, but 2 ranks do not divide into groups of 4", *MODEL,
+            "pipeline_parallel_degree=2", "data_parallel_shard_degree=2")
+    refused(r"pipeline_parallel_degree: given 8, but the model has 6 layers", *MODEL[:2], "devices=8",
+            "pipeline_parallel_degree=8")
+    refused(r"micro_batch_size: given 4, which divides the sequences of no data parallel rank", *MODEL,
+            "micro_batch_size=4", "data_parallel_shard_degree=2")
+    refused(r"pipeline_parallel_chunks: given 4, which no schedule that the configuration allows has for 6 layers",
+            *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
+    refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")
+    refused(r"devices=2: cpu has 1; their cores may have a rank each: ranks=2", "llama-5m", "cluster=cpu", "devices=2")
+
+
+def test_what_is_given_is_told():
+    first = tool.good("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
+    assert first.startswith("2 ranks on h100, a step of 4 sequences of 256 tokens in bf16: "), first
+    assert "full_layers 2, of the rest no recompute" in first, first
+    answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
+    assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
+    assert all(plan["full_layers"] == "2" for plan in answer["plans"])
+    # Differences that are rounding are none.
+    alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
+                      "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")
+    assert "; as fast\n" in alike and "e-1" not in alike, alike
 
 
 if __name__ == "__main__":

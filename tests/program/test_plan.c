@@ -148,7 +148,7 @@ static void layers_differ_where_memory_ends(void **unused) {
     assert_ok(plan_search(&result, &f.request, &error), &error);
     assert_true(result.answers.count > 0);
     const struct plan_answer *best = &result.answers.item[0];
-    char *plan = plan_choice_print(&best->choice);
+    char *plan = plan_choice_print(&f.config, &best->choice);
     if (!best->choice.mixed || best->memory > best->room || (double)best->memory < .8 * (double)best->room)
         fail_msg("%s: %lld of %lld bytes", plan, (long long)best->memory, (long long)best->room);
     assert_non_null(strstr(plan, " recompute of "));
