@@ -2,10 +2,16 @@
 #include "model/model.h"
 #include "sim/cluster.h"
 
+enum { OPERANDS_WIDTH = 36 };
+
 static void overview(struct text *out) {
     text_add(out, "usage: trireme COMMAND ... [--section.key=value ...] [--json]\n\n");
-    for (size_t i = 0; i < command_count; i++)
-        text_add(out, "  %-9s %-36s %s\n", commands[i].name, commands[i].operands, commands[i].help);
+    for (size_t i = 0; i < command_count; i++) {
+        const struct command *c = &commands[i];
+        bool is_long = strlen(c->operands) > OPERANDS_WIDTH;
+        text_add(out, "  %-9s %-*s", c->name, OPERANDS_WIDTH, c->operands);
+        text_add(out, is_long ? "\n%*s %s\n" : "%*s %s\n", is_long ? OPERANDS_WIDTH + 12 : 0, "", c->help);
+    }
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
                   "trireme help config lists all keys, trireme help models and clusters what has a name; man trireme "
                   "has more.\n");

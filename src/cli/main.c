@@ -41,9 +41,9 @@ const struct command commands[] = {
      command_verify},
     {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
      "predict a step on a cluster, or what a pipeline schedule costs",
-     "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N. trace=FILE writes a Chrome "
-     "trace\n"
-     "of trace_ranks=0,8 or all, else of one rank of each kind; svg=FILE a picture of the pipeline.\n"
+     "CLUSTER: a name (trireme help clusters) or a file; devices=N is a cluster of its first N; the keys of\n"
+     "parallelism say how many train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, else of one rank of\n"
+     "each kind; svg=FILE a picture of the pipeline.\n"
      "schedule=NAME stages=P microbatches=M needs no model. NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v,\n"
      "v-half, v-min, hanayo, auto, or the path of a file. forward, backward_input, backward_weight: times of one "
      "chunk\n"
@@ -52,12 +52,13 @@ const struct command commands[] = {
      "bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate},
-    {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER devices=N", "search the best ways to train a model on a cluster",
+    {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search the best ways to train a model on a cluster",
      "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and "
      "activation_checkpoint\n"
      "also without their section, are kept; the mesh, ZeRO stage, schedule, chunks, layout, microbatch and recompute\n"
-     "are searched where they are not. dtype: bf16 where nothing is said and the devices have it.\n"
+     "are searched where they are not. devices: all where nothing is said; dtype: bf16 where the devices have it.\n"
      "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
+     "\"selective recompute of 39 layers\": which of them, save=, --json and trireme help activation_checkpoint tell.\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
      command_plan},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",

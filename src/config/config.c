@@ -35,6 +35,10 @@ trireme_status config_set(struct config *config, const char *key, const char *va
     return TRIREME_OK;
 }
 
+void config_print_value(struct text *out, const struct config *config, const char *key) {
+    value_print(out, config, key_known(key));
+}
+
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
                              ...) {
     va_list args;

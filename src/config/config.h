@@ -69,6 +69,8 @@ void config_print(struct text *out, const struct config *config);
 const char *config_origin(const struct config *config, const char *key);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
+// Appends the value of a key as it would be written in a file.
+void config_print_value(struct text *out, const struct config *config, const char *key);
 // Sets a key, whatever set it before; `origin` is what config_origin then says.
 trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
                           trireme_error *error);

@@ -265,9 +265,10 @@ static void print_counter(const struct rank_view *view, int rank, int stream, in
 static void print_text(const struct rank_view *view, int64_t now, struct text *out) {
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
-        text_add(out, "rank %d: %s for %.1f s, last step done %lld\n", r,
-                 word(ACTIVITIES, RANK_ACTIVITIES, record->activity), seconds(now, record->changed),
-                 (long long)record->step);
+        text_add(out, "rank %d: %s", r, word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
+        if (record->activity != RANK_ENDED)
+            text_add(out, " for %.1f s", seconds(now, record->changed));
+        text_add(out, ", last step done %lld\n", (long long)record->step);
         if (record->activity == RANK_FAILED)
             text_add(out, "    %.*s\n", (int)strnlen(record->error, sizeof record->error), record->error);
         for (int s = 0; s < STREAM_COUNT; s++)

@@ -88,11 +88,14 @@ static trireme_status check_same_run(struct run *r, trireme_error *error) {
                 {"optimizer.name", saved.optimizer.name, now->optimizer.name}};
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(SAME) && status == TRIREME_OK; i++)
-        if (SAME[i].then != SAME[i].now)
-            status =
-                config_refuse(now, SAME[i].key, error,
-                              "but the run in %s was started with another: set it back, or name another run.directory",
-                              now->run.directory);
+        if (SAME[i].then != SAME[i].now) {
+            struct text then = {0};
+            config_print_value(&then, &saved, SAME[i].key);
+            status = config_refuse(now, SAME[i].key, error,
+                                   "but the run in %s was started with %s: set it back, or name another run.directory",
+                                   now->run.directory, then.text);
+            text_release(&then);
+        }
     config_release(&saved);
     return status;
 }

@@ -166,6 +166,10 @@ def test_help():
         assert f"\n  {command:9} " in overview
         assert f"trireme {command} " in tool.good("help", command) == tool.good(command, "--help")
         assert "\nexample: trireme " + command in tool.good("help", command)
+    # What a command does begins in one column, below what it takes where that is long.
+    columns = {line.index(says) for line in overview.splitlines()
+               for says in ("train, or go on", "predict a step", "what the machine") if says in line}
+    assert columns == {49}, overview
     keys = {key["key"] for key in tool.good_json("help", "config")["keys"]}
     assert {"data.path", "training.steps", "optimizer.lr", "model.preset"} <= keys
     assert all(key in tool.good("help", "config") for key in keys)

@@ -33,9 +33,11 @@ def test_meshes():
         got = [line["loss"] for line in tool.metrics(f"run{number}")]
         assert len(got) == len(losses) and all(abs(a - b) < 1e-4 for a, b in zip(got, losses)), (mesh, got, losses)
         shown = tool.good("show", "ranks", f"run{number}")
-        assert shown.count("ended for") == int(re.search(r"(\d+) ranks", out)[1]), shown
+        assert shown.count(": ended, last step done") == int(re.search(r"(\d+) ranks", out)[1]), shown
         assert "last step done 6" in shown and "not running" in shown, shown
-    assert tool.good("show", "ranks", "one").count("rank 0: ended for") == 1
+    assert tool.good("show", "ranks", "one").count("rank 0: ended, last step done") == 1
+    tool.refused(2, "training.dtype: given bf16, but the run in one was started with f32", *TRAIN,
+                 "--run.directory=one", "--training.dtype=bf16")
     assert "micro_batch_size: 2 " in tool.read("run0/config.yaml").decode()
     assert tool.good("show", "program", "run0/config.yaml")
 

@@ -93,7 +93,7 @@ def test_bits_of_threads():
         assert out.count("step: 6/6") == 1, out
         assert same_weights(f"threads{number}", f"processes{number}", 6), mesh
         shown = tool.good("show", "ranks", f"processes{number}")
-        assert shown.count("ended for") == 4, shown
+        assert shown.count(": ended, last step done") == 4, shown
 
 
 def test_bench():
