@@ -334,3 +334,38 @@ trireme_status outline_integer(const struct outline *outline, int node, int64_t 
     *out = (int64_t)value;
     return TRIREME_OK;
 }
+
+trireme_status outline_need(const struct outline *t, int mapping, const char *key, int *out, trireme_error *error) {
+    *out = outline_member(t, mapping, key);
+    return *out >= 0 ? TRIREME_OK : outline_refuse(t, mapping, error, "%s is missing", key);
+}
+
+trireme_status outline_need_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
+                                   double least, double most, double *out, trireme_error *error) {
+    int node;
+    TRY(outline_need(t, mapping, key, &node, error));
+    return outline_figure(t, node, quantity, least, most, out, error);
+}
+
+trireme_status outline_may_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
+                                  double least, double most, double *out, trireme_error *error) {
+    int node = outline_member(t, mapping, key);
+    return node < 0 ? TRIREME_OK : outline_figure(t, node, quantity, least, most, out, error);
+}
+
+trireme_status outline_may_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
+                                   int *out, trireme_error *error) {
+    int node = outline_member(t, mapping, key);
+    int64_t value = *out;
+    if (node >= 0)
+        TRY(outline_integer(t, node, least, most, &value, error));
+    *out = (int)value;
+    return TRIREME_OK;
+}
+
+trireme_status outline_need_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
+                                    int *out, trireme_error *error) {
+    int node;
+    TRY(outline_need(t, mapping, key, &node, error));
+    return outline_may_integer(t, mapping, key, least, most, out, error);
+}

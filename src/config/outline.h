@@ -52,4 +52,16 @@ trireme_status outline_figure(const struct outline *outline, int node, enum quan
 trireme_status outline_integer(const struct outline *outline, int node, int64_t least, int64_t most, int64_t *out,
                                trireme_error *error);
 
+// The same of a member that must be there, and of one that may be left out: then *out stays.
+trireme_status outline_need(const struct outline *outline, int mapping, const char *key, int *out,
+                            trireme_error *error);
+trireme_status outline_need_figure(const struct outline *outline, int mapping, const char *key, enum quantity quantity,
+                                   double least, double most, double *out, trireme_error *error);
+trireme_status outline_may_figure(const struct outline *outline, int mapping, const char *key, enum quantity quantity,
+                                  double least, double most, double *out, trireme_error *error);
+trireme_status outline_need_integer(const struct outline *outline, int mapping, const char *key, int64_t least,
+                                    int64_t most, int *out, trireme_error *error);
+trireme_status outline_may_integer(const struct outline *outline, int mapping, const char *key, int64_t least,
+                                   int64_t most, int *out, trireme_error *error);
+
 #endif

@@ -1,12 +1,14 @@
 // From a file to a cluster.
 #include "sim/cluster.h"
 
-#include "config/outline.h"
+#include "sim/efficiency.h"
 #include "sim/shipped.h"
 
 #include <math.h>
 
 enum { NAME_BYTES_MAX = 64 };
+// Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
+static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3, RATE_MOST = 1e15;
 
 struct reading {
     const struct outline *outline;
@@ -16,198 +18,6 @@ struct reading {
 
 static const char *text_of(const struct outline *t, int node) {
     return t->nodes.item[node].text;
-}
-
-// A member that must be there.
-static trireme_status need(const struct outline *t, int mapping, const char *key, int *out, trireme_error *error) {
-    *out = outline_member(t, mapping, key);
-    return *out >= 0 ? TRIREME_OK : outline_refuse(t, mapping, error, "%s is missing", key);
-}
-
-static trireme_status need_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
-                                  double least, double most, double *out, trireme_error *error) {
-    int node;
-    TRY(need(t, mapping, key, &node, error));
-    return outline_figure(t, node, quantity, least, most, out, error);
-}
-
-// One that may be left out: *out stays.
-static trireme_status may_figure(const struct outline *t, int mapping, const char *key, enum quantity quantity,
-                                 double least, double most, double *out, trireme_error *error) {
-    int node = outline_member(t, mapping, key);
-    return node < 0 ? TRIREME_OK : outline_figure(t, node, quantity, least, most, out, error);
-}
-
-static trireme_status may_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
-                                  int *out, trireme_error *error) {
-    int node = outline_member(t, mapping, key);
-    int64_t value = *out;
-    if (node >= 0)
-        TRY(outline_integer(t, node, least, most, &value, error));
-    *out = (int)value;
-    return TRIREME_OK;
-}
-
-static trireme_status need_integer(const struct outline *t, int mapping, const char *key, int64_t least, int64_t most,
-                                   int *out, trireme_error *error) {
-    int node;
-    TRY(need(t, mapping, key, &node, error));
-    return may_integer(t, mapping, key, least, most, out, error);
-}
-
-// ---- efficiency
-
-// Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
-static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3, RATE_MOST = 1e15, SECONDS_MOST = 1,
-                    BYTES_MOST = 1e15, HALF_MOST = 1e6;
-
-static trireme_status read_half(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
-    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
-    curve->letters = 0;
-    for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next) {
-        const char *key = t->nodes.item[node].key;
-        if (strlen(key) != 1 || !strchr("mnkbThgDCcfvVs", *key))
-            return outline_refuse(t, node, error, "expected a letter of the op's dims, as m, n or k");
-        if (curve->letters == CURVE_LETTERS_MAX)
-            return outline_refuse(t, node, error, "more than %d letters", CURVE_LETTERS_MAX);
-        double half;
-        TRY(outline_figure(t, node, QUANTITY_NUMBER, 0, HALF_MOST, &half, error));
-        curve->half[curve->letters].letter = *key;
-        curve->half[curve->letters++].half = half;
-    }
-    return TRIREME_OK;
-}
-
-static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
-    TRY(may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
-    // Above one: what lies in a cache comes faster than from memory.
-    TRY(may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
-    TRY(may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, BYTES_MOST, &curve->half_bytes, error));
-    TRY(may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, SECONDS_MOST, &curve->launch, error));
-    TRY(may_figure(t, mapping, "least", QUANTITY_SECONDS, 0, SECONDS_MOST, &curve->least, error));
-    int half = outline_member(t, mapping, "half");
-    return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
-}
-
-// [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
-static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op, bool product,
-                                 trireme_error *error) {
-    TRY(outline_expect(t, list, OUTLINE_LIST, error));
-    int count = product ? 5 : 3, node[5], at = 0;
-    if (outline_children(t, list) != count)
-        return outline_refuse(t, list, error, "expected %s",
-                              product ? "[m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]"
-                                      : "[bytes, dtype, time], as in [64 MB, f32, 90 us]");
-    for (int child = t->nodes.item[list].child; child >= 0; child = t->nodes.item[child].next)
-        node[at++] = child;
-    struct curve_point point = {0};
-    double *extent[3] = {&point.m, &point.n, &point.k}, rate;
-    for (int i = 0; i < 3 && product; i++)
-        TRY(outline_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
-    if (!product)
-        TRY(outline_figure(t, node[0], QUANTITY_BYTES, 1, BYTES_MOST, &point.bytes, error));
-    int dtype = node[count - 2], figure = node[count - 1];
-    TRY(outline_expect(t, dtype, OUTLINE_SCALAR, error));
-    if (!dtype_parse(text_of(t, dtype), &point.dtype) || device->peak[point.dtype] <= 0)
-        return outline_refuse(t, dtype, error, "expected a dtype that the device has a peak of");
-    if (product) {
-        TRY(outline_figure(t, figure, QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
-        point.seconds = 2 * point.m * point.n * point.k / rate;
-        double elements = point.m * point.k + point.n * point.k + point.m * point.n;
-        point.bytes = elements * (double)dtype_size(point.dtype);
-    } else {
-        TRY(outline_figure(t, figure, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
-    }
-    VEC_PUSH(&device->points[op], point);
-    return TRIREME_OK;
-}
-
-static const char CURVE_KEYS[] = "compute memory half_bytes launch least half measured f32 bf16 f64";
-
-static bool has_letters(const struct op_info *info, const char *letters) {
-    for (; *letters; letters++) {
-        bool found = false;
-        for (int i = 0; i < info->inputs; i++)
-            for (int d = 0; d < info->in[i].ndim; d++)
-                found |= info->in[i].dim[d] == *letters;
-        if (!found)
-            return false;
-    }
-    return true;
-}
-
-static trireme_status read_points(const struct reading *r, int mapping, struct device *device, enum op op,
-                                  trireme_error *error) {
-    const struct outline *t = r->outline;
-    int list = outline_member(t, mapping, "measured");
-    if (list < 0)
-        return TRIREME_OK;
-    TRY(outline_expect(t, list, OUTLINE_LIST, error));
-    if (op == OP_COUNT)
-        return outline_refuse(t, list, error, "points are of one op, not of all others");
-    bool product = has_letters(&r->table->op[op], "mnk");
-    device->points[op].count = 0;
-    for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
-        TRY(read_point(t, node, device, op, product, error));
-    return TRIREME_OK;
-}
-
-// Of all dtypes, and then of those that have something of their own.
-static trireme_status read_op(const struct outline *t, int mapping, struct curve curve[DTYPE_COUNT],
-                              trireme_error *error) {
-    TRY(outline_known(t, mapping, CURVE_KEYS, error));
-    for (int d = 0; d < DTYPE_COUNT; d++) {
-        TRY(read_curve(t, mapping, &curve[d], error));
-        int own = outline_member(t, mapping, dtype_name((enum dtype)d));
-        if (own < 0)
-            continue;
-        TRY(outline_known(t, own, "compute memory half_bytes launch least half", error));
-        TRY(read_curve(t, own, &curve[d], error));
-    }
-    return TRIREME_OK;
-}
-
-static trireme_status check_ops(const struct reading *r, int mapping, trireme_error *error) {
-    const struct outline *t = r->outline;
-    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
-    struct text known = {0};
-    text_add(&known, "other");
-    for (int op = 0; op < OP_COUNT; op++)
-        if (r->table->op[op].role != ROLE_COMMUNICATION)
-            text_add(&known, " %s", r->table->op[op].name);
-    trireme_status status = outline_known(t, mapping, known.text, error);
-    text_release(&known);
-    return status;
-}
-
-static trireme_status read_efficiency(const struct reading *r, int mapping, struct device *device,
-                                      trireme_error *error) {
-    TRY(check_ops(r, mapping, error));
-    int node;
-    struct curve other[DTYPE_COUNT] = {0};
-    TRY(need(r->outline, mapping, "other", &node, error));
-    TRY(read_op(r->outline, node, other, error));
-    TRY(read_points(r, node, device, OP_COUNT, error));
-    for (int d = 0; d < DTYPE_COUNT; d++)
-        if (other[d].memory <= 0)
-            return outline_refuse(r->outline, node, error,
-                                  "memory is missing: the share of the bandwidth that is reached");
-    memcpy(device->other, other, sizeof device->other);
-    for (int op = 0; op < OP_COUNT; op++) {
-        const struct op_info *info = &r->table->op[op];
-        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
-        const struct curve *base = follows ? device->curve[info->forward] : other;
-        memcpy(device->curve[op], base, sizeof device->curve[op]);
-        if (follows)
-            for (size_t i = 0; i < device->points[info->forward].count; i++)
-                VEC_PUSH(&device->points[op], device->points[info->forward].item[i]);
-        node = outline_member(r->outline, mapping, info->name);
-        if (node < 0)
-            continue;
-        TRY(read_op(r->outline, node, device->curve[op], error));
-        TRY(read_points(r, node, device, (enum op)op, error));
-    }
-    return TRIREME_OK;
 }
 
 // ---- devices
@@ -225,8 +35,8 @@ static trireme_status read_peak(const struct outline *t, int mapping, struct dev
     TRY(outline_known(t, mapping, "f32 bf16 f64", error));
     bool any = false;
     for (int d = 0; d < DTYPE_COUNT; d++) {
-        TRY(may_figure(t, mapping, dtype_name((enum dtype)d), QUANTITY_FLOPS, PEAK_LEAST, PEAK_MOST, &device->peak[d],
-                       error));
+        TRY(outline_may_figure(t, mapping, dtype_name((enum dtype)d), QUANTITY_FLOPS, PEAK_LEAST, PEAK_MOST,
+                               &device->peak[d], error));
         any |= device->peak[d] > 0;
     }
     return any ? TRIREME_OK : outline_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
@@ -240,16 +50,16 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_known(t, mapping, "peak memory runtime_memory bandwidth launch cores shared communication efficiency",
                       error));
     int node;
-    TRY(need(t, mapping, "peak", &node, error));
+    TRY(outline_need(t, mapping, "peak", &node, error));
     TRY(read_peak(t, node, d, error));
     double memory, runtime = 0;
-    TRY(need_figure(t, mapping, "memory", QUANTITY_BYTES, 1e6, BYTES_MOST, &memory, error));
-    TRY(may_figure(t, mapping, "runtime_memory", QUANTITY_BYTES, 0, memory, &runtime, error));
+    TRY(outline_need_figure(t, mapping, "memory", QUANTITY_BYTES, 1e6, CLUSTER_BYTES_MOST, &memory, error));
+    TRY(outline_may_figure(t, mapping, "runtime_memory", QUANTITY_BYTES, 0, memory, &runtime, error));
     d->memory = (int64_t)memory;
     d->runtime_memory = (int64_t)runtime;
-    TRY(need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &d->bandwidth, error));
-    TRY(may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, SECONDS_MOST, &d->launch, error));
-    TRY(may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &d->bandwidth, error));
+    TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->launch, error));
+    TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
     node = outline_member(t, mapping, "communication");
     if (node >= 0) {
         TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
@@ -257,8 +67,8 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
         if (!d->cores_communicate && strcmp(text_of(t, node), "own") != 0)
             return outline_refuse(t, node, error, "given \"%.40s\", expected own or cores", text_of(t, node));
     }
-    TRY(need(t, mapping, "efficiency", &node, error));
-    return read_efficiency(r, node, d, error);
+    TRY(outline_need(t, mapping, "efficiency", &node, error));
+    return efficiency_read(d, t, r->table, node, error);
 }
 
 static int find_device(const struct cluster *c, const char *name) {
@@ -302,7 +112,7 @@ static trireme_status read_shared(const struct reading *r, int mapping, struct d
 static trireme_status read_devices(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
     int mapping;
-    TRY(need(t, 0, "devices", &mapping, error));
+    TRY(outline_need(t, 0, "devices", &mapping, error));
     TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     if (t->nodes.item[mapping].child < 0)
         return outline_refuse(t, mapping, error, "no device is described");
@@ -320,16 +130,16 @@ static trireme_status read_devices(const struct reading *r, trireme_error *error
 static trireme_status read_groups(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
     int list, device;
-    TRY(need(t, 0, "nodes", &list, error));
+    TRY(outline_need(t, 0, "nodes", &list, error));
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
     int64_t nodes = 0, devices = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         struct node_group g = {.nodes = 1, .devices = 1};
         TRY(outline_known(t, node, "device nodes devices", error));
-        TRY(need(t, node, "device", &device, error));
+        TRY(outline_need(t, node, "device", &device, error));
         TRY(read_device_name(r, device, &g.device, error));
-        TRY(need_integer(t, node, "nodes", 1, CLUSTER_DEVICES_MAX, &g.nodes, error));
-        TRY(need_integer(t, node, "devices", 1, 4096, &g.devices, error));
+        TRY(outline_need_integer(t, node, "nodes", 1, CLUSTER_DEVICES_MAX, &g.nodes, error));
+        TRY(outline_need_integer(t, node, "devices", 1, 4096, &g.devices, error));
         nodes += g.nodes;
         devices += (int64_t)g.nodes * g.devices;
         if (devices > CLUSTER_DEVICES_MAX)
@@ -402,7 +212,7 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
                               text_of(t, op));
     TRY(outline_integer(t, ranks, 2, CLUSTER_DEVICES_MAX, &count, error));
     point.ranks = (int)count;
-    TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, BYTES_MOST, &point.bytes, error));
+    TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
     TRY(outline_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
     VEC_PUSH(&level->points, point);
     return TRIREME_OK;
@@ -438,23 +248,23 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     struct link_level *level = &c->level[c->levels];
     int node;
     TRY(outline_known(t, mapping, "name spans start message latency bandwidth adapters algorithm measured", error));
-    TRY(need(t, mapping, "name", &node, error));
+    TRY(outline_need(t, mapping, "name", &node, error));
     TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     TRY(check_name(t, node, text_of(t, node), error));
     level->name = mem_strdup(text_of(t, node));
     c->levels++;
-    TRY(need(t, mapping, "spans", &node, error));
+    TRY(outline_need(t, mapping, "spans", &node, error));
     TRY(read_span(t, node, level, error));
     const struct link_level *below = c->levels > 1 ? level - 1 : NULL;
     if (below && (level->span < below->span || (level->span == below->span && level->nodes <= below->nodes)))
         return outline_refuse(t, node, error,
                               "spans no more than %s, which comes before: list links from the inside out", below->name);
-    TRY(need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
-    TRY(need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->latency, error));
-    TRY(may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->start, error));
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
+    TRY(outline_need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->latency, error));
+    TRY(outline_may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->start, error));
     level->message = level->start;
-    TRY(may_figure(t, mapping, "message", QUANTITY_SECONDS, 0, SECONDS_MOST, &level->message, error));
-    TRY(may_integer(t, mapping, "adapters", 1, 4096, &level->adapters, error));
+    TRY(outline_may_figure(t, mapping, "message", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->message, error));
+    TRY(outline_may_integer(t, mapping, "adapters", 1, 4096, &level->adapters, error));
     node = outline_member(t, mapping, "algorithm");
     if (node >= 0)
         TRY(read_algorithm(t, node, &level->algorithm, error));
@@ -465,7 +275,7 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
 static trireme_status read_links(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
     int list;
-    TRY(need(t, 0, "links", &list, error));
+    TRY(outline_need(t, 0, "links", &list, error));
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         if (r->cluster->levels == CLUSTER_LEVELS_MAX)
@@ -498,8 +308,8 @@ static trireme_status read_stragglers(const struct reading *r, trireme_error *er
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         struct straggler s = {0};
         TRY(outline_known(t, node, "device slower", error));
-        TRY(need_integer(t, node, "device", 0, r->cluster->total_devices - 1, &s.device, error));
-        TRY(need_figure(t, node, "slower", QUANTITY_NUMBER, 0.01, 1000, &s.slower, error));
+        TRY(outline_need_integer(t, node, "device", 0, r->cluster->total_devices - 1, &s.device, error));
+        TRY(outline_need_figure(t, node, "slower", QUANTITY_NUMBER, 0.01, 1000, &s.slower, error));
         VEC_PUSH(&r->cluster->stragglers, s);
     }
     return TRIREME_OK;

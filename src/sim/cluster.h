@@ -2,7 +2,7 @@
 // running anything. Reads the programs that exec/ runs, and never includes it. Includes what stands above: base/,
 // config/, mesh/, program/, kernels/ (names of dtypes alone).
 //
-//   cluster    machines as a file describes them
+//   cluster    machines as a file describes them; efficiency: its part about what a device reaches
 //   cost       seconds of one instruction on a device, of a collective or a message on links
 //   place      which ranks are alike, and what lies between the ranks of a group
 //   simulate   the instructions of all ranks in time

@@ -1,0 +1,150 @@
+#include "sim/efficiency.h"
+
+static const double HALF_MOST = 1e6;
+
+static trireme_status read_half(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
+    curve->letters = 0;
+    for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next) {
+        const char *key = t->nodes.item[node].key;
+        if (strlen(key) != 1 || !strchr("mnkbThgDCcfvVs", *key))
+            return outline_refuse(t, node, error, "expected a letter of the op's dims, as m, n or k");
+        if (curve->letters == CURVE_LETTERS_MAX)
+            return outline_refuse(t, node, error, "more than %d letters", CURVE_LETTERS_MAX);
+        double half;
+        TRY(outline_figure(t, node, QUANTITY_NUMBER, 0, HALF_MOST, &half, error));
+        curve->half[curve->letters].letter = *key;
+        curve->half[curve->letters++].half = half;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+    TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
+    // Above one: what lies in a cache comes faster than from memory.
+    TRY(outline_may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
+    TRY(outline_may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, CLUSTER_BYTES_MOST, &curve->half_bytes, error));
+    TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->launch, error));
+    TRY(outline_may_figure(t, mapping, "least", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->least, error));
+    int half = outline_member(t, mapping, "half");
+    return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
+}
+
+// [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
+static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op, bool product,
+                                 trireme_error *error) {
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
+    int count = product ? 5 : 3, node[5], at = 0;
+    if (outline_children(t, list) != count)
+        return outline_refuse(t, list, error, "expected %s",
+                              product ? "[m, n, k, dtype, rate], as in [4096, 4096, 1024, bf16, 250 TFLOP/s]"
+                                      : "[bytes, dtype, time], as in [64 MB, f32, 90 us]");
+    for (int child = t->nodes.item[list].child; child >= 0; child = t->nodes.item[child].next)
+        node[at++] = child;
+    struct curve_point point = {0};
+    double *extent[3] = {&point.m, &point.n, &point.k}, rate;
+    for (int i = 0; i < 3 && product; i++)
+        TRY(outline_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
+    if (!product)
+        TRY(outline_figure(t, node[0], QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
+    int dtype = node[count - 2], figure = node[count - 1];
+    TRY(outline_expect(t, dtype, OUTLINE_SCALAR, error));
+    if (!dtype_parse(t->nodes.item[dtype].text, &point.dtype) || device->peak[point.dtype] <= 0)
+        return outline_refuse(t, dtype, error, "expected a dtype that the device has a peak of");
+    if (product) {
+        TRY(outline_figure(t, figure, QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
+        point.seconds = 2 * point.m * point.n * point.k / rate;
+        double elements = point.m * point.k + point.n * point.k + point.m * point.n;
+        point.bytes = elements * (double)dtype_size(point.dtype);
+    } else {
+        TRY(outline_figure(t, figure, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
+    }
+    VEC_PUSH(&device->points[op], point);
+    return TRIREME_OK;
+}
+
+static const char CURVE_KEYS[] = "compute memory half_bytes launch least half measured f32 bf16 f64";
+
+static bool has_letters(const struct op_info *info, const char *letters) {
+    for (; *letters; letters++) {
+        bool found = false;
+        for (int i = 0; i < info->inputs; i++)
+            for (int d = 0; d < info->in[i].ndim; d++)
+                found |= info->in[i].dim[d] == *letters;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static trireme_status read_points(const struct outline *t, const struct op_table *table, int mapping,
+                                  struct device *device, enum op op, trireme_error *error) {
+    int list = outline_member(t, mapping, "measured");
+    if (list < 0)
+        return TRIREME_OK;
+    TRY(outline_expect(t, list, OUTLINE_LIST, error));
+    if (op == OP_COUNT)
+        return outline_refuse(t, list, error, "points are of one op, not of all others");
+    bool product = has_letters(&table->op[op], "mnk");
+    device->points[op].count = 0;
+    for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
+        TRY(read_point(t, node, device, op, product, error));
+    return TRIREME_OK;
+}
+
+// Of all dtypes, and then of those that have something of their own.
+static trireme_status read_op(const struct outline *t, int mapping, struct curve curve[DTYPE_COUNT],
+                              trireme_error *error) {
+    TRY(outline_known(t, mapping, CURVE_KEYS, error));
+    for (int d = 0; d < DTYPE_COUNT; d++) {
+        TRY(read_curve(t, mapping, &curve[d], error));
+        int own = outline_member(t, mapping, dtype_name((enum dtype)d));
+        if (own < 0)
+            continue;
+        TRY(outline_known(t, own, "compute memory half_bytes launch least half", error));
+        TRY(read_curve(t, own, &curve[d], error));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_ops(const struct outline *t, const struct op_table *table, int mapping,
+                                trireme_error *error) {
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
+    struct text known = {0};
+    text_add(&known, "other");
+    for (int op = 0; op < OP_COUNT; op++)
+        if (table->op[op].role != ROLE_COMMUNICATION)
+            text_add(&known, " %s", table->op[op].name);
+    trireme_status status = outline_known(t, mapping, known.text, error);
+    text_release(&known);
+    return status;
+}
+
+trireme_status efficiency_read(struct device *device, const struct outline *t, const struct op_table *table,
+                               int mapping, trireme_error *error) {
+    TRY(check_ops(t, table, mapping, error));
+    int node;
+    struct curve other[DTYPE_COUNT] = {0};
+    TRY(outline_need(t, mapping, "other", &node, error));
+    TRY(read_op(t, node, other, error));
+    TRY(read_points(t, table, node, device, OP_COUNT, error));
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        if (other[d].memory <= 0)
+            return outline_refuse(t, node, error, "memory is missing: the share of the bandwidth that is reached");
+    memcpy(device->other, other, sizeof device->other);
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *info = &table->op[op];
+        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
+        const struct curve *base = follows ? device->curve[info->forward] : other;
+        memcpy(device->curve[op], base, sizeof device->curve[op]);
+        if (follows)
+            for (size_t i = 0; i < device->points[info->forward].count; i++)
+                VEC_PUSH(&device->points[op], device->points[info->forward].item[i]);
+        node = outline_member(t, mapping, info->name);
+        if (node < 0)
+            continue;
+        TRY(read_op(t, node, device->curve[op], error));
+        TRY(read_points(t, table, node, device, (enum op)op, error));
+    }
+    return TRIREME_OK;
+}
