@@ -56,6 +56,16 @@ foreach(source ${test_sources})
         LABELS ${folder} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
 endforeach()
 
+# Those that take longest begin first.
+foreach(name fault.processes equiv.ranks cli.simulate_programs program.plan program.negative_ranks unit.kernels_cpu
+        equiv.torch program.waste)
+    set_tests_properties(${name} PROPERTIES COST 100)
+endforeach()
+set_tests_properties(fault.processes PROPERTIES COST 200) # and that one waits most of its time
+
+if(TRIREME_SANITIZE)
+    return() # what follows reads sources only
+endif()
 foreach(check includes files format)
     add_test(NAME check.${check} COMMAND ${PROJECT_SOURCE_DIR}/tools/check_${check})
     set_tests_properties(check.${check} PROPERTIES

@@ -133,7 +133,7 @@ def test_import():
 def test_this_machine_is_measured_and_simulated():
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "this.yaml")
-        tool.good("bench", "calibrate", "models=1", "steps=2", f"out={out}")
+        tool.good("bench", "calibrate", "models=1", f"steps={1 if tool.SANITIZED else 2}", f"out={out}")
         cluster = open(out, encoding="utf-8").read()
         assert "matmul" in cluster and "adamw" in cluster
         small = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.micro_batch_size=8",
