@@ -3,6 +3,8 @@
 #include "parallel/layout.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 static struct plan_choice single(const struct probe *p) {
     return (struct plan_choice){.replicas = 1,
@@ -148,6 +150,8 @@ static void fill_probe(struct estimator *e, struct probe *p) {
         part_numbers(&p->layer)[i] = layer;
         part_numbers(&p->rest)[i] = MAX(0, part_numbers(&few)[i] - layers * layer);
     }
+    for (int apart = 0; apart < 2 && p->possible && e->stages; apart++)
+        fill_slot(e, p, &p->slot[apart], apart);
 }
 
 const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
@@ -161,9 +165,8 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c)
                       .sequence = c->sequence,
                       .micro_batch_size = c->micro_batch_size,
                       .recompute = c->recompute};
-    fill_probe(e, &p);
-    for (int apart = 0; apart < 2 && p.possible && e->stages; apart++)
-        fill_slot(e, &p, &p.slot[apart], apart);
+    if (!e->collecting)
+        fill_probe(e, &p);
     VEC_PUSH(&e->probes, p);
     return &e->probes.item[e->probes.count - 1];
 }
@@ -222,9 +225,54 @@ const struct shape *find_shape(struct estimator *e, const struct plan_choice *c,
             return s;
     }
     struct shape s = {.name = c->schedule, .stages = c->stages, .microbatches = few, .chunks = c->chunks, .full = full};
-    fill_shape(e, &s);
+    if (!e->collecting)
+        fill_shape(e, &s);
     VEC_PUSH(&e->shapes, s);
     return &e->shapes.item[e->shapes.count - 1];
+}
+
+// ---- all of them at once
+
+struct filling {
+    struct estimator *estimator;
+    atomic_size_t next;
+    pthread_mutex_t lock;
+    size_t refused; // the last that was, whoever came to it, plus one
+};
+
+static void *fill_some(void *argument) {
+    struct filling *f = argument;
+    struct estimator mine = *f->estimator; // has its own refusals
+    size_t shapes = mine.shapes.count;
+    // The last shapes have most stages.
+    for (size_t i; (i = atomic_fetch_add(&f->next, 1)) < shapes + mine.probes.count;) {
+        mine.why.message[0] = 0;
+        if (i < shapes)
+            fill_shape(&mine, &mine.shapes.item[shapes - 1 - i]);
+        else
+            fill_probe(&mine, &mine.probes.item[i - shapes]);
+        pthread_mutex_lock(&f->lock);
+        if (mine.why.message[0] && i >= f->refused) {
+            f->estimator->why = mine.why;
+            f->refused = i + 1;
+        }
+        pthread_mutex_unlock(&f->lock);
+    }
+    return NULL;
+}
+
+void estimator_fill(struct estimator *e) {
+    enum { THREADS_MAX = 64 };
+    struct filling filling = {.estimator = e, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread[THREADS_MAX];
+    int started = 0;
+    e->collecting = false;
+    while (started < MIN(e->request->threads, THREADS_MAX) - 1 &&
+           pthread_create(&thread[started], NULL, fill_some, &filling) == 0)
+        started++;
+    fill_some(&filling);
+    for (int i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
 }
 
 // ---- a pipeline
@@ -307,9 +355,11 @@ static void release_layout(struct parallel *plan) {
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
     const struct plan_request *r = e->request;
     const struct probe *p = find_probe(e, c);
-    if (!p->possible)
-        return false;
     int data = c->replicas * c->shards;
+    if (e->collecting && c->stages > 1)
+        find_shape(e, c, (int)(r->config->training.global_batch_size / data / c->micro_batch_size));
+    if (e->collecting || !p->possible)
+        return false;
     *out = (struct pipe_estimate){.ranks = data,
                                   .layer_units = MAX(1, p->layer.units),
                                   .layer_parameters = p->layer.parameters,

@@ -44,6 +44,7 @@ struct shape {
 struct estimator {
     const struct plan_request *request;
     bool stages;                // whether there may be pipelines
+    bool collecting;            // what is looked for is noted, and filled later
     double room;                // bytes of a rank
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
@@ -58,6 +59,8 @@ struct estimate {
 
 void estimator_create(struct estimator *estimator, const struct plan_request *request);
 void estimator_release(struct estimator *estimator);
+// Fills all that was noted, on the request's threads.
+void estimator_fill(struct estimator *estimator);
 const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
 const struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
 // The slot of a choice's stages.

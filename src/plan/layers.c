@@ -58,6 +58,19 @@ double layers_least(const struct layers_problem *p, int stage, int layers, struc
     return best;
 }
 
+bool layers_may_fit(const struct layers_problem *p) {
+    double most = 0;
+    for (int r = 0; r < p->stages; r++) {
+        const struct layers_stage *s = &p->stage[r];
+        double left = p->room - s->bytes, one = p->state + s->held * p->bytes[LAYERS_MODES - 1];
+        double fit = left < 0 ? -1 : one > 0 ? floor(left / one) : p->layers;
+        if (fit < MAX(s->layers, p->least))
+            return false;
+        most += s->layers ? s->layers : fit;
+    }
+    return most >= p->layers;
+}
+
 double layers_choose(const struct layers_problem *p, struct layers_choice *out) {
     size_t width = (size_t)p->layers + 1, cells = (size_t)p->stages * width;
     double *least = mem_alloc(cells * sizeof *least), *slowest = mem_alloc(2 * width * sizeof *slowest),

@@ -36,6 +36,9 @@ double layers_bytes(const struct layers_problem *problem, int stage, const struc
 //     least(r, n) = min over f + s <= n with bytes(r, n, f, s) <= room of seconds(r, n, f, s)
 double layers_least(const struct layers_problem *problem, int stage, int layers, struct layers_choice *out);
 
+// False where not even all layers in the last mode fit. O(stages).
+bool layers_may_fit(const struct layers_problem *problem);
+
 // All layers over all stages:
 //     slowest(r, k) = min over n of max(slowest(r - 1, k - n), least(r, n))
 // and among those as slow as slowest(stages, layers) allows, the least sum, which filling the pipeline takes:

@@ -140,13 +140,22 @@ static bool none_fits(const struct mix *mix) {
     return fits;
 }
 
-bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
+static bool choose_modes(struct mix *mix) {
+    bool fits = true;
+    for (int r = 0; r < mix->problem.stages && fits; r++)
+        fits = isfinite(layers_least(&mix->problem, r, (int)mix->load[r].layers, &mix->of[r]));
+    return fits;
+}
+
+bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
     struct layers_problem *p = &mix->problem;
     p->state = state_bytes(c, mix->layer.parameters, mix->layer.gradients, mix->layer.states);
     double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
-    return !none_fits(mix) && isfinite(layers_choose(p, mix->of)) && is_mixed(mix);
+    if (none_fits(mix) || !layers_may_fit(p))
+        return false;
+    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) && is_mixed(mix);
 }
 
 static int slowest_stage(const struct mix *mix) {

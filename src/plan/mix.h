@@ -20,9 +20,10 @@ struct mix {
 bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_choice *choice);
 void mix_release(struct mix *mix);
 
-// Chooses for the memory that the choice's data parallel ranks leave. False where nothing fits, and where all layers of
-// all stages are in one mode: that is another choice.
-bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe);
+// Chooses for the memory that the choice's data parallel ranks leave; `quickly` leaves as many layers to each stage as
+// it has, if that fits. False where nothing fits, and where all layers of all stages are in one mode: that is another
+// choice.
+bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // `pipe` as the mix makes it.
 struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);
 double mix_bytes(const struct mix *mix);

@@ -157,7 +157,8 @@ static void prepare(struct search *s, struct job *job) {
     if (!c->mixed || c->full_layers || c->selective_layers || !estimate_pipe(s->estimator, c, &pipe) ||
         !mix_create(&job->mix, s->estimator, c))
         return;
-    mix_choose(&job->mix, c, &pipe);
+    if (!mix_choose(&job->mix, c, &pipe, false))
+        mix_release(&job->mix); // all in one mode, after all
 }
 
 static void own_lists(struct plan_result *out, const struct plan_choice *c) {

@@ -55,7 +55,7 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             one.choice.shards = sharing->shards;
             one.choice.replicas = data / sharing->shards;
             one.choice.zero_stage = zero;
-            if (of->mixed && !mix_choose(&mix, &one.choice, &pipe))
+            if (of->mixed && !mix_choose(&mix, &one.choice, &pipe, true))
                 continue;
             struct pipe_estimate mixed = of->mixed ? mix_pipe(&mix, &pipe) : pipe;
             one.estimate = estimate_data(s->estimator->request, &mixed, &sharing->links, &one.choice);
@@ -178,7 +178,8 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
         struct plan_choice shared = *c;
         shared.shards = shards;
         shared.replicas = data / shards;
-        one.possible = data_links_create(&one.links, s->estimator->request, &shared, &s->estimator->why);
+        one.possible = s->estimator->collecting ||
+                       data_links_create(&one.links, s->estimator->request, &shared, &s->estimator->why);
         VEC_PUSH(&sharings, one);
     }
     s->meshes += sharings.count > 0;
@@ -228,7 +229,11 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
     return s;
 }
 
+// What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
 void space_list(struct candidates *out, struct estimator *estimator) {
+    estimator->collecting = true;
+    list(out, estimator);
+    estimator_fill(estimator);
     list(out, estimator);
 }
 

@@ -48,6 +48,7 @@ static void best_of_all(void **unused) {
         struct layers_choice choice[3] = {{{0}}};
         double got = layers_choose(&p, choice), least = try_all(&p, 0, p.layers);
         assert_true(got == least || fabs(got - least) < 1e-9);
+        assert_true(layers_may_fit(&p) == isfinite(got));
         if (!isfinite(got))
             continue;
         fitting++;
