@@ -76,7 +76,7 @@ help:
 	@echo "make clang      the same tests, compiled by clang"
 	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make bench      measure training speed into bench/results/; beside PyTorch where PYTHON=python3 has it,"
-	@echo "                and llm.c where LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c\" chooses"
+	@echo "                and llm.c where LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c switches\" chooses"
 	@echo "make install    install under prefix ($(prefix)), below DESTDIR if set"
 	@echo "make deps       install the Debian packages that a build needs"
 	@echo "make format     format the C sources in place"

@@ -68,7 +68,7 @@ def slower(ratio):
 def chart(name, machine, rows):
     """Groups of bars, one per model, shape and dtype that was compared; where nothing was, Trireme's own speeds."""
     groups = {}
-    for r in rows:
+    for r in [r for r in rows if r["part"] != "switches"] or rows:
         title = f"{r['model']}, {r['batch']} x {r['seq_len']} tokens, {r['dtype']}"
         groups.setdefault(title, []).append(r)
     compared = {title: group for title, group in groups.items() if len(group) > 1}
