@@ -464,8 +464,8 @@ struct estimate estimate_data(const struct plan_request *r, const struct pipe_es
     else if (z == 2)
         out.seconds += m * MAX(scatter, units * scatter - p->backward) + reduce + units * gather;
     else
-        out.seconds += m * MAX(scatter, units * scatter - p->backward) + reduce + gather +
-                       m * MAX(0, units * gather - p->forward) + m * MAX(0, units * gather - p->backward);
+        out.seconds += m * MAX(scatter, units * (scatter + gather) - p->backward) + reduce + gather +
+                       m * MAX(0, units * gather - p->forward);
     return out;
 }
 

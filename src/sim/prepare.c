@@ -41,6 +41,22 @@ static struct lane_item describe(struct prepared *p, struct prepared_program *pp
     return item;
 }
 
+// Gathers and reductions over the same ranks share their links: as if they took turns, in the order of the program.
+static void wait_for_link(struct prepared_program *pp, struct lane_item *item, int stream, const struct lane *lanes,
+                          const int32_t *before) {
+    int other = stream == STREAM_GATHER ? STREAM_REDUCE : STREAM_GATHER;
+    if (item->kind != LANE_COLLECTIVE || (stream != STREAM_GATHER && stream != STREAM_REDUCE))
+        return;
+    for (int32_t i = before[other]; i > 0; i--) {
+        const struct lane_item *last = &lanes[other].item[i - 1];
+        if (last->kind == LANE_COLLECTIVE && last->axis == item->axis) {
+            VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)other, false, i});
+            item->waits++;
+            return;
+        }
+    }
+}
+
 static void prepare_template(struct prepared *p, struct prepared_program *pp, int number) {
     const struct template *t = &pp->program->templates.item[number];
     struct lane *lanes = &pp->lane[number * STREAM_COUNT];
@@ -59,6 +75,7 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
                 VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)s, slot, slot ? 0 : before[s] - (in->wait[s] - 1)});
                 item.waits++;
             }
+        wait_for_link(pp, &item, in->stream, lanes, before);
         lanes[in->stream].item[before[in->stream]++] = item;
         pp->used[in->stream] = true;
     }

@@ -5,8 +5,6 @@
 
 #include "sim/simulate.h"
 
-enum { MAX_WAITS = STREAM_COUNT - 1 };
-
 struct lane_wait {
     uint8_t stream;
     bool slot;

@@ -206,11 +206,43 @@ static void a_slow_device_slows_all(void **unused) {
     close_fixture(&f);
 }
 
+// What ZeRO-3 gathers and reduces goes over one link: not faster than its bytes.
+static void a_link_is_not_faster_than_itself(void **unused) {
+    (void)unused;
+    static const char SLOW[] = "devices:\n"
+                               "  d:\n"
+                               "    peak: {f32: 1 PFLOP/s}\n"
+                               "    memory: 80 GB\n"
+                               "    bandwidth: 1e5 GB/s\n"
+                               "    efficiency: {other: {memory: 1, compute: 1}}\n"
+                               "nodes: [{device: d, nodes: 4, devices: 1}]\n"
+                               "links: [{name: l, spans: all, latency: 0 s, bandwidth: 0.1 GB/s}]\n";
+    static const char *const SHARDED[] = {"model.preset=llama-5m",        "training.dtype=f32",
+                                          "training.seq_len=64",          "training.micro_batch_size=1",
+                                          "training.global_batch_size=4", "parallelism.data_parallel_shard_degree=4",
+                                          "parallelism.zero_stage=3"};
+    struct fixture f;
+    open_fixture(&f, SLOW, SHARDED, ARRAY_LENGTH(SHARDED));
+    struct simulation s;
+    struct simulation_options options = {0};
+    trireme_error error = {0};
+    assert_ok(simulate(&s, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+    struct parameter_table whole;
+    parameter_table_create(&whole, &f.model);
+    double bytes = 3 * .75 * 4 * (double)whole.total, seconds = bytes / .1e9;
+    parameter_table_release(&whole);
+    if (s.seconds < .99 * seconds || s.seconds > 1.05 * seconds) // the last beside the first of the next template
+        fail_msg("%g s for bytes that take %g s", s.seconds, seconds);
+    simulation_release(&s);
+    close_fixture(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_cost_what_their_schedule_does),
         cmocka_unit_test(ranks_that_are_alike_are_simulated_once),
         cmocka_unit_test(a_slow_device_slows_all),
+        cmocka_unit_test(a_link_is_not_faster_than_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
