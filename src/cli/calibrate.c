@@ -32,7 +32,14 @@ static trireme_status write_cluster(const struct cluster *cluster, const struct 
                                     trireme_error *error) {
     struct text text = {0};
     cluster_print(cluster, ops, &text);
-    trireme_status status = path ? file_write_atomic(path, text.text, text.length, error) : print_text(&text, error);
+    trireme_status status = TRIREME_OK;
+    if (path) {
+        status = file_write_atomic(path, text.text, text.length, error);
+        text_release(&text);
+        text_add(&text, "%s is written: trireme simulate CONFIG.yaml cluster=%s\n", path, path);
+    }
+    if (status == TRIREME_OK)
+        status = print_text(&text, error);
     text_release(&text);
     return status;
 }

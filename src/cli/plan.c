@@ -268,6 +268,8 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
                  dtype_name(options_dtype(r->config)), result->choices, result->promising, result->evaluated, seconds,
                  result->complete ? "" : ", when time was up: there may be better ones");
         print_answers(r, result, &out);
+        if (values[PLAN_SAVE].given)
+            text_add(&out, "the best is written to %s\n", values[PLAN_SAVE].given);
     } else {
         print_closest(r, result, &out);
         text_add(&out, "%s", *changes ? changes : "nothing that was tried makes it fit\n");

@@ -42,7 +42,7 @@ double layers_least(const struct layers_problem *p, int stage, int layers, struc
     const struct layers_stage *s = &p->stage[stage];
     double best = INFINITY;
     const struct layers_choice deepest = {{0, 0, layers}};
-    if ((s->layers && s->layers != layers) || layers < p->least || layers_bytes(p, stage, &deepest) > p->room)
+    if ((s->layers && s->layers != layers) || layers_bytes(p, stage, &deepest) > p->room)
         return INFINITY;
     for (int full = 0; full <= layers; full++) {
         struct layers_choice c = {{layers - full, 0, full}};
@@ -77,8 +77,8 @@ double layers_choose(const struct layers_problem *p, struct layers_choice *out) 
            *sum = mem_alloc(2 * width * sizeof *sum);
     int *taken = mem_alloc(cells * sizeof *taken), most = p->layers - (p->stages - 1) * p->least;
     for (int r = 0; r < p->stages; r++)
-        for (int n = 0; n <= p->layers; n++)
-            least[(size_t)r * width + (size_t)n] = n >= p->least && n <= most ? layers_least(p, r, n, NULL) : INFINITY;
+        for (int n = p->least; n <= most; n++)
+            least[(size_t)r * width + (size_t)n] = layers_least(p, r, n, NULL);
     for (int k = 0; k <= p->layers; k++)
         slowest[k] = sum[k] = k ? INFINITY : 0;
     for (int r = 0; r < p->stages; r++) {

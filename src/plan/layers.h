@@ -32,14 +32,14 @@ int layers_count(const struct layers_choice *choice);
 double layers_seconds(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
 double layers_bytes(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
 
-// Least seconds of one stage of `layers` layers: INFINITY where none fits.
+// Least seconds of one stage of `layers` layers, as many as it may have: INFINITY where none fits.
 //     least(r, n) = min over f + s <= n with bytes(r, n, f, s) <= room of seconds(r, n, f, s)
 double layers_least(const struct layers_problem *problem, int stage, int layers, struct layers_choice *out);
 
 // False where not even all layers in the last mode fit. O(stages).
 bool layers_may_fit(const struct layers_problem *problem);
 
-// All layers over all stages:
+// All layers over all stages, `least` or more to each:
 //     slowest(r, k) = min over n of max(slowest(r - 1, k - n), least(r, n))
 // and among those as slow as slowest(stages, layers) allows, the least sum, which filling the pipeline takes:
 //     sum(r, k) = min over n with least(r, n) <= slowest(stages, layers) of sum(r - 1, k - n) + least(r, n)

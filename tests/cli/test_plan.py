@@ -54,7 +54,8 @@ def test_refusals():
 
 
 def test_what_is_given_is_told():
-    first = tool.good("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
+    first = tool.good("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2", "save=first.yaml")
+    assert first.endswith("\nthe best is written to first.yaml\n"), first
     assert first.startswith("2 ranks on h100, a step of 4 sequences of 256 tokens in bf16: "), first
     assert "full_layers 2, of the rest no recompute" in first, first
     answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")

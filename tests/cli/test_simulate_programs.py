@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import tempfile
 
 import tool
@@ -133,7 +132,8 @@ def test_import():
 def test_this_machine_is_measured_and_simulated():
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "this.yaml")
-        tool.good("bench", "calibrate", "models=1", f"steps={1 if tool.SANITIZED else 2}", f"out={out}")
+        said = tool.good("bench", "calibrate", "models=1", f"steps={1 if tool.SANITIZED else 2}", f"out={out}")
+        assert said == f"{out} is written: trireme simulate CONFIG.yaml cluster={out}\n", said
         cluster = open(out, encoding="utf-8").read()
         assert "matmul" in cluster and "adamw" in cluster
         small = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.micro_batch_size=8",
@@ -143,7 +143,8 @@ def test_this_machine_is_measured_and_simulated():
         assert .2 < one["step_seconds"] / measured["step_seconds"] < 5
         if (os.cpu_count() or 1) < 2:
             return
-        assert re.search(r"\[all_gather, 2, \d+ B", cluster) and re.search(r"\[reduce_scatter, 2, ", cluster)
+        # Of the small model in bf16: met in its steps, and not among the sizes that are measured alone.
+        assert "[all_gather, 2, 1048576 B, " in cluster and "[reduce_scatter, 2, 1048576 B, " in cluster, cluster
         both = simulate(*small, "--tensor_parallel_degree=2", f"cluster={out}")
         assert both["exposed"]["tp"] > 0 and "tp" not in one["exposed"]
 

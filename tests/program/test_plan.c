@@ -167,6 +167,20 @@ static void layers_differ_where_memory_ends(void **unused) {
         plan_result_release(&one);
         config_release(&config);
     }
+    // What was chosen is what is saved.
+    struct plan_choice lists = best->choice;
+    struct config saved;
+    lists.full_layers = "1,0";
+    lists.selective_layers = "0,2";
+    lists.layout = "4,2";
+    assert_ok(plan_config(&saved, &f.request, &lists, &error), &error);
+    assert_string_equal(saved.activation_checkpoint.full_layers, "1,0");
+    assert_string_equal(saved.activation_checkpoint.selective_layers, "0,2");
+    assert_string_equal(saved.parallelism.pipeline_parallel_layout, "4,2");
+    config_release(&saved);
+    plan = plan_choice_print(&f.config, &lists);
+    assert_non_null(strstr(plan, "full recompute of 1 layer, selective recompute of 2 layers"));
+    free(plan);
     struct text megatron = {0};
     plan_export_megatron(&megatron, &f.request, best);
     assert_non_null(strstr(megatron.text, "--recompute-granularity full"));

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-static double try_all(const struct layers_problem *p, int stage, int left) {
+// The slowest stage's seconds; or, of all stages together with none above `limit`, their sum.
+static double try_all(const struct layers_problem *p, int stage, int left, double limit) {
     if (stage == p->stages)
         return left ? INFINITY : 0;
     double best = INFINITY;
@@ -19,7 +20,10 @@ static double try_all(const struct layers_problem *p, int stage, int left) {
                 if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
                     continue;
                 double seconds = s->seconds + none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
-                best = fmin(best, fmax(seconds, try_all(p, stage + 1, left - n)));
+                if (seconds > limit)
+                    continue;
+                double rest = try_all(p, stage + 1, left - n, limit);
+                best = fmin(best, isfinite(limit) ? seconds + rest : fmax(seconds, rest));
             }
     return best;
 }
@@ -41,18 +45,19 @@ static void best_of_all(void **unused) {
         p.bytes[1] = .3 + .6 * U();
         p.bytes[2] = .1;
         for (int r = 0; r < p.stages; r++)
-            stage[r] = (struct layers_stage){2 * U(), U(), p.stages - r, 0};
+            stage[r] = (struct layers_stage){(throw % 2 ? 8 : 2) * U(), U(), p.stages - r, 0};
         if (throw % 3 == 0)
             stage[0].layers = p.least;
         p.room = 1 + 8 * U();
         struct layers_choice choice[3] = {{{0}}};
-        double got = layers_choose(&p, choice), least = try_all(&p, 0, p.layers);
+        double got = layers_choose(&p, choice), least = try_all(&p, 0, p.layers, INFINITY);
         assert_true(got == least || fabs(got - least) < 1e-9);
         assert_true(layers_may_fit(&p) == isfinite(got));
         if (!isfinite(got))
             continue;
         fitting++;
         int layers = 0;
+        double sum = 0;
         for (int r = 0; r < p.stages; r++) {
             const int *of = choice[r].of;
             int n = layers_count(&choice[r]);
@@ -63,10 +68,12 @@ static void best_of_all(void **unused) {
             assert_true(stage[r].bytes + n * p.state +
                             stage[r].held * (of[0] * p.bytes[0] + of[1] * p.bytes[1] + of[2] * p.bytes[2]) <=
                         p.room);
-            assert_true(stage[r].seconds + of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2] <=
-                        got + 1e-9);
+            double seconds = stage[r].seconds + of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2];
+            assert_true(seconds <= got + 1e-9);
+            sum += seconds;
         }
         assert_int_equal(layers, p.layers);
+        assert_true(fabs(sum - try_all(&p, 0, p.layers, got + 1e-9)) < 1e-9);
     }
     assert_true(fitting > 100 && mixed > 50 && uneven > 50);
 }
