@@ -190,6 +190,24 @@ static void rooted_collectives_are_told_apart(void **unused) {
     }
 }
 
+// Measured points of an all_gather stand for a broadcast, of which there are none.
+static void measured_siblings_stand_in(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100");
+    trireme_error error = {0};
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_DP] = 2;
+    const struct link_use use = {AXES(AXIS_DP), 0, false};
+    struct place place;
+    VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_GATHER, 2, 1 << 20, 77e-6});
+    VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 2, 1 << 20, 99e-6});
+    assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
+    assert_true(fabs(cost_communicate(&c, &place.route[0][0], OP_BROADCAST, 1 << 20) - 77e-6) < 1e-12);
+    assert_true(fabs(cost_communicate(&c, &place.route[0][0], OP_REDUCE, 1 << 20) - 99e-6) < 1e-12);
+    place_release(&place);
+    cluster_release(&c);
+}
+
 static void curves_are_found_again(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
@@ -211,9 +229,13 @@ static void curves_are_found_again(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_clusters_read_back),        cmocka_unit_test(products_come_from_a_table),
-        cmocka_unit_test(wrong_tables_are_refused),          cmocka_unit_test(collectives_come_from_nccl_tests),
-        cmocka_unit_test(rooted_collectives_are_told_apart), cmocka_unit_test(curves_are_found_again),
+        cmocka_unit_test(printed_clusters_read_back),
+        cmocka_unit_test(products_come_from_a_table),
+        cmocka_unit_test(wrong_tables_are_refused),
+        cmocka_unit_test(collectives_come_from_nccl_tests),
+        cmocka_unit_test(rooted_collectives_are_told_apart),
+        cmocka_unit_test(measured_siblings_stand_in),
+        cmocka_unit_test(curves_are_found_again),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);

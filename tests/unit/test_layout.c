@@ -1,4 +1,5 @@
 // Layers of a pipeline's stages: none can be laid out so that its busiest rank has less to do than with "auto".
+#include "parallel/layout.h"
 #include "parallel/parallel.h"
 #include "support/checkpoint.h"
 
@@ -155,6 +156,34 @@ static void modes_of_layers(void **unused) {
     assert_ok(resolve_modes(&p, "4,3,3", "none", "3", "1", &error), &error);
     assert_memory_equal(p.selective_layers, LEFT, sizeof LEFT);
     parallel_release(&p);
+    // A stage whose layers take longer gets fewer.
+    assert_ok(resolve_modes(&p, "auto", "none", "", "", &error), &error);
+    assert_int_equal(p.first_layer[1], 4);
+    parallel_release(&p);
+    assert_ok(resolve_modes(&p, "auto", "none", "3,0,0", "", &error), &error);
+    assert_int_equal(p.first_layer[1], 3);
+    parallel_release(&p);
+}
+
+// Of all layers, what schedules are fitted to.
+static void share_of_full_layers(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *mode, *full;
+        double share;
+    } SAID[] = {{"none", "", 0},        {"full", "", 1},   {"none", "4,0,1", .5},
+                {"selective", "3", .9}, {"none", "9", 1.}, {"selective", "", 0}};
+    for (size_t i = 0; i < ARRAY_LENGTH(SAID); i++) {
+        char *text[] = {mem_printf("activation_checkpoint.mode=%s", SAID[i].mode),
+                        mem_printf("activation_checkpoint.full_layers=%s", SAID[i].full)};
+        struct config config;
+        trireme_error error = {0};
+        assert_ok(config_load(&config, NULL, (const char *const *)text, 2, &error), &error);
+        assert_true(layout_full_share(&config, 3, 10) == SAID[i].share);
+        config_release(&config);
+        free(text[0]);
+        free(text[1]);
+    }
 }
 
 static void wrong_modes_are_refused(void **unused) {
@@ -169,6 +198,7 @@ static void wrong_modes_are_refused(void **unused) {
         {"none", "1,2,3,4", "", "full_layers: given \"1,2,3,4\", expected"},
         {"none", "1,,2", "", "full_layers: given \"1,,2\", expected"},
         {"none", "1,2,", "", "full_layers: given \"1,2,\", expected"},
+        {"none", "3,", "", "full_layers: given \"3,\", expected"},
         {"none", "-1", "", "full_layers: given \"-1\", expected"},
         {"none", "all", "", "full_layers: given all, expected"},
         {"none", "99999999999", "", "full_layers: given \"99999999999\", expected"},
@@ -189,6 +219,7 @@ static void wrong_modes_are_refused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best), cmocka_unit_test(said_is_done),
-                                       cmocka_unit_test(modes_of_layers), cmocka_unit_test(wrong_modes_are_refused)};
+                                       cmocka_unit_test(modes_of_layers), cmocka_unit_test(share_of_full_layers),
+                                       cmocka_unit_test(wrong_modes_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
