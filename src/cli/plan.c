@@ -123,6 +123,24 @@ static void print_answers(const struct plan_request *r, const struct plan_result
     text_add(out, "\n");
 }
 
+// Keys of pipelines are kept; that may leave plans without one alone.
+static void print_left_out(const struct plan_request *r, const struct plan_result *result, struct text *out) {
+    static const char *const OF_PIPELINES[] = {"parallelism.pipeline_parallel_chunks",
+                                               "parallelism.pipeline_parallel_layout",
+                                               "parallelism.pipeline_parallel_schedule"};
+    if (result->pipelines > 0 || r->ranks == 1 || config_is_set(r->config, "parallelism.pipeline_parallel_degree"))
+        return;
+    const char *separator = "no pipeline is possible with ";
+    for (size_t i = 0; i < ARRAY_LENGTH(OF_PIPELINES); i++)
+        if (config_is_set(r->config, OF_PIPELINES[i])) {
+            text_add(out, "%s%s ", separator, OF_PIPELINES[i]);
+            config_print_value(out, r->config, OF_PIPELINES[i]);
+            separator = ", ";
+        }
+    if (*separator == ',')
+        text_add(out, ": plans without one alone\n");
+}
+
 static void print_closest(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     const struct plan_answer *a = &result->closest;
     enum memory_part part = largest_part(&a->of_tightest);
@@ -267,6 +285,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
                  r->ranks, r->cluster->name, (long long)t->global_batch_size, (long long)t->seq_len,
                  dtype_name(options_dtype(r->config)), result->choices, result->promising, result->evaluated, seconds,
                  result->complete ? "" : ", when time was up: there may be better ones");
+        print_left_out(r, result, &out);
         print_answers(r, result, &out);
         if (values[PLAN_SAVE].given)
             text_add(&out, "the best is written to %s\n", values[PLAN_SAVE].given);

@@ -66,7 +66,7 @@ struct plan_answer {
 
 struct plan_result {
     VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS
-    int choices;                     // in the space
+    int choices, pipelines;          // in the space, and those of them that are pipelines
     int promising;                   // that may fit, by estimate
     int evaluated;                   // compiled and simulated
     bool fits;                       // one at least

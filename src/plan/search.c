@@ -331,6 +331,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     estimator_create(&estimator, request);
     space_list(&all, &estimator);
     result.choices = (int)all.count;
+    for (size_t i = 0; i < all.count; i++)
+        result.pipelines += all.item[i].choice.stages > 1;
     if (all.count) {
         struct candidates every = all;
         qsort(all.item, all.count, sizeof *all.item, by_bytes);

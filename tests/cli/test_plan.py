@@ -61,6 +61,11 @@ def test_what_is_given_is_told():
     answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
     assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
     assert all(plan["full_layers"] == "2" for plan in answer["plans"])
+    # Keys of pipelines that rule out all of them.
+    none = tool.good("plan", *MODEL, "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
+    assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
+            "parallelism.pipeline_parallel_schedule zb-v: plans without one alone\n") in none, none
+    assert "no pipeline" not in tool.good("plan", *MODEL, "pipeline_parallel_schedule=zb-v")
     # Differences that are rounding are none.
     alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
                       "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")
