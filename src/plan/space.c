@@ -278,12 +278,21 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
         return config_refuse(c, "training.micro_batch_size", error,
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
                              r->ranks);
+    const struct config_parallelism *p = &c->parallelism;
+    if (config_is_set(c, "parallelism.vocabulary_parallel") && p->vocabulary_parallel &&
+        (s.stages == 1 || r->ranks == 1))
+        return config_refuse(c, "parallelism.vocabulary_parallel", error, "but there is no pipeline to spread it over");
+    if (config_is_set(c, "parallelism.pipeline_parallel_schedule") && s.stages > 1 &&
+        !config_is_set(c, "parallelism.pipeline_parallel_chunks"))
+        return config_refuse(c, "parallelism.pipeline_parallel_schedule", error,
+                             "which %lld layers on %lld stages do not suffice for", (long long)s.layers,
+                             (long long)s.stages);
     if (config_is_set(c, "parallelism.pipeline_parallel_chunks"))
         return config_refuse(c, "parallelism.pipeline_parallel_chunks", error,
                              "which no schedule that the configuration allows has for %lld layers",
                              (long long)s.layers);
     FAIL(TRIREME_ERROR_USAGE,
-         "no plan for %d ranks is possible: the keys of parallelism and activation_checkpoint that are set do not go "
+         "no plan for %d rank%s is possible: the keys of parallelism and activation_checkpoint that are set do not go "
          "together",
-         r->ranks);
+         r->ranks, r->ranks > 1 ? "s" : "");
 }

@@ -49,6 +49,10 @@ def test_refusals():
             "micro_batch_size=4", "data_parallel_shard_degree=2")
     refused(r"pipeline_parallel_chunks: given 4, which no schedule that the configuration allows has for 6 layers",
             *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
+    refused(r"pipeline_parallel_schedule: given v-min, which 6 layers on 4 stages do not suffice for", *MODEL[:2],
+            "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=v-min")
+    refused(r"vocabulary_parallel: given true, but there is no pipeline", *MODEL, "vocabulary_parallel=true",
+            "pipeline_parallel_degree=1")
     refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")
     refused(r"devices=2: cpu has 1; their cores may have a rank each: ranks=2", "llama-5m", "cluster=cpu", "devices=2")
 
