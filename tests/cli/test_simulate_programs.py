@@ -147,6 +147,8 @@ def test_this_machine_is_measured_and_simulated():
         assert "[all_gather, 2, 1048576 B, " in cluster and "[reduce_scatter, 2, 1048576 B, " in cluster, cluster
         both = simulate(*small, "--tensor_parallel_degree=2", f"cluster={out}")
         assert both["exposed"]["tp"] > 0 and "tp" not in one["exposed"]
+        measured = tool.good_json("bench", "step", *small, "--tensor_parallel_degree=2", "--training.steps=5")
+        assert .2 < both["step_seconds"] / measured["step_seconds"] < 5
 
 
 if __name__ == "__main__":
