@@ -32,6 +32,9 @@ struct curve {
     double half_bytes;
     double launch; // seconds
     double least;  // seconds: what a host takes to issue it, while the device still has work
+    // One kernel does it only where the product of its letters b and h is a multiple of `fused`; else so many do, each
+    // with its launch and its least. 0: always one.
+    int fused, unfused;
     int letters;
     struct {
         char letter;

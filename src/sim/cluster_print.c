@@ -35,6 +35,8 @@ static void print_curve(struct text *out, const struct curve *c, const struct cu
         text_add(out, ", launch: %s", figure(c->launch, "s").text);
     if (c->least != base->least)
         text_add(out, ", least: %s", figure(c->least, "s").text);
+    if (c->fused != base->fused || c->unfused != base->unfused)
+        text_add(out, ", fused: {multiple_of: %d, else: %d}", MAX(1, c->fused), MAX(1, c->unfused));
     if (c->letters || base->letters) {
         text_add(out, ", half: {");
         for (int i = 0; i < c->letters; i++)
@@ -46,7 +48,8 @@ static void print_curve(struct text *out, const struct curve *c, const struct cu
 
 static bool same_curve(const struct curve *a, const struct curve *b) {
     if (a->compute != b->compute || a->memory != b->memory || a->half_bytes != b->half_bytes ||
-        a->launch != b->launch || a->least != b->least || a->letters != b->letters)
+        a->launch != b->launch || a->least != b->least || a->fused != b->fused || a->unfused != b->unfused ||
+        a->letters != b->letters)
         return false;
     for (int i = 0; i < a->letters; i++)
         if (a->half[i].letter != b->half[i].letter || a->half[i].half != b->half[i].half)

@@ -73,6 +73,11 @@ static double window_factor(const struct op_info *info, const struct instruction
     return 1;
 }
 
+// Kernels that do it.
+static int kernels_of(const struct curve *c, const int64_t extent[128]) {
+    return c->fused > 0 && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
+}
+
 double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,
                     const struct instruction *in, bool accumulates) {
     const struct device *d = s->device;
@@ -87,7 +92,8 @@ double cost_compute(const struct station *s, const struct program *program, cons
     double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
     if (d->points[in->op].count && bytes > 0)
         seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);
-    return (d->launch + c->launch + MAX(c->least, seconds / s->part)) * s->slower;
+    int kernels = kernels_of(c, extent);
+    return (kernels * (d->launch + c->launch) + MAX(kernels * c->least, seconds / s->part)) * s->slower;
 }
 
 // ---- communication

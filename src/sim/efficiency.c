@@ -19,6 +19,14 @@ static trireme_status read_half(const struct outline *t, int mapping, struct cur
     return TRIREME_OK;
 }
 
+static trireme_status read_fused(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+    TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
+    TRY(outline_known(t, mapping, "multiple_of else", error));
+    TRY(outline_need_integer(t, mapping, "multiple_of", 1, 4096, &curve->fused, error));
+    TRY(outline_need_integer(t, mapping, "else", 1, 100, &curve->unfused, error));
+    return TRIREME_OK;
+}
+
 static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
     TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
     // Above one: what lies in a cache comes faster than from memory.
@@ -26,6 +34,9 @@ static trireme_status read_curve(const struct outline *t, int mapping, struct cu
     TRY(outline_may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, CLUSTER_BYTES_MOST, &curve->half_bytes, error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->launch, error));
     TRY(outline_may_figure(t, mapping, "least", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->least, error));
+    int fused = outline_member(t, mapping, "fused");
+    if (fused >= 0)
+        TRY(read_fused(t, fused, curve, error));
     int half = outline_member(t, mapping, "half");
     return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
 }
@@ -63,7 +74,7 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
     return TRIREME_OK;
 }
 
-static const char CURVE_KEYS[] = "compute memory half_bytes launch least half measured f32 bf16 f64";
+static const char CURVE_KEYS[] = "compute memory half_bytes launch least fused half measured f32 bf16 f64";
 
 static bool has_letters(const struct op_info *info, const char *letters) {
     for (; *letters; letters++) {
@@ -101,7 +112,7 @@ static trireme_status read_op(const struct outline *t, int mapping, struct curve
         int own = outline_member(t, mapping, dtype_name((enum dtype)d));
         if (own < 0)
             continue;
-        TRY(outline_known(t, own, "compute memory half_bytes launch least half", error));
+        TRY(outline_known(t, own, "compute memory half_bytes launch least fused half", error));
         TRY(read_curve(t, own, &curve[d], error));
     }
     return TRIREME_OK;

@@ -76,6 +76,20 @@ def test_stragglers():
     assert sorted(c["ranks"] for c in slow["classes"]) == [1, 7]
 
 
+def test_kernels_of_attention():
+    """Of 2 or 6 matrices, what is issued as 5 kernels takes 4 launches and 4 times the least more; of 4, one kernel."""
+    host = MINE.replace("compute: 0.5}", "compute: 0.5, least: 1 ms, launch: 100 us}%s")
+    tool.write("one.yaml", host % "")
+    tool.write("five.yaml", host % ", attention: {fused: {multiple_of: 4, else: 5}}")
+    for heads, batch, apart in (2, 1, True), (2, 2, False), (4, 1, False), (6, 1, True), (6, 2, False):
+        settings = ["--model.family=gpt2", f"--model.hidden_size={16 * heads}", "--model.num_hidden_layers=3",
+                    f"--model.num_attention_heads={heads}", "--model.vocab_size=64", "--training.seq_len=8",
+                    f"--training.global_batch_size={batch}", f"--training.micro_batch_size={batch}"]
+        one, five = (simulate(*settings, f"cluster={name}.yaml")["step_seconds"] for name in ("one", "five"))
+        # Forward and backward of three layers.
+        assert abs(five - one - 6 * apart * 4 * 1.1e-3) < 1e-8, (heads, batch, one, five)
+
+
 def test_refusals():
     def refused(pattern, *arguments):
         tool.refused(2, pattern, "simulate", *SMALL, *arguments)

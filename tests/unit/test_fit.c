@@ -35,7 +35,7 @@ static void printed_clusters_read_back(void **unused) {
                 const struct curve *a = &c.devices.item[0].curve[op][t], *b = &again.devices.item[0].curve[op][t];
                 if (c.devices.item[0].peak[t] > 0 && ops->op[op].role != ROLE_COMMUNICATION)
                     assert_true(fabs(a->memory - b->memory) < 1e-4 && fabs(a->compute - b->compute) < 1e-4 &&
-                                a->letters == b->letters);
+                                a->letters == b->letters && a->fused == b->fused && a->unfused == b->unfused);
             }
         text_release(&first);
         text_release(&second);
