@@ -238,6 +238,6 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in (test_stopped, test_slow, test_signals, test_bench):
+        for repeated in (test_stopped, test_slow, test_signals, test_bench, test_bad_starts):
             del tests[repeated.__name__]
     tool.main(tests)
