@@ -1,5 +1,7 @@
 #include "plan/estimate.h"
 
+#include "plan/crew.h"
+
 #include "parallel/layout.h"
 
 #include <math.h>
@@ -262,17 +264,9 @@ static void *fill_some(void *argument) {
 }
 
 void estimator_fill(struct estimator *e) {
-    enum { THREADS_MAX = 64 };
     struct filling filling = {.estimator = e, .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t thread[THREADS_MAX];
-    int started = 0;
     e->collecting = false;
-    while (started < MIN(e->request->threads, THREADS_MAX) - 1 &&
-           pthread_create(&thread[started], NULL, fill_some, &filling) == 0)
-        started++;
-    fill_some(&filling);
-    for (int i = 0; i < started; i++)
-        pthread_join(thread[i], NULL);
+    crew_run(e->request->threads, fill_some, &filling);
 }
 
 // ---- a pipeline
@@ -346,10 +340,19 @@ static void add_rank(struct pipe_estimate *out, const struct probe *p, const str
     }
 }
 
-// Without the schedule, which it shares.
-static void release_layout(struct parallel *plan) {
-    plan->schedule = NULL;
-    parallel_release(plan);
+int *first_layers(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
+    struct parallel plan = {.mesh = mesh_single()};
+    struct schedule schedule = shape->schedule;
+    plan.mesh.degree[AXIS_PP] = c->stages;
+    plan.schedule = &schedule;
+    int *first = NULL;
+    if (layout_resolve(&plan, &e->layout[c->balanced][c->recompute], e->request->model, &e->why) == TRIREME_OK) {
+        first = plan.first_layer;
+        plan.first_layer = NULL;
+    }
+    plan.schedule = NULL; // the shape's
+    parallel_release(&plan);
+    return first;
 }
 
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
@@ -376,27 +379,21 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     const struct shape *s = find_shape(e, c, out->microbatches);
     if (!s->possible)
         return false;
-    struct parallel plan = {.mesh = mesh_single()};
-    struct schedule schedule = s->schedule;
-    plan.mesh.degree[AXIS_PP] = c->stages;
-    plan.schedule = &schedule;
-    const struct config *config = &e->layout[c->balanced][c->recompute];
-    if (layout_resolve(&plan, config, r->model, &e->why) != TRIREME_OK) {
-        release_layout(&plan);
+    int *first = first_layers(e, c, s);
+    if (!first)
         return false;
-    }
     const struct probe_slot *slot = slot_of(p, s);
     for (int rank = 0; rank < c->stages; rank++) {
-        struct load load = load_of_stage(s, c, plan.first_layer, rank);
+        struct load load = load_of_stage(s, c, first, rank);
         double held = load.layer_slots * slot->layer + load.slots * slot->rest;
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * p->rest.activations);
         add_rank(out, p, &load, slot->possible ? held : INFINITY);
     }
-    release_layout(&plan);
+    free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / schedule.chunks * (splits_backward(&schedule) ? .5 : 1);
+    out->last_backward = out->backward / s->schedule.chunks * (splits_backward(&s->schedule) ? .5 : 1);
     out->seconds = out->seconds * out->microbatches + s->idle * mean;
     return true;
 }

@@ -63,6 +63,9 @@ void estimator_release(struct estimator *estimator);
 void estimator_fill(struct estimator *estimator);
 const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
 const struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
+// Of each virtual stage the first layer, and the number of all behind: as the user lists them, `auto`, or even. NULL:
+// impossible. The caller frees.
+int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
 // The slot of a choice's stages.
 const struct probe_slot *slot_of(const struct probe *probe, const struct shape *shape);
 

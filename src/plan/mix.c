@@ -1,6 +1,5 @@
 #include "plan/mix.h"
 
-#include "parallel/layout.h"
 #include "plan/evaluate.h"
 
 #include <math.h>
@@ -9,30 +8,15 @@ enum { ROUNDS = 4 };
 
 // ---- from estimates
 
-// The layers of virtual stages, as the user gives them; as even as can be where they are to be chosen.
-static int *read_layout(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
-    struct parallel plan = {.mesh = mesh_single()};
-    struct schedule schedule = shape->schedule;
-    plan.mesh.degree[AXIS_PP] = c->stages;
-    plan.schedule = &schedule;
-    int *first = NULL;
-    if (layout_resolve(&plan, &e->layout[0][CONFIG_RECOMPUTE_NONE], e->request->model, &e->why) == TRIREME_OK) {
-        first = plan.first_layer;
-        plan.first_layer = NULL;
-    }
-    plan.schedule = NULL; // the shape's
-    parallel_release(&plan);
-    return first;
-}
-
 static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_choice *c,
                         const struct probe *const *probe) {
     struct layers_problem *p = &mix->problem;
     bool given = config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
     const struct shape *shape = mix->shape;
-    int *first = read_layout(e, c, shape);
+    int *first = mix->first_layer = first_layers(e, c, shape);
     if (!first)
         return false;
+    mix->given = given;
     p->least = given ? 1 : shape->schedule.chunks;
     for (int r = 0; r < c->stages; r++) {
         struct load *l = &mix->load[r];
@@ -51,10 +35,6 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
     }
     for (int m = 0; m < LAYERS_MODES; m++)
         p->bytes[m] = slot_of(probe[m], shape)->layer;
-    if (given)
-        mix->first_layer = first;
-    else
-        free(first);
     return true;
 }
 
@@ -114,7 +94,7 @@ void mix_release(struct mix *mix) {
     free(mix->of);
     free(mix->load);
     free(mix->fixed);
-    free((void *)mix->first_layer);
+    free(mix->first_layer);
     *mix = (struct mix){.of = NULL};
 }
 
@@ -199,7 +179,7 @@ static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *
     memcpy(left, mix->of[rank].of, sizeof left);
     for (int k = 0; k < chunks; k++) {
         int v = stage[k];
-        layers[v] = mix->first_layer ? mix->first_layer[v + 1] - mix->first_layer[v] : n / chunks + (k < n % chunks);
+        layers[v] = mix->given ? mix->first_layer[v + 1] - mix->first_layer[v] : n / chunks + (k < n % chunks);
         full[v] = selective[v] = NONE;
     }
     for (int filled = 0; filled < chunks; filled++) {
@@ -256,7 +236,7 @@ static void write_lists(const struct mix *mix, struct plan_choice *c) {
     }
     c->full_layers = print_list(full, stages);
     c->selective_layers = print_list(selective, stages);
-    if (mix->shape && !mix->first_layer)
+    if (mix->shape && !mix->given)
         c->layout = print_list(number, stages);
     free(number);
 }

@@ -10,7 +10,8 @@ struct mix {
     struct layers_problem problem;
     struct layers_choice *of;  // [stages]: what is chosen
     const struct shape *shape; // NULL: no pipeline
-    const int *first_layer;    // of each virtual stage, where the user says so; owned
+    bool given;                // the user says which layers a stage has
+    int *first_layer;          // of each virtual stage, the user's or as even as can be; owned
     struct load *load;         // [stages]
     double *fixed;             // [stages]: bytes that no choice changes
     struct probe_part layer, rest;

@@ -1,9 +1,9 @@
 #include "base/clock.h"
+#include "plan/crew.h"
 #include "plan/mix.h"
 #include "plan/space.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ static const double SURELY = 1.5;
 // PLAN_SLACK where others like it were compared.
 static const double SLACK_LEARNT = .97;
 
-enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64, THREADS_MAX = 64 };
+enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64 };
 
 // ---- evaluating several at once
 
@@ -28,7 +28,7 @@ struct job {
     trireme_error error;
 };
 
-struct crew {
+struct batch {
     const struct plan_request *request;
     struct job *job;
     int jobs;
@@ -37,30 +37,24 @@ struct crew {
 };
 
 static void *work(void *argument) {
-    struct crew *crew = argument;
-    for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->jobs;) {
-        struct job *job = &crew->job[i];
-        if (crew->until > 0 && clock_now() > crew->until)
+    struct batch *b = argument;
+    for (int i; (i = atomic_fetch_add(&b->next, 1)) < b->jobs;) {
+        struct job *job = &b->job[i];
+        if (b->until > 0 && clock_now() > b->until)
             return NULL;
         job->done = true;
         job->status = TRIREME_OK;
         if (job->mix.of)
-            job->status = mix_fit(&job->mix, crew->request, &job->choice, &job->error);
+            job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
         if (job->status == TRIREME_OK)
-            job->status = plan_evaluate(&job->answer, crew->request, &job->choice, &job->error);
+            job->status = plan_evaluate(&job->answer, b->request, &job->choice, &job->error);
     }
     return NULL;
 }
 
 static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
-    struct crew crew = {.request = request, .job = job, .jobs = jobs, .until = until};
-    pthread_t thread[THREADS_MAX];
-    int started = 0, wanted = MIN(MIN(request->threads, jobs), THREADS_MAX) - 1;
-    while (started < wanted && pthread_create(&thread[started], NULL, work, &crew) == 0)
-        started++;
-    work(&crew);
-    for (int i = 0; i < started; i++)
-        pthread_join(thread[i], NULL);
+    struct batch batch = {.request = request, .job = job, .jobs = jobs, .until = until};
+    crew_run(MIN(request->threads, jobs), work, &batch);
 }
 
 // ---- orders

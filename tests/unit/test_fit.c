@@ -15,6 +15,16 @@ static struct cluster load(const char *name) {
     return c;
 }
 
+// Two replicas on two of its devices; the route between them.
+static const struct route *place_pair(struct place *place, const struct cluster *c) {
+    struct mesh mesh = mesh_single();
+    trireme_error error = {0};
+    mesh.degree[AXIS_DP] = 2;
+    const struct link_use use = {AXES(AXIS_DP), 0, false};
+    assert_ok(place_create(place, c, &mesh, &use, 1, false, &error), &error);
+    return &place->route[0][0];
+}
+
 static void printed_clusters_read_back(void **unused) {
     (void)unused;
     static const char *const NAMES[] = {"a100", "h100"};
@@ -158,12 +168,8 @@ static void rooted_collectives_are_told_apart(void **unused) {
         struct text out = {0};
         struct cluster c = load("a100");
         trireme_error error = {0};
-        struct mesh mesh = mesh_single();
-        mesh.degree[AXIS_DP] = 2;
-        const struct link_use use = {AXES(AXIS_DP), 0, false};
         struct place place;
-        assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
-        const struct route *route = &place.route[0][0];
+        const struct route *route = place_pair(&place, &c);
         assert_true(cost_communicate(&c, route, OP_REDUCE, 1 << 20) ==
                     cost_communicate(&c, route, OP_ALL_REDUCE, 1 << 20));
         assert_true(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) ==
@@ -194,16 +200,12 @@ static void rooted_collectives_are_told_apart(void **unused) {
 static void measured_siblings_stand_in(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
-    trireme_error error = {0};
-    struct mesh mesh = mesh_single();
-    mesh.degree[AXIS_DP] = 2;
-    const struct link_use use = {AXES(AXIS_DP), 0, false};
     struct place place;
     VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_GATHER, 2, 1 << 20, 77e-6});
     VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 2, 1 << 20, 99e-6});
-    assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
-    assert_true(fabs(cost_communicate(&c, &place.route[0][0], OP_BROADCAST, 1 << 20) - 77e-6) < 1e-12);
-    assert_true(fabs(cost_communicate(&c, &place.route[0][0], OP_REDUCE, 1 << 20) - 99e-6) < 1e-12);
+    const struct route *route = place_pair(&place, &c);
+    assert_true(fabs(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) - 77e-6) < 1e-12);
+    assert_true(fabs(cost_communicate(&c, route, OP_REDUCE, 1 << 20) - 99e-6) < 1e-12);
     place_release(&place);
     cluster_release(&c);
 }

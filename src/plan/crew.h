@@ -1,0 +1,9 @@
+// Internal to plan/: the same work on several threads, each of which takes what is next.
+#ifndef PLAN_CREW_H
+#define PLAN_CREW_H
+
+// Runs work(argument) on so many threads, the caller's among them, on fewer where the system gives no more; returns
+// when all have returned.
+void crew_run(int threads, void *(*work)(void *argument), void *argument);
+
+#endif
