@@ -159,6 +159,7 @@ enum strategy {
     V_MIN,
     HANAYO,
     AUTO,
+    AUTO_TWO,
     STRATEGIES
 };
 
@@ -176,7 +177,8 @@ static const char *const SCHEDULES[STRATEGIES] = {[GPIPE] = "gpipe",
                                                   [V_HALF] = "v-half",
                                                   [V_MIN] = "v-min",
                                                   [HANAYO] = "hanayo",
-                                                  [AUTO] = "auto"};
+                                                  [AUTO] = "auto",
+                                                  [AUTO_TWO] = AUTO_OF_TWO};
 
 // One layer for each stage, the rest for the last.
 static void uneven_layout(struct spec *spec, int layers) {

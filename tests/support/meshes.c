@@ -101,7 +101,7 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
 }
 
 int spec_chunks(const struct spec *s) {
-    static const char *const TWO[] = {"loop", "wave", "interleaved", "zb-v", "v-half", "v-min", "hanayo"};
+    static const char *const TWO[] = {"loop", "wave", "interleaved", "zb-v", "v-half", "v-min", "hanayo", AUTO_OF_TWO};
     for (size_t i = 0; i < ARRAY_LENGTH(TWO) && s->pp > 1 && s->schedule; i++)
         if (strncmp(s->schedule, TWO[i], strlen(TWO[i])) == 0)
             return 2;
@@ -190,8 +190,12 @@ static trireme_status load_config(const struct job *job, struct config *config, 
         SET("parallelism.data_parallel_unit_layers=%d", MAX(s->unit_layers, 0));
     if (s->zero)
         SET("parallelism.zero_stage=%d", s->zero);
-    if (s->pp > 1)
+    if (s->pp > 1 && s->schedule && strcmp(s->schedule, AUTO_OF_TWO) == 0) {
+        SET("parallelism.pipeline_parallel_schedule=%s", "auto");
+        SET("parallelism.pipeline_parallel_chunks=%d", spec_chunks(s));
+    } else if (s->pp > 1) {
         SET("parallelism.pipeline_parallel_schedule=%s", job->schedule ? job->schedule : text_or(s->schedule, "1f1b"));
+    }
     if (s->vocabulary)
         SET("parallelism.vocabulary_parallel=true");
     if (*s->layout)

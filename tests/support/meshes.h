@@ -5,6 +5,7 @@
 
 #include "support/models.h"
 
+#define AUTO_OF_TWO "auto of two chunks" // the schedule auto, two chunks to a rank
 enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 
 // One way to train: 0 and NULL where nothing is said. Degrees of 0 are 1.
