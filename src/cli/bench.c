@@ -7,6 +7,7 @@
 #include "train/processes.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"
+#include "train/tuning.h"
 
 // Steps are measured for so long and so often at least, unless training.steps is less.
 static const int64_t BENCH_NANOSECONDS = 8000000000;
@@ -58,6 +59,7 @@ struct measured {
     double tokens_per_second, mfu;
     double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
     size_t predicted, resident; // of all ranks
+    double saved;               // seconds a step, by the ways to run kernels that were chosen
 };
 
 static int compare_shares(const void *a, const void *b) {
@@ -242,6 +244,39 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     }
 }
 
+// Which kernels run otherwise than by their rules, and what that gains.
+static void print_choices(const struct choices *choices, const struct measured *m, struct text *out) {
+    size_t others = 0;
+    for (size_t i = 0; i < choices->item.count; i++)
+        others += choices->item.item[i].way != WAY_RULE;
+    text_add(out, "%zu shapes timed in every way that their kernels have: %zu run otherwise than by the rule",
+             choices->item.count, others);
+    if (others)
+        text_add(out, ", which saves %.2f%% of a step", 100 * m->saved / (median_step(m)->seconds + m->saved));
+    text_add(out, "\n");
+    for (size_t i = 0; i < choices->item.count; i++) {
+        const struct choice *c = &choices->item.item[i];
+        if (c->way != WAY_RULE)
+            text_add(out, "%s: %s, %.3f ms instead of %.3f\n", c->call, kernel_way_name(c->way),
+                     1e3 * c->seconds[c->way], 1e3 * c->seconds[WAY_RULE]);
+    }
+}
+
+static void add_choices(struct text *out, const struct choices *choices, const struct measured *m) {
+    json_add_number(out, "saved_seconds", m->saved);
+    json_begin_array(out, "kernels");
+    for (size_t i = 0; i < choices->item.count; i++) {
+        const struct choice *c = &choices->item.item[i];
+        json_begin_object(out, NULL);
+        json_add_string(out, "call", c->call);
+        json_add_string(out, "way", kernel_way_name(c->way));
+        json_add_number(out, "seconds", c->seconds[c->way]);
+        json_add_number(out, "rule_seconds", c->seconds[WAY_RULE]);
+        json_end_object(out);
+    }
+    json_end_array(out);
+}
+
 static void add_rates(struct text *out, const struct share *s, double step_seconds) {
     json_add_number(out, "seconds", s->seconds);
     json_add_number(out, "share", s->seconds / step_seconds);
@@ -251,7 +286,8 @@ static void add_rates(struct text *out, const struct share *s, double step_secon
     json_add_number(out, "of_limit", s->limit / seconds);
 }
 
-static void print_step_json(const struct engine *e, const struct measured *m, struct text *out) {
+static void print_step_json(const struct engine *e, const struct measured *m, const struct choices *choices,
+                            struct text *out) {
     static const char *const PARTS[] = {"matmul", "attention", "rest"};
     const struct step *step = median_step(m);
     json_begin_object(out, NULL);
@@ -287,6 +323,8 @@ static void print_step_json(const struct engine *e, const struct measured *m, st
         json_end_object(out);
     }
     json_end_array(out);
+    if (choices)
+        add_choices(out, choices, m);
     json_end_object(out);
     text_add(out, "\n");
 }
@@ -308,7 +346,8 @@ struct bench {
     struct parallel plan;
     int64_t most; // steps
     bool json;
-    struct text *out; // rank 0 adds to it
+    struct tuning *tuning; // of the ranks of this process; NULL: kernels run by their rules
+    struct text *out;      // rank 0 adds to it
 };
 
 static trireme_status bench_rank(void *user, const struct member *member, trireme_error *error) {
@@ -318,13 +357,18 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     struct communicator *all = NULL;
     TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_TRAIN, member, error));
     trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
+    const struct choices *choices = b->tuning ? &b->tuning->choices : NULL;
+    if (status == TRIREME_OK && b->tuning)
+        status = tuning_choose(b->tuning, &e, NULL, INT64_MAX, &measured.saved, error);
     if (status == TRIREME_OK)
         status = measure(&e, all, b->most, &measured, error);
     if (status == TRIREME_OK && e.member.rank == 0) {
         if (b->json)
-            print_step_json(&e, &measured, b->out);
+            print_step_json(&e, &measured, choices, b->out);
         else
             print_step(&e, &measured, b->out);
+        if (!b->json && choices)
+            print_choices(choices, &measured, b->out);
     }
     VEC_RELEASE(&measured.steps);
     communicator_free(all);
@@ -344,7 +388,11 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     // One microbatch is a step here, unless a global batch is asked for.
     if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))
         config->training.global_batch_size = config->training.micro_batch_size;
+    struct tuning tuning;
     struct bench b = {.config = config, .most = INT64_MAX, .json = a->json, .out = out};
+    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_MEASURED)
+        b.tuning = &tuning;
+    tuning_create(&tuning);
     if (config_is_set(config, "training.steps"))
         b.most = MAX(config->training.steps, 1);
     double deadline = (double)config->comm.train_timeout_seconds;
@@ -362,6 +410,7 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
             status = bench_rank(&b, NULL, error);
     }
     parallel_release(&b.plan);
+    tuning_release(&tuning);
     return status;
 }
 

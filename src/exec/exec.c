@@ -47,6 +47,7 @@ static trireme_status resolve(struct executor *e, struct resolved *r, const stru
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
     r->run = kernel.run;
     r->release = kernel.release;
+    r->ways = kernel.ways ? kernel.ways(&r->call) : 1U << WAY_RULE;
     int64_t bytes = 0;
     if (kernel.prepare)
         TRY(kernel.prepare(&r->call, &r->call.prepared, &bytes, error));

@@ -5,7 +5,7 @@
 
 #include "comm/comm.h"
 #include "exec/counters.h"
-#include "kernels/kernels.h"
+#include "kernels/choices.h"
 
 struct executor;
 
@@ -43,6 +43,14 @@ void executor_pace(struct executor *executor, double (*seconds)(void *user, int 
 // From now on, and once: while a program runs, thread i of the kernels runs on core[i] alone; the threads of streams
 // run where they may. Between runs all may run where the calling thread may now.
 void executor_pin(struct executor *executor, const int *core);
+// Adds to `choices` what they lack of the program's calls, timed as the program's kernels run, which is to be `runs`
+// times (choices_measure). Arenas are not touched. Before the first run.
+trireme_status executor_measure(const struct executor *executor, struct choices *choices, int64_t runs,
+                                trireme_error *error);
+// From now on kernels run in the ways that were chosen; all others by their rules. Before the first run.
+void executor_choose(struct executor *executor, const struct choices *choices);
+// Seconds that the chosen ways save in a run, by what was measured. Before the first run.
+double executor_saves(const struct executor *executor, const struct choices *choices);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);

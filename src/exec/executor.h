@@ -19,6 +19,7 @@ struct location {
 struct resolved {
     void (*run)(const struct call *call);
     void (*release)(void *prepared);
+    unsigned ways; // that there are to run the call
     struct call call;
     struct location in[OP_MAX_IN], out[OP_MAX_OUT], workspace, predicate;
     bool predicated;

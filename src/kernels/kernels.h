@@ -14,6 +14,18 @@ struct tensor {
     int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
 };
 
+// What a kernel may do otherwise than its rule says; the bits are the same. The words are those of matrix products
+// (cpu/gemm.c).
+enum kernel_way {
+    WAY_RULE,         // the kernel chooses, by shape alone
+    WAY_BY_ROWS,      // threads share the rows of what they make
+    WAY_BY_COLUMNS,   // or its columns
+    WAY_SMALL_BLOCKS, // half of what a thread packs at a time by the rule
+    WAY_LARGE_BLOCKS, // twice that
+    WAY_NARROW,       // a quarter of what all threads together pack at a time
+    KERNEL_WAYS
+};
+
 // One instruction with its operands resolved to memory.
 struct call {
     enum op op;
@@ -24,16 +36,19 @@ struct call {
     void *workspace; // as large as `prepare` asked for, 64-byte aligned; contents arbitrary
     int64_t workspace_bytes;
     int threads;
-    void *prepared; // what `prepare` made
+    enum kernel_way way; // one of those that the kernel has for the call
+    void *prepared;      // what `prepare` made
 };
 
 // A kernel. `run` allocates nothing, cannot fail, and gives the same bits for the same call and thread count.
 // `prepare` (may be NULL) sees the call without data pointers, before the run: it may make something to keep in
-// *prepared (released by `release`, which may be NULL) and says how much workspace a run needs.
+// *prepared (released by `release`, which may be NULL) and says how much workspace a run needs, in any way. `ways`
+// (NULL: the rule alone) sees the same and says which ways there are: bit w for way w.
 struct kernel {
     void (*run)(const struct call *call);
     trireme_status (*prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes, trireme_error *error);
     void (*release)(void *prepared);
+    unsigned (*ways)(const struct call *call);
 };
 
 enum kernel_set { KERNELS_FAST, KERNELS_REFERENCE };

@@ -9,11 +9,12 @@
 #include "train/rank_file.h"
 #include "train/ranks.h"
 #include "train/run_directory.h"
+#include "train/tuning.h"
 
 #include <math.h>
 #include <sys/resource.h>
 
-// What all ranks share, read only.
+// What all ranks share, read only but for what follows from measurements.
 struct job {
     struct config config;
     struct train_callbacks callbacks;
@@ -21,6 +22,7 @@ struct job {
     struct model_config model;
     struct parallel plan;
     int ranks;
+    struct tuning tuning;       // of the ranks of this process
     struct train_result result; // of rank 0, which writes it
 };
 
@@ -176,7 +178,16 @@ static void keep_counters(struct run *r) {
     rank_record_set(r->record, RANK_STARTING);
 }
 
-static trireme_status begin_directory(struct run *r, trireme_error *error) {
+// The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
+static trireme_status choose_kernels(struct run *r, struct tuning *tuning, trireme_error *error) {
+    const struct config *config = r->config;
+    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_RULE)
+        return TRIREME_OK;
+    int64_t steps = config->training.steps - MAX(r->saved_step, 0);
+    return tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL, error);
+}
+
+static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
     if (r->leads) {
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
         trireme_error told; // by keep_counters
@@ -185,7 +196,11 @@ static trireme_status begin_directory(struct run *r, trireme_error *error) {
     if (r->control)
         TRY(comm_barrier(r->control, error));
     keep_counters(r);
-    return TRIREME_OK;
+    if (!r->leads)
+        return TRIREME_OK;
+    if (tuning->passed_over)
+        tell(r, "passed over: %s", tuning->passed_over);
+    return tuning_store(tuning, r->config->run.directory, error);
 }
 
 static trireme_status tell_start(struct run *r, trireme_error *error) {
@@ -219,11 +234,12 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status start(struct run *r, const struct job *job, const struct member *member, trireme_error *error) {
+static trireme_status start(struct run *r, struct job *job, const struct member *member, trireme_error *error) {
     TRY(engine_create(&r->engine, r->config, &job->model, &job->plan, ENGINE_TRAIN, member, error));
     TRY(open_directory(r, error));
+    TRY(choose_kernels(r, &job->tuning, error));
     TRY(load_values(r, error));
-    TRY(begin_directory(r, error));
+    TRY(begin_directory(r, &job->tuning, error));
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);
@@ -456,6 +472,7 @@ static void identify(void *user, struct text *out) {
 }
 
 static void job_free(struct job *job) {
+    tuning_release(&job->tuning);
     corpus_close(&job->corpus);
     parallel_release(&job->plan);
     config_release(&job->config);
@@ -487,6 +504,7 @@ trireme_status train_run(const struct config *config, const struct train_callbac
                          struct train_result *result, trireme_error *error) {
     struct job *job = mem_alloc(sizeof *job);
     config_copy(&job->config, config);
+    tuning_create(&job->tuning);
     job->callbacks = *callbacks;
     bool stuck = false;
     double deadline = (double)config->comm.train_timeout_seconds;

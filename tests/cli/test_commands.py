@@ -156,6 +156,11 @@ def test_bench():
     step = tool.good_json("bench", "step", "c.yaml")
     assert {"tokens_per_second", "mfu", "peak_flops", "predicted_bytes", "resident_bytes"} <= set(step), step
     assert step["tokens_per_second"] > 0 and step["peak_flops"] > 0 and step["resident_bytes"] > 0
+    kernels = step["kernels"]
+    assert kernels and all(0 < k["seconds"] <= k["rule_seconds"] and k["call"].startswith("matmul") for k in kernels)
+    assert "kernels" not in tool.good_json("bench", "step", "c.yaml", "--training.kernel_choice=rule")
+    said = tool.good("bench", "step", "c.yaml")
+    assert f"{len(kernels)} shapes timed in every way" in said, said
     peak = tool.good_json("bench", "peak")
     assert peak["f32_flops"] > 0 and peak["bf16_flops"] > 0 and peak["threads"] > 0, peak
 

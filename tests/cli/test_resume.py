@@ -43,11 +43,16 @@ def test_interrupt():
     assert code == 75 and "stopped after step" in err, (code, err)
     done = tool.metrics("run")[-1]["step"]
     assert 0 < done < steps and os.listdir("run/checkpoint") == [f"step-{done}"], done
+    # So long a run measures which ways to run kernels are the fastest, and one that goes on knows them.
+    kernels = tool.read("run/kernels.json")
+    known = tool.strict_json(kernels)["kernels"]
+    assert known and all(k["seconds"][k["way"]] > 0 and k["seconds"]["rule"] > 0 for k in known), known
     # Goes on for three more steps, as a run that was not disturbed.
     end = f"--training.steps={done + 3}"
     fixed = ["--lr_scheduler.decay_type=constant", "--validation.freq=0", end]
     tool.good("train", "c.yaml", *fixed)
     assert tool.metrics("run")[-1]["step"] == done + 3
+    assert tool.read("run/kernels.json") == kernels
 
 
 def test_interrupt_same_bits():
@@ -97,6 +102,19 @@ def test_damaged_newest():
     code, out, err = tool.run(*arguments)
     assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
     assert tool.snapshot("run") == kept
+
+
+def test_damaged_kernels():
+    tool.good("train", "c.yaml")
+    assert not os.path.exists("run/kernels.json")  # of so short a run, a hundredth is no time
+    damaged = b'{"version":1,"kernels":[{"call":1}]}'
+    tool.write("run/kernels.json", damaged)
+    code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--training.kernel_choice=rule")
+    assert code == 0 and "kernels" not in err and tool.read("run/kernels.json") == damaged, err
+    code, _, err = tool.run("train", "c.yaml", "--training.steps=8")
+    told = [line for line in err.splitlines() if "kernels.json" in line]
+    assert code == 0 and len(told) == 1 and '"call"' in told[0] and "passed over" in told[0], err
+    assert tool.strict_json(tool.read("run/kernels.json")) == {"version": 1, "kernels": []}
 
 
 def test_another_run():

@@ -184,6 +184,7 @@ static void memory_create(struct op_memory *memory, size_t bytes) {
 static void memory_release(struct op_memory *memory) {
     free(memory->base);
     free(memory->before);
+    *memory = (struct op_memory){0};
 }
 
 int64_t tensor_elements(const struct tensor *t) {
@@ -451,7 +452,7 @@ trireme_status op_instance_prepare(struct op_instance *instance, const struct ke
     int64_t bytes = 0;
     if (kernel->prepare)
         TRY(kernel->prepare(&blind, &instance->call.prepared, &bytes, error));
-    CHECK(instance->workspace.base == NULL);
+    memory_release(&instance->workspace);
     if (bytes > 0) {
         memory_create(&instance->workspace, (size_t)bytes);
         instance->call.workspace = instance->workspace.base + GUARD;

@@ -58,7 +58,8 @@ unsigned op_optional(const struct op_info *info);
 trireme_status op_instance_create(struct op_instance *instance, const struct op_table *table, const char *spec,
                                   const struct op_options *options, trireme_error *error);
 void op_instance_release(struct op_instance *instance);
-// Prepares and runs the kernel, then checks that it wrote its outputs and nothing else.
+// Prepares and runs the kernel, then checks that it wrote its outputs and nothing else. It may run again, on what lies
+// there then.
 trireme_status op_instance_run(struct op_instance *instance, const struct kernel *kernel, trireme_error *error);
 
 // Runs `kernel` twice under `options`, which must give the same bits, and the reference kernel on plain operands.

@@ -28,6 +28,9 @@ trireme_status ISA(cpu_matmul_dx_prepare)(const struct call *call, void **prepar
                                           trireme_error *error);
 trireme_status ISA(cpu_matmul_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                           trireme_error *error);
+unsigned ISA(cpu_matmul_ways)(const struct call *call);
+unsigned ISA(cpu_matmul_dx_ways)(const struct call *call);
+unsigned ISA(cpu_matmul_dw_ways)(const struct call *call);
 
 // attention.c
 void ISA(cpu_attention)(const struct call *call);

@@ -13,6 +13,8 @@ enum { GEMM_PACKED = 2097152 };
 // of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it asks for the next.
 // A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache.
 enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
+// Bytes that a way may need beyond the workspace of the rule's.
+enum { GEMM_MORE = 2097152 };
 
 struct blocking {
     int64_t k_block, k_blocks; // elements
@@ -36,28 +38,39 @@ static bool shares_panels(const struct blocking *s, int threads) {
     return 8 * most * threads <= 9 * s->panels;
 }
 
-static struct blocking blocking_of(const struct gemm *g) {
+// A size of the rule's, as the way has it.
+static int64_t sized(enum kernel_way way, int64_t size) {
+    return way == WAY_SMALL_BLOCKS ? size / 2 : way == WAY_LARGE_BLOCKS ? 2 * size : size;
+}
+
+// Ways differ in who does what when, never in blocks of k, on which the bits depend.
+static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     struct blocking s = {0};
     int64_t units = pack_units(g->bf16, g->k);
     s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
     s.units = divide_up(units, s.k_blocks);
     s.k_block = s.units * pack_unit(g->bf16);
     s.panels = divide_up(g->n, TILE_COLUMNS);
-    s.packed = MIN(s.panels, MAX(GEMM_PACKED / MAX(s.units, 1) / TILE_COLUMNS, 1));
     s.row_tiles = divide_up(g->m, TILE_ROWS);
-    s.by_columns = s.k_blocks == 1 && g->m <= BY_COLUMNS_ROWS && s.row_tiles * TILE_ROWS * units <= BY_COLUMNS_UNITS &&
-                   shares_panels(&s, g->threads);
+    s.by_columns =
+        g->m <= BY_COLUMNS_ROWS && s.row_tiles * TILE_ROWS * units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
+    if (way == WAY_BY_ROWS || way == WAY_BY_COLUMNS)
+        s.by_columns = way == WAY_BY_COLUMNS;
+    s.by_columns &= s.k_blocks == 1;
     if (s.by_columns) {
-        s.packed = MIN(divide_up(s.panels, g->threads), MAX(BY_COLUMNS_GROUP / MAX(s.units, 1) / TILE_COLUMNS, 1));
+        int64_t group = sized(way, BY_COLUMNS_GROUP);
+        s.packed = MIN(divide_up(s.panels, g->threads), MAX(group / MAX(s.units, 1) / TILE_COLUMNS, 1));
         s.a_blocks = 1;
         s.a_bytes = divide_up(4 * s.row_tiles * pack_a_units(s.units), 64) * 64;
         s.b_blocks = g->threads;
         s.b_bytes = divide_up(4 * s.packed * TILE_COLUMNS * s.units, 64) * 64;
         return s;
     }
+    const int64_t packed = way == WAY_NARROW ? GEMM_PACKED / 4 : GEMM_PACKED;
+    s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / TILE_COLUMNS, 1));
     s.a_blocks = g->threads;
     s.b_blocks = 1;
-    int64_t rows = MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
+    int64_t rows = sized(way, MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
     // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
@@ -68,11 +81,33 @@ static struct blocking blocking_of(const struct gemm *g) {
     return s;
 }
 
+static int64_t workspace_of(const struct blocking *s) {
+    return s->b_blocks * s->b_bytes + s->a_blocks * s->a_bytes + s->sum_bytes;
+}
+
+unsigned ISA(gemm_ways)(const struct gemm *g) {
+    const struct blocking rule = blocking_of(g, WAY_RULE);
+    unsigned ways = 1U << WAY_RULE;
+    for (enum kernel_way way = WAY_RULE + 1; way < KERNEL_WAYS && g->m > 0 && g->n > 0; way++) {
+        const struct blocking s = blocking_of(g, way);
+        if ((s.by_columns != rule.by_columns || s.packed != rule.packed || s.row_blocks != rule.row_blocks) &&
+            workspace_of(&s) <= workspace_of(&rule) + GEMM_MORE)
+            ways |= 1U << way;
+    }
+    return ways;
+}
+
 int64_t ISA(gemm_workspace)(const struct gemm *g) {
     if (g->m == 0 || g->n == 0)
         return 0;
-    struct blocking s = blocking_of(g);
-    return s.b_blocks * s.b_bytes + s.a_blocks * s.a_bytes + s.sum_bytes;
+    const unsigned ways = ISA(gemm_ways)(g);
+    int64_t most = 0;
+    for (enum kernel_way way = WAY_RULE; way < KERNEL_WAYS; way++) {
+        const struct blocking s = blocking_of(g, way);
+        if (ways >> way & 1)
+            most = MAX(most, workspace_of(&s));
+    }
+    return most;
 }
 
 // What becomes of a finished tile.
@@ -267,13 +302,14 @@ static void run_panels(const struct gemm *g, const struct blocking *s, const str
 }
 
 static void pack_tiles(const struct gemm *g, const struct blocking *s, int64_t first, int64_t end, float *a) {
-    const int64_t i0 = first * TILE_ROWS, count = MIN(end * TILE_ROWS, g->m) - i0;
-    float sums[BY_COLUMNS_ROWS + TILE_ROWS] = {0};
-    if (count <= 0)
-        return;
-    ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * pack_a_units(s->units), g->row_sums ? sums : NULL);
-    if (g->row_sums)
-        sums_add(g, i0, count, true, sums);
+    enum { TILES = BY_COLUMNS_ROWS / TILE_ROWS }; // at a time
+    for (; first < end; first += TILES) {
+        const int64_t i0 = first * TILE_ROWS, count = MIN(MIN(end, first + TILES) * TILE_ROWS, g->m) - i0;
+        float sums[BY_COLUMNS_ROWS] = {0};
+        ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * pack_a_units(s->units), g->row_sums ? sums : NULL);
+        if (g->row_sums)
+            sums_add(g, i0, count, true, sums);
+    }
 }
 
 static void run_by_columns(const struct gemm *g, const struct blocking *s) {
@@ -296,7 +332,7 @@ static void run_by_columns(const struct gemm *g, const struct blocking *s) {
 void ISA(gemm_run)(const struct gemm *g) {
     if (g->m == 0 || g->n == 0)
         return;
-    const struct blocking s = blocking_of(g);
+    const struct blocking s = blocking_of(g, g->way);
     if (s.by_columns) {
         run_by_columns(g, &s);
         return;

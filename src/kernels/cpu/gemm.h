@@ -28,9 +28,12 @@ struct gemm {
     bool bf16_out;   // c is
     bool accumulate; // c and row_sums are added to
     int threads;
-    void *workspace; // 64-byte aligned, as large as gemm_workspace says for the same sizes, types and threads
+    enum kernel_way way; // one of gemm_ways
+    void *workspace;     // 64-byte aligned, as large as gemm_workspace says for the same sizes, types and threads
 };
 
+// The ways there are, as struct kernel has them, and what the largest of them needs.
+unsigned ISA(gemm_ways)(const struct gemm *gemm);
 int64_t ISA(gemm_workspace)(const struct gemm *gemm);
 void ISA(gemm_run)(const struct gemm *gemm);
 

@@ -21,6 +21,7 @@ static struct gemm product_start(const struct call *call) {
         .bf16_out = is_bf16(out),
         .accumulate = call->accumulate,
         .threads = call->threads,
+        .way = call->way,
         .workspace = call->workspace,
     };
 }
@@ -107,4 +108,19 @@ trireme_status ISA(cpu_matmul_dw_prepare)(const struct call *call, void **prepar
     *prepared = NULL;
     *workspace_bytes = ISA(gemm_workspace)(&g);
     return TRIREME_OK;
+}
+
+unsigned ISA(cpu_matmul_ways)(const struct call *call) {
+    struct gemm g = forward_product(call);
+    return g.m <= GEMM_FEW ? 1U << WAY_RULE : ISA(gemm_ways)(&g);
+}
+
+unsigned ISA(cpu_matmul_dx_ways)(const struct call *call) {
+    struct gemm g = input_gradient_product(call);
+    return ISA(gemm_ways)(&g);
+}
+
+unsigned ISA(cpu_matmul_dw_ways)(const struct call *call) {
+    struct gemm g = weight_gradient_product(call);
+    return ISA(gemm_ways)(&g);
 }

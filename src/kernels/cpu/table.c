@@ -3,9 +3,13 @@
 #include "kernels/cpu/pointwise.h"
 
 static const struct kernel table[OP_COUNT] = {
-    [OP_MATMUL] = {.run = ISA(cpu_matmul), .prepare = ISA(cpu_matmul_prepare)},
-    [OP_MATMUL_DX] = {.run = ISA(cpu_matmul_dx), .prepare = ISA(cpu_matmul_dx_prepare)},
-    [OP_MATMUL_DW] = {.run = ISA(cpu_matmul_dw), .prepare = ISA(cpu_matmul_dw_prepare)},
+    [OP_MATMUL] = {.run = ISA(cpu_matmul), .prepare = ISA(cpu_matmul_prepare), .ways = ISA(cpu_matmul_ways)},
+    [OP_MATMUL_DX] = {.run = ISA(cpu_matmul_dx),
+                      .prepare = ISA(cpu_matmul_dx_prepare),
+                      .ways = ISA(cpu_matmul_dx_ways)},
+    [OP_MATMUL_DW] = {.run = ISA(cpu_matmul_dw),
+                      .prepare = ISA(cpu_matmul_dw_prepare),
+                      .ways = ISA(cpu_matmul_dw_ways)},
     [OP_ATTENTION] = {.run = ISA(cpu_attention), .prepare = ISA(cpu_attention_prepare)},
     [OP_ATTENTION_BWD] = {.run = ISA(cpu_attention_bwd), .prepare = ISA(cpu_attention_bwd_prepare)},
     [OP_CACHE_APPEND] = {.run = ISA(cpu_cache_append)},
@@ -26,7 +30,9 @@ static const struct kernel table[OP_COUNT] = {
     [OP_LOGITS_SUM] = {.run = ISA(cpu_logits_sum)},
     [OP_LOGITS_GRAD] = {.run = ISA(cpu_logits_grad)},
     [OP_LOGITS_EXP] = {.run = ISA(cpu_logits_exp)},
-    [OP_LOGITS_TIMES] = {.run = ISA(cpu_matmul_dx), .prepare = ISA(cpu_matmul_dx_prepare)},
+    [OP_LOGITS_TIMES] = {.run = ISA(cpu_matmul_dx),
+                         .prepare = ISA(cpu_matmul_dx_prepare),
+                         .ways = ISA(cpu_matmul_dx_ways)},
     [OP_LOGITS_PICK] = {.run = ISA(cpu_embed)},
     [OP_LOGITS_DX] = {.run = ISA(cpu_logits_dx)},
     [OP_FAN_OUT] = {.run = ISA(cpu_fan_out)},

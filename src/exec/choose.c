@@ -1,0 +1,59 @@
+// Ways to run kernels, chosen by measurement: between a program's calls and kernels/choices.h.
+#include "exec/executor.h"
+#include "kernels/cpu/pin.h"
+
+struct frequent_calls {
+    struct frequent_call *item;
+    size_t count, capacity;
+};
+
+// Invocations in which an instruction runs.
+static int64_t invocations(const struct program *program, int template, const struct instruction *instruction) {
+    int64_t count = 0;
+    for (size_t i = 0; i < program->schedule.count; i++) {
+        const struct invocation *v = &program->schedule.item[i];
+        count += v->template == template && (v->last || !instruction->only_last);
+    }
+    return count;
+}
+
+trireme_status executor_measure(const struct executor *e, struct choices *choices, int64_t runs, trireme_error *error) {
+    struct frequent_calls calls = {0};
+    for (size_t t = 0; t < e->program->templates.count; t++)
+        for (int i = 0; i < e->templates[t].count; i++) {
+            const struct resolved *r = &e->templates[t].item[i];
+            if (r->ways > 1U << WAY_RULE)
+                VEC_PUSH(&calls, (struct frequent_call){&r->call, r->run, r->ways,
+                                                        invocations(e->program, (int)t, r->instruction)});
+        }
+    if (e->pin.core)
+        threads_pin(e->threads, e->pin.core);
+    trireme_status status = choices_measure(choices, e->table, calls.item, calls.count, runs,
+                                            e->program->state_bytes + e->program->step_bytes, error);
+    if (e->pin.core)
+        threads_unpin(e->threads, &e->pin.cores);
+    VEC_RELEASE(&calls);
+    return status;
+}
+
+void executor_choose(struct executor *e, const struct choices *choices) {
+    for (size_t t = 0; t < e->program->templates.count; t++)
+        for (int i = 0; i < e->templates[t].count; i++) {
+            struct resolved *r = &e->templates[t].item[i];
+            if (r->ways > 1U << WAY_RULE)
+                r->call.way = choices_way(choices, e->table, &r->call, r->ways);
+        }
+}
+
+double executor_saves(const struct executor *e, const struct choices *choices) {
+    double seconds = 0;
+    for (size_t t = 0; t < e->program->templates.count; t++)
+        for (int i = 0; i < e->templates[t].count; i++) {
+            const struct resolved *r = &e->templates[t].item[i];
+            const struct choice *c = r->call.way != WAY_RULE ? choices_find(choices, e->table, &r->call) : NULL;
+            if (c)
+                seconds += (double)invocations(e->program, (int)t, r->instruction) *
+                           (c->seconds[WAY_RULE] - c->seconds[c->way]);
+        }
+    return seconds;
+}

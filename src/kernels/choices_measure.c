@@ -1,0 +1,240 @@
+#include "base/clock.h"
+#include "base/region.h"
+#include "kernels/choices.h"
+
+// A way takes the rule's place when it takes so much of its time in two thirds of the rounds, and by their median.
+// Where none of the first rounds makes that likely, there are no more.
+static const double FASTER = .97;
+enum { ROUNDS = 9, FIRST_ROUNDS = 3 };
+// A round runs a way so long at least, unless that were more than so many runs.
+static const double ROUND_SECONDS = 1e-3;
+enum { ROUND_RUNS = 32 };
+static const double LEAST_SECONDS = 3;
+// What operands go round in, at most: more than caches hold.
+enum { INPUT_BYTES = 1 << 27, OUTPUT_BYTES = 1 << 26, PATTERN = 4093 };
+
+// Memory that is handed out in turn, so that what was used last lies in the caches and what comes next does not.
+struct ring {
+    char *base;
+    int64_t bytes, at;
+};
+
+struct trial {
+    struct frequent_call of;
+    char *name;
+    double seconds; // of a run by the rule
+};
+
+struct trials {
+    struct trial *item;
+    size_t count, capacity;
+    struct region region;
+    char *workspace;
+    struct ring in, out;
+};
+
+static int64_t tensor_bytes(const struct tensor *t) {
+    int64_t last = 0;
+    CHECK(!t->data || t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16);
+    for (int d = 0; d < t->ndim; d++)
+        last += (t->dim[d] - 1) * t->stride[d];
+    return t->data ? align_up((last + 1) * dtype_size(t->dtype)) : 0;
+}
+
+static int64_t tensors_bytes(const struct tensor *t, int count) {
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += tensor_bytes(&t[i]);
+    return bytes;
+}
+
+static void place(struct ring *ring, struct tensor *t, int count) {
+    if (ring->at + tensors_bytes(t, count) > ring->bytes)
+        ring->at = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t bytes = tensor_bytes(&t[i]);
+        if (t[i].data)
+            t[i].data = ring->base + ring->at;
+        ring->at += bytes;
+    }
+}
+
+static double run_seconds(struct trials *trials, const struct trial *t, enum kernel_way way) {
+    struct call call = *t->of.call;
+    place(&trials->in, call.in, call.inputs);
+    place(&trials->out, call.out, call.outputs);
+    call.workspace = trials->workspace;
+    call.way = way;
+    int64_t begin = clock_now();
+    t->of.run(&call);
+    return 1e-9 * (double)(clock_now() - begin);
+}
+
+// Numbers of both signs from 1/128 to 1, whether taken for f32 or bf16.
+static void fill(void *to, int64_t bytes) {
+    uint16_t *out = to;
+    uint32_t state = 1;
+    for (int64_t i = 0; i < bytes / 2; i++) {
+        if (i >= PATTERN) {
+            out[i] = out[i - PATTERN];
+            continue;
+        }
+        state = state * 1664525 + 1013904223;
+        out[i] = (uint16_t)(0x3c00 + (state >> 16) % 0x380 + (state >> 31 << 15));
+    }
+}
+
+static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
+    int64_t workspace = 0, in = MIN(bytes / 2, (int64_t)INPUT_BYTES), out = MIN(bytes / 4, (int64_t)OUTPUT_BYTES);
+    for (size_t i = 0; i < trials->count; i++) {
+        const struct call *call = trials->item[i].of.call;
+        workspace = MAX(workspace, call->workspace_bytes);
+        in = MAX(in, tensors_bytes(call->in, call->inputs));
+        out = MAX(out, tensors_bytes(call->out, call->outputs));
+    }
+    workspace = align_up(workspace);
+    in = align_up(in);
+    out = align_up(out);
+    TRY(region_create(&trials->region, (size_t)(workspace + in + out), true, "timing kernels", error));
+    char *base = trials->region.base;
+    trials->workspace = base;
+    trials->in = (struct ring){base + workspace, in, 0};
+    trials->out = (struct ring){base + workspace + in, out, 0};
+    fill(trials->in.base, in);
+    return TRIREME_OK;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(const double *values, int count) {
+    double sorted[ROUNDS];
+    memcpy(sorted, values, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+    return sorted[count / 2];
+}
+
+// One round: the ways in turn, from another one on each time.
+static void run_round(struct trials *trials, const struct trial *t, unsigned ways, int round, double times[][ROUNDS]) {
+    const int runs = (int)MAX(1, MIN(ROUND_SECONDS / MAX(t->seconds, 1e-9), (double)ROUND_RUNS));
+    for (int i = 0; i < KERNEL_WAYS; i++) {
+        const int way = (round + i) % KERNEL_WAYS;
+        if (!(ways >> way & 1))
+            continue;
+        times[way][round] = 0;
+        for (int k = 0; k < runs; k++)
+            times[way][round] += run_seconds(trials, t, (enum kernel_way)way) / runs;
+    }
+}
+
+// Of `ways`, those that were faster than the rule in two thirds of the rounds.
+static unsigned faster_ways(unsigned ways, int rounds, double times[][ROUNDS]) {
+    unsigned faster = 0;
+    for (int way = WAY_RULE + 1; way < KERNEL_WAYS; way++) {
+        int wins = 0;
+        for (int r = 0; r < rounds && ways >> way & 1; r++)
+            wins += times[way][r] < FASTER * times[WAY_RULE][r];
+        if (3 * wins >= 2 * rounds)
+            faster |= 1U << way;
+    }
+    return faster;
+}
+
+static void choose(struct trials *trials, const struct trial *t, struct choice *out) {
+    double times[KERNEL_WAYS][ROUNDS];
+    unsigned left = t->of.ways & ~(1U << WAY_RULE);
+    for (int r = 0; r < ROUNDS && left; r++) {
+        const unsigned ways = left | 1U << WAY_RULE;
+        run_round(trials, t, ways, r, times);
+        for (int way = WAY_RULE; way < KERNEL_WAYS; way++)
+            if (ways >> way & 1)
+                out->seconds[way] = median(times[way], r + 1);
+        if (r + 1 == FIRST_ROUNDS || r + 1 == ROUNDS)
+            left = faster_ways(left, r + 1, times);
+    }
+    double best = FASTER * out->seconds[WAY_RULE];
+    for (int way = WAY_RULE + 1; way < KERNEL_WAYS; way++)
+        if (left >> way & 1 && out->seconds[way] < best) {
+            best = out->seconds[way];
+            out->way = (enum kernel_way)way;
+        }
+}
+
+static struct trial *find_trial(struct trials *trials, const char *name) {
+    for (size_t i = 0; i < trials->count; i++)
+        if (strcmp(trials->item[i].name, name) == 0)
+            return &trials->item[i];
+    return NULL;
+}
+
+// Calls that have more ways than one and no choice yet.
+static void gather(struct trials *trials, const struct choices *choices, const struct op_table *table,
+                   const struct frequent_call *calls, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i].ways == 1U << WAY_RULE || choices_find(choices, table, calls[i].call))
+            continue;
+        char *name = choices_call(table, calls[i].call);
+        struct trial *known = find_trial(trials, name);
+        if (known) {
+            known->of.times += calls[i].times;
+            free(name);
+        } else {
+            VEC_PUSH(trials, (struct trial){.of = calls[i], .name = name});
+        }
+    }
+}
+
+static double cost(const struct trial *t) {
+    return (double)t->of.times * t->seconds;
+}
+
+static int compare_costs(const void *a, const void *b) {
+    double x = cost(a), y = cost(b);
+    return (x < y) - (x > y);
+}
+
+// Seconds until a way could be known to be faster.
+static double first_seconds(const struct trial *t) {
+    return FIRST_ROUNDS * __builtin_popcount(t->of.ways) * MAX(t->seconds, ROUND_SECONDS);
+}
+
+static void measure(struct trials *trials, struct choices *choices, int64_t runs) {
+    double run = 0;
+    for (size_t i = 0; i < trials->count; i++) {
+        struct trial *t = &trials->item[i];
+        run_seconds(trials, t, WAY_RULE); // what is made at the first use is not timed
+        t->seconds = run_seconds(trials, t, WAY_RULE);
+        run += cost(t);
+    }
+    qsort(trials->item, trials->count, sizeof *trials->item, compare_costs);
+    const double budget = MIN((double)runs * run / 100, MAX(LEAST_SECONDS, run / 2));
+    const int64_t begin = clock_now();
+    for (size_t i = 0; i < trials->count; i++) {
+        struct trial *t = &trials->item[i];
+        if (1e-9 * (double)(clock_now() - begin) + first_seconds(t) > budget)
+            continue;
+        struct choice choice = {.call = t->name, .on = mem_strdup(choices->on)};
+        choose(trials, t, &choice);
+        t->name = NULL;
+        VEC_PUSH(&choices->item, choice);
+    }
+}
+
+trireme_status choices_measure(struct choices *choices, const struct op_table *table, const struct frequent_call *calls,
+                               size_t count, int64_t runs, int64_t bytes, trireme_error *error) {
+    struct trials trials = {0};
+    trireme_status status = TRIREME_OK;
+    if (runs > 0)
+        gather(&trials, choices, table, calls, count);
+    if (trials.count)
+        status = take_memory(&trials, bytes, error);
+    if (trials.count && status == TRIREME_OK)
+        measure(&trials, choices, runs);
+    region_release(&trials.region);
+    for (size_t i = 0; i < trials.count; i++)
+        free(trials.item[i].name);
+    VEC_RELEASE(&trials);
+    return status;
+}

@@ -1,0 +1,111 @@
+// Every way that a kernel has to run a call gives the bits of its rule, on every instruction set, and keeps within its
+// operands and workspace.
+#include "kernels/choices.h"
+#include "kernels/cpu/isa.h"
+#include "support/op_table.h"
+#include "support/ops.h"
+#include "support/sanitized.h"
+
+#include "support/test.h"
+
+struct outputs {
+    uint8_t *bytes[OP_MAX_OUT];
+};
+
+static struct outputs copy_outputs(const struct op_instance *instance) {
+    struct outputs copy = {0};
+    for (int i = 0; i < instance->info->outputs; i++)
+        if (instance->out[i].base) {
+            copy.bytes[i] = mem_alloc(instance->out[i].bytes);
+            memcpy(copy.bytes[i], instance->out[i].base, instance->out[i].bytes);
+        }
+    return copy;
+}
+
+static void restore_outputs(const struct op_instance *instance, const struct outputs *copy) {
+    for (int i = 0; i < instance->info->outputs; i++)
+        if (copy->bytes[i])
+            memcpy(instance->out[i].base, copy->bytes[i], instance->out[i].bytes);
+}
+
+static bool same_outputs(const struct op_instance *instance, const struct outputs *copy) {
+    bool same = true;
+    for (int i = 0; i < instance->info->outputs; i++)
+        same &= !copy->bytes[i] || memcmp(instance->out[i].base, copy->bytes[i], instance->out[i].bytes) == 0;
+    return same;
+}
+
+static void release_outputs(struct outputs *copy) {
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        free(copy->bytes[i]);
+}
+
+// All ways of one call; which there are.
+static unsigned check_call(const char *spec, const struct op_options *options, enum isa isa) {
+    struct op_instance instance;
+    trireme_error error;
+    if (op_instance_create(&instance, table, spec, options, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    const struct kernel *kernel = &cpu_kernel_table_for(options->model, isa)[instance.info->op];
+    const unsigned ways = kernel->ways(&instance.call);
+    assert_true(ways & 1U << WAY_RULE && ways < 1U << KERNEL_WAYS);
+    struct outputs before = copy_outputs(&instance), meant = {0};
+    for (enum kernel_way way = WAY_RULE; way < KERNEL_WAYS; way++) {
+        if (!(ways >> way & 1))
+            continue;
+        restore_outputs(&instance, &before);
+        instance.call.way = way;
+        if (op_instance_run(&instance, kernel, &error) != TRIREME_OK)
+            fail_msg("%s %s, %s, %d threads: %s", spec, dtype_name(options->model), kernel_way_name(way),
+                     options->threads, error.message);
+        if (way == WAY_RULE)
+            meant = copy_outputs(&instance);
+        else if (!same_outputs(&instance, &meant))
+            fail_msg("%s %s, %s, %d threads%s: %s has other bits than the rule", spec, dtype_name(options->model),
+                     isa_name(isa), options->threads, options->accumulate ? ", accumulating" : "",
+                     kernel_way_name(way));
+    }
+    release_outputs(&before);
+    release_outputs(&meant);
+    op_instance_release(&instance);
+    return ways;
+}
+
+// In half of the cases bias and residual are absent, or the sums of the rows.
+static unsigned check_shape(const char *spec, int cases, enum isa isa) {
+    unsigned ways = 0;
+    for (int k = 0; k < cases; k++) {
+        struct op_options options = {.model = k & 1 ? DTYPE_BF16 : DTYPE_F32, .seed = 3, .threads = 1 + k % 3};
+        options.accumulate = k >> 1 & 1;
+        options.strided = k >> 2 & 1;
+        options.absent = k & 4 ? 0x2000c : 0;
+        ways |= check_call(spec, &options, isa);
+    }
+    return ways;
+}
+
+static void all_ways_give_the_bits_of_the_rule(void **state) {
+    (void)state;
+    // Few rows and many, odd extents, one block of k and several, panels shared evenly and not.
+    static const char *const specs[] = {
+        "matmul m=40 k=200 n=600",   "matmul m=17 k=31 n=49",     "matmul m=67 k=129 n=101",
+        "matmul m=530 k=41 n=100",   "matmul m=1 k=33 n=70",      "matmul_dx m=7 n=33 k=25",
+        "matmul_dx m=90 n=70 k=151", "matmul_dx m=530 n=19 k=75", "matmul_dw m=33 n=19 k=50",
+        "matmul_dw m=75 n=700 k=37", "matmul_dw m=530 n=41 k=70", "logits_times m=35 v=90 C=50",
+    };
+    static const char *const large[] = {"matmul m=100 k=6301 n=60", "matmul_dw m=3500 n=20 k=500"};
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
+        unsigned ways = 0;
+        for (size_t i = 0; i < ARRAY_LENGTH(specs) && isa_usable(isa); i++)
+            ways |= check_shape(specs[i], SANITIZED ? 2 : 8, isa);
+        for (size_t i = 0; i < ARRAY_LENGTH(large) && isa_usable(isa); i++)
+            ways |= check_shape(large[i], 2, isa);
+        if (isa_usable(isa))
+            assert_int_equal(ways, (1U << KERNEL_WAYS) - 1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ways_give_the_bits_of_the_rule)};
+    return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
+}
