@@ -14,7 +14,7 @@ struct choice {
     char *call;                  // "matmul f32[64,768] f32[2304,768] - - -> f32[64,2304], 2 threads"
     char *on;                    // "AMD EPYC 9R45, avx512bf16"
     enum kernel_way way;         // the fastest
-    double seconds[KERNEL_WAYS]; // of one run; 0: not measured
+    double seconds[KERNEL_WAYS]; // of one run, at the least; 0: not measured
 };
 struct choices {
     char *on; // this processor
@@ -39,7 +39,7 @@ struct frequent_call {
     unsigned ways;
     int64_t times;
 };
-// Adds choices of the calls that are not in the table, the most costly first, as far as time allows: a hundredth of
+// Adds choices of the calls that are not in the table, the most worth it first, as far as time allows: a hundredth of
 // what they take in `runs` runs of the program, but no more than half of one run or, where that is less, some seconds.
 // A program of `bytes` has its operands in the caches as much as that many bytes can lie there; the ways are timed on
 // operands that go round in as much memory, which is given back at the end. Operands must be floating numbers.

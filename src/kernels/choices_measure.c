@@ -2,8 +2,8 @@
 #include "base/region.h"
 #include "kernels/choices.h"
 
-// A way takes the rule's place when it takes so much of its time in two thirds of the rounds, and by their median.
-// Where none of the first rounds makes that likely, there are no more.
+// A way takes the rule's place when its time is so much of the rule's, in two thirds of the rounds and at the least of
+// both. Where none of the first rounds makes that likely, there are no more.
 static const double FASTER = .97;
 enum { ROUNDS = 9, FIRST_ROUNDS = 3 };
 // A round runs a way so long at least, unless that were more than so many runs.
@@ -104,16 +104,12 @@ static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_
     return TRIREME_OK;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double median(const double *values, int count) {
-    double sorted[ROUNDS];
-    memcpy(sorted, values, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
-    return sorted[count / 2];
+// Whatever else the machine does only makes a run longer.
+static double least(const double *values, int count) {
+    double found = values[0];
+    for (int i = 1; i < count; i++)
+        found = MIN(found, values[i]);
+    return found;
 }
 
 // One round: the ways in turn, from another one on each time.
@@ -150,7 +146,7 @@ static void choose(struct trials *trials, const struct trial *t, struct choice *
         run_round(trials, t, ways, r, times);
         for (int way = WAY_RULE; way < KERNEL_WAYS; way++)
             if (ways >> way & 1)
-                out->seconds[way] = median(times[way], r + 1);
+                out->seconds[way] = least(times[way], r + 1);
         if (r + 1 == FIRST_ROUNDS || r + 1 == ROUNDS)
             left = faster_ways(left, r + 1, times);
     }
@@ -190,14 +186,16 @@ static double cost(const struct trial *t) {
     return (double)t->of.times * t->seconds;
 }
 
-static int compare_costs(const void *a, const void *b) {
-    double x = cost(a), y = cost(b);
-    return (x < y) - (x > y);
-}
-
 // Seconds until a way could be known to be faster.
 static double first_seconds(const struct trial *t) {
     return FIRST_ROUNDS * __builtin_popcount(t->of.ways) * MAX(t->seconds, ROUND_SECONDS);
+}
+
+// What a second of measuring can gain, the most first.
+static int compare_worth(const void *a, const void *b) {
+    const struct trial *s = a, *t = b;
+    double x = cost(s) / first_seconds(s), y = cost(t) / first_seconds(t);
+    return (x < y) - (x > y);
 }
 
 static void measure(struct trials *trials, struct choices *choices, int64_t runs) {
@@ -208,7 +206,7 @@ static void measure(struct trials *trials, struct choices *choices, int64_t runs
         t->seconds = run_seconds(trials, t, WAY_RULE);
         run += cost(t);
     }
-    qsort(trials->item, trials->count, sizeof *trials->item, compare_costs);
+    qsort(trials->item, trials->count, sizeof *trials->item, compare_worth);
     const double budget = MIN((double)runs * run / 100, MAX(LEAST_SECONDS, run / 2));
     const int64_t begin = clock_now();
     for (size_t i = 0; i < trials->count; i++) {
