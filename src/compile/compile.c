@@ -413,15 +413,15 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_release(&gradients);
     pass_fuse(p, o->ops);
     for (int chunk = 0; chunk < chunks; chunk++)
-        data_gather(p, passes[chunk].forward, &c.model, &o->parallel, o->ops, false);
+        data_gather(p, passes[chunk].forward, NONE, &c.model, &o->parallel, o->ops);
     int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
     if (is_spread(o)) {
-        data_gather(p, vocabulary.embed, &c.model, &o->parallel, o->ops, false);
-        data_gather(p, vocabulary.loss, &c.model, &o->parallel, o->ops, false);
+        data_gather(p, vocabulary.embed, NONE, &c.model, &o->parallel, o->ops);
+        data_gather(p, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
         backward[templates++] = vocabulary.loss_weight;
     }
     for (int chunk = chunks; chunk-- > 0;) {
-        data_gather(p, passes[chunk].backward, &c.model, &o->parallel, o->ops, true);
+        data_gather(p, passes[chunk].backward, passes[chunk].forward, &c.model, &o->parallel, o->ops);
         backward[templates++] = passes[chunk].backward;
         if (passes[chunk].weight != NONE)
             backward[templates++] = passes[chunk].weight;
@@ -474,12 +474,12 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
         if (stage.last && !is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
-        data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops, false);
+        data_gather(&c.program, e.template, NONE, &c.model, &o->parallel, o->ops);
     }
     if (is_spread(o)) {
         vocabulary_loss(&vocabulary, &c, o, &e, has_end(o, true) ? hidden : NONE, scale, NULL);
-        data_gather(&c.program, vocabulary.embed, &c.model, &o->parallel, o->ops, false);
-        data_gather(&c.program, vocabulary.loss, &c.model, &o->parallel, o->ops, false);
+        data_gather(&c.program, vocabulary.embed, NONE, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
     }
     schedule_evaluate(&c, o, forward, &vocabulary);
     free(forward);

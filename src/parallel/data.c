@@ -125,40 +125,61 @@ static void place_by_bytes(const struct program *program, const struct op_table 
     free(work);
 }
 
-void data_gather(struct program *program, int template, const struct model_state *model,
-                 const struct parallel *parallel, const struct op_table *ops, bool again) {
+// The first units that backward reads: those that would be gathered before all else. Where it follows its forward at
+// once, that leaves them to it.
+static size_t leave_gathered(struct program *program, const struct use *use, size_t uses, int forward) {
+    const struct template *t = &program->templates.item[forward];
+    size_t kept = 0;
+    for (bool found = true; kept < uses && use[kept].at == 0; kept += found) {
+        found = false;
+        for (size_t i = 0; i < t->instructions.count && !found; i++)
+            found = reads_root(program, &t->instructions.item[i], use[kept].gathered);
+        if (!found)
+            break;
+        for (size_t i = 0; i < program->buffers.count; i++)
+            if ((int)i == use[kept].gathered || program->buffers.item[i].parent == use[kept].gathered)
+                program->buffers.item[i].scope = SCOPE_SLOT;
+    }
+    return kept;
+}
+
+void data_gather(struct program *program, int template, int forward, const struct model_state *model,
+                 const struct parallel *parallel, const struct op_table *ops) {
     if (parallel->zero_stage < 3)
         return;
     const struct template *t = &program->templates.item[template];
-    size_t known = program->buffers.count;
-    int *clone = mem_alloc(known * sizeof *clone);
-    for (size_t i = 0; i < known; i++)
-        clone[i] = NONE;
     VEC(struct use) uses = {0};
     for (int u = 0; u < model->units; u++) {
         size_t first = 0;
         while (first < t->instructions.count && !reads_root(program, &t->instructions.item[first], model->gathered[u]))
             first++;
-        if (first == t->instructions.count)
-            continue;
-        int gathered = again ? clone_unit(program, model->gathered[u], clone, known) : model->gathered[u];
-        VEC_PUSH(&uses, (struct use){.unit = u, .gathered = gathered, .first = first});
+        if (first < t->instructions.count)
+            VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first});
     }
     if (uses.count)
         qsort(uses.item, uses.count, sizeof *uses.item, compare_uses);
-    replace_reads(&program->templates.item[template], clone, known);
-    free(clone);
     if (parallel->prefetch >= 0)
         place_by_distance(uses.item, uses.count, (size_t)parallel->prefetch);
     else
         place_by_bytes(program, ops, t, uses.item, uses.count);
+    size_t next = 0, known = program->buffers.count;
+    if (forward != NONE) {
+        next = parallel->schedule ? 0 : leave_gathered(program, uses.item, uses.count, forward);
+        int *clone = mem_alloc(known * sizeof *clone);
+        for (size_t i = 0; i < known; i++)
+            clone[i] = NONE;
+        for (size_t k = next; k < uses.count; k++)
+            uses.item[k].gathered = clone_unit(program, uses.item[k].gathered, clone, known);
+        replace_reads(&program->templates.item[template], clone, known);
+        free(clone);
+    }
     struct rewrite r;
     begin(&r, program, template);
-    size_t next = 0, count = program->templates.item[template].instructions.count;
+    size_t count = program->templates.item[template].instructions.count;
     for (size_t i = 0; i < count; i++) {
         for (; next < uses.count && uses.item[next].at <= i; next++) {
             const struct use *use = &uses.item[next];
-            program_communicate(program, template, OP_ALL_GATHER, again ? PHASE_BACKWARD : PHASE_FORWARD, STREAM_GATHER,
+            program_communicate(program, template, OP_ALL_GATHER, forward != NONE ? PHASE_BACKWARD : PHASE_FORWARD, STREAM_GATHER,
                                 AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
                                 operand_whole(program, use->gathered));
             take_last(&r);

@@ -11,10 +11,11 @@
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model);
 
 // Gathers, in template `template`, each sharded unit that it reads, `parallel->prefetch` units ahead of the first use;
-// where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. With
-// `again` into buffers of their own, marked as recomputed: the template's reads of what another one gathered go there.
-void data_gather(struct program *program, int template, const struct model_state *model,
-                 const struct parallel *parallel, const struct op_table *ops, bool again);
+// where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. Behind
+// `forward`, which has its gathers (NONE: there is none), into buffers of their own, marked as recomputed: the reads of
+// what forward gathered go there. Without a pipeline, what would be gathered first of all is kept from forward.
+void data_gather(struct program *program, int template, int forward, const struct model_state *model,
+                 const struct parallel *parallel, const struct op_table *ops);
 
 // Reduces each unit's gradient behind its last contribution in `backward`, templates in the order in which a microbatch
 // comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only.

@@ -178,6 +178,13 @@ int64_t operand_count(const struct operand *operand) {
 
 // ---- instructions
 
+bool program_shares_region(const struct program *program) {
+    for (size_t i = 0; i < program->pools.count; i++)
+        if (program->pools.item[i].chunk != 0)
+            return false;
+    return program->pools.item[0].slots == 1;
+}
+
 int program_template(struct program *program, const char *name, enum phase phase, int chunk) {
     VEC_PUSH(&program->templates, (struct template){.name = mem_strdup(name), .phase = phase, .chunk = chunk});
     return (int)program->templates.count - 1;

@@ -38,14 +38,10 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     struct lifetimes l;
     lifetimes_create(&l, program, table);
     size_t pools = program->pools.count;
-    struct pool *first = &program->pools.item[0];
-    bool one_chunk = true;
-    for (size_t i = 0; i < pools; i++)
-        one_chunk &= program->pools.item[i].chunk == 0;
     program->state_bytes = state;
     program->fixed_bytes = fixed;
     program->scratch_base = fixed;
-    bool shared = one_chunk && first->slots == 1;
+    bool shared = program_shares_region(program);
     for (size_t i = 0; i < pools; i++) {
         struct pool *pool = &program->pools.item[i];
         pool->slot_base = fixed;
@@ -53,7 +49,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
                            : pool->chunk == (int)i ? place_apart(&l, (int)i, pool->slots)
                                                    : place_pool(&l, (int)i);
     }
-    program->scratch_bytes = shared ? first->slot_bytes : place_scratch(&l);
+    program->scratch_bytes = shared ? program->pools.item[0].slot_bytes : place_scratch(&l);
     program->step_bytes = fixed + program->scratch_bytes;
     for (size_t i = shared; i < pools; i++) {
         program->pools.item[i].slot_base = program->step_bytes;

@@ -228,6 +228,8 @@ int64_t operand_count(const struct operand *operand);
 
 // Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
 void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);
+// Whether LOCAL buffers and the only slot of pool 0 are one region of memory: where there is but one chunk.
+bool program_shares_region(const struct program *program);
 int program_template(struct program *program, const char *name, enum phase phase, int chunk); // adds an empty one
 // Appends an instruction without workspace, predicate or waits to a template and returns it (valid until the next).
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,

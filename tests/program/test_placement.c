@@ -189,15 +189,16 @@ static void use_after_free(struct program *p) {
 static void zero_3(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(8), FSDP(2, 3));
+    assert_int_equal(program_find(fleet_program(&f, 0), "layers.1.gathered.again"), NONE); // it is kept
     FAULT(0, FLEET_STAGE, use_after_free(&p), "before it is written", "weight");
     FAULT(0, FLEET_STAGE,
           p.buffers.item[program_find(&p, "layers.0.gathered.again")].offset =
-              p.buffers.item[program_find(&p, "layers.1.gathered.again")].offset,
+              p.buffers.item[program_find(&p, "layers.1.gathered")].offset,
           "", "layers.");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered")), "before it is written",
           "layers.1.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered.again")), "before it is written",
-          "layers.1.");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.gathered.again")), "before it is written",
+          "layers.0.");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")),
           "before it is written", "layers.1.gradients");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
