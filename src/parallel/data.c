@@ -179,8 +179,8 @@ void data_gather(struct program *program, int template, int forward, const struc
     for (size_t i = 0; i < count; i++) {
         for (; next < uses.count && uses.item[next].at <= i; next++) {
             const struct use *use = &uses.item[next];
-            program_communicate(program, template, OP_ALL_GATHER, forward != NONE ? PHASE_BACKWARD : PHASE_FORWARD, STREAM_GATHER,
-                                AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
+            program_communicate(program, template, OP_ALL_GATHER, forward != NONE ? PHASE_BACKWARD : PHASE_FORWARD,
+                                STREAM_GATHER, AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
                                 operand_whole(program, use->gathered));
             take_last(&r);
         }
