@@ -252,7 +252,8 @@ static void print_choices(const struct choices *choices, const struct measured *
     text_add(out, "%zu shapes timed in every way that their kernels have: %zu run otherwise than by the rule",
              choices->item.count, others);
     if (others)
-        text_add(out, ", which saves %.2f%% of a step", 100 * m->saved / (median_step(m)->seconds + m->saved));
+        text_add(out, ", which by these times saves %.2f%% of a step",
+                 100 * m->saved / (median_step(m)->seconds + m->saved));
     text_add(out, "\n");
     for (size_t i = 0; i < choices->item.count; i++) {
         const struct choice *c = &choices->item.item[i];

@@ -17,13 +17,26 @@ static int64_t invocations(const struct program *program, int template, const st
     return count;
 }
 
+// The call as it is made most often: a template's first invocation may be the only one that does not accumulate.
+static struct call usual_call(const struct executor *e, int template, const struct resolved *r) {
+    struct call call = r->call;
+    int64_t adds = 0;
+    for (size_t i = 0; i < e->program->schedule.count; i++) {
+        const struct invocation *v = &e->program->schedule.item[i];
+        adds += v->template == template && (v->last || !r->instruction->only_last) &&
+                instruction_accumulates(r->instruction, v);
+    }
+    call.accumulate = 2 * adds > invocations(e->program, template, r->instruction);
+    return call;
+}
+
 trireme_status executor_measure(const struct executor *e, struct choices *choices, int64_t runs, trireme_error *error) {
     struct frequent_calls calls = {0};
     for (size_t t = 0; t < e->program->templates.count; t++)
         for (int i = 0; i < e->templates[t].count; i++) {
             const struct resolved *r = &e->templates[t].item[i];
             if (r->ways > 1U << WAY_RULE)
-                VEC_PUSH(&calls, (struct frequent_call){&r->call, r->run, r->ways,
+                VEC_PUSH(&calls, (struct frequent_call){usual_call(e, (int)t, r), r->run, r->ways,
                                                         invocations(e->program, (int)t, r->instruction)});
         }
     if (e->pin.core)
@@ -40,8 +53,10 @@ void executor_choose(struct executor *e, const struct choices *choices) {
     for (size_t t = 0; t < e->program->templates.count; t++)
         for (int i = 0; i < e->templates[t].count; i++) {
             struct resolved *r = &e->templates[t].item[i];
-            if (r->ways > 1U << WAY_RULE)
-                r->call.way = choices_way(choices, e->table, &r->call, r->ways);
+            if (r->ways > 1U << WAY_RULE) {
+                const struct call call = usual_call(e, (int)t, r);
+                r->call.way = choices_way(choices, e->table, &call, r->ways);
+            }
         }
 }
 
@@ -50,7 +65,8 @@ double executor_saves(const struct executor *e, const struct choices *choices) {
     for (size_t t = 0; t < e->program->templates.count; t++)
         for (int i = 0; i < e->templates[t].count; i++) {
             const struct resolved *r = &e->templates[t].item[i];
-            const struct choice *c = r->call.way != WAY_RULE ? choices_find(choices, e->table, &r->call) : NULL;
+            const struct call call = usual_call(e, (int)t, r);
+            const struct choice *c = call.way != WAY_RULE ? choices_find(choices, e->table, &call) : NULL;
             if (c)
                 seconds += (double)invocations(e->program, (int)t, r->instruction) *
                            (c->seconds[WAY_RULE] - c->seconds[c->way]);

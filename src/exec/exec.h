@@ -47,9 +47,9 @@ void executor_pin(struct executor *executor, const int *core);
 // times (choices_measure). Arenas are not touched. Before the first run.
 trireme_status executor_measure(const struct executor *executor, struct choices *choices, int64_t runs,
                                 trireme_error *error);
-// From now on kernels run in the ways that were chosen; all others by their rules. Before the first run.
+// From now on kernels run in the ways that were chosen; all others by their rules. Not during a run.
 void executor_choose(struct executor *executor, const struct choices *choices);
-// Seconds that the chosen ways save in a run, by what was measured. Before the first run.
+// Seconds that the chosen ways save in a run, by what was measured.
 double executor_saves(const struct executor *executor, const struct choices *choices);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
 // Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.

@@ -34,7 +34,7 @@ const char *kernel_way_name(enum kernel_way way);
 
 // A call that a program makes `times` times a run: shapes without data, `prepared` and the size of its workspace.
 struct frequent_call {
-    const struct call *call;
+    struct call call;
     void (*run)(const struct call *call);
     unsigned ways;
     int64_t times;

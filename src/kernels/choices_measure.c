@@ -60,7 +60,7 @@ static void place(struct ring *ring, struct tensor *t, int count) {
 }
 
 static double run_seconds(struct trials *trials, const struct trial *t, enum kernel_way way) {
-    struct call call = *t->of.call;
+    struct call call = t->of.call;
     place(&trials->in, call.in, call.inputs);
     place(&trials->out, call.out, call.outputs);
     call.workspace = trials->workspace;
@@ -87,7 +87,7 @@ static void fill(void *to, int64_t bytes) {
 static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
     int64_t workspace = 0, in = MIN(bytes / 2, (int64_t)INPUT_BYTES), out = MIN(bytes / 4, (int64_t)OUTPUT_BYTES);
     for (size_t i = 0; i < trials->count; i++) {
-        const struct call *call = trials->item[i].of.call;
+        const struct call *call = &trials->item[i].of.call;
         workspace = MAX(workspace, call->workspace_bytes);
         in = MAX(in, tensors_bytes(call->in, call->inputs));
         out = MAX(out, tensors_bytes(call->out, call->outputs));
@@ -169,9 +169,9 @@ static struct trial *find_trial(struct trials *trials, const char *name) {
 static void gather(struct trials *trials, const struct choices *choices, const struct op_table *table,
                    const struct frequent_call *calls, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (calls[i].ways == 1U << WAY_RULE || choices_find(choices, table, calls[i].call))
+        if (calls[i].ways == 1U << WAY_RULE || choices_find(choices, table, &calls[i].call))
             continue;
-        char *name = choices_call(table, calls[i].call);
+        char *name = choices_call(table, &calls[i].call);
         struct trial *known = find_trial(trials, name);
         if (known) {
             known->of.times += calls[i].times;

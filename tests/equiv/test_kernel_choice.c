@@ -39,7 +39,9 @@ static void write_last_ways(const struct engine *e, const char *directory) {
             struct choice c = {.way = last_way(r->ways)};
             if (c.way == WAY_RULE)
                 continue;
-            c.call = choices_call(e->ops, &r->call);
+            struct call call = r->call;
+            call.accumulate = false; // one microbatch of two adds, which is not most
+            c.call = choices_call(e->ops, &call);
             c.on = mem_strdup(tuning.choices.on);
             VEC_PUSH(&tuning.choices.item, c);
         }

@@ -134,7 +134,7 @@ static void spin(const struct call *call) {
 }
 
 static const struct choice *measure(struct choices *choices, const struct call *call, unsigned ways, int64_t times) {
-    const struct frequent_call calls[] = {{call, spin, ways, 1}, {call, spin, ways, 1}};
+    const struct frequent_call calls[] = {{*call, spin, ways, 1}, {*call, spin, ways, 1}};
     trireme_error error;
     runs = 0;
     assert_ok(choices_measure(choices, table, calls, 2, times, 1 << 16, &error), &error);
