@@ -2,6 +2,7 @@
 // program/.
 //   ref/   every op in plain C, any floating dtype, computed in double: slow, obvious, the same bits on every machine
 //   cpu/   the fast versions (f32 and bf16), OpenMP
+//   choices.h   which of a kernel's ways to run a call is the fastest here, by measurement
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 

@@ -58,6 +58,15 @@ static bool reads_root(const struct program *program, const struct instruction *
     return false;
 }
 
+// The template's first instruction that reads `root`; their number where none does.
+static size_t first_read(const struct program *program, int template, int root) {
+    const struct template *t = &program->templates.item[template];
+    size_t i = 0;
+    while (i < t->instructions.count && !reads_root(program, &t->instructions.item[i], root))
+        i++;
+    return i;
+}
+
 // A second buffer for a gathered unit, with the same slices; `again` maps buffers to it.
 static int clone_unit(struct program *program, int root, int *again, size_t known) {
     for (size_t i = 0; i < known; i++) {
@@ -128,16 +137,14 @@ static void place_by_bytes(const struct program *program, const struct op_table 
 // The first units that backward reads: those that would be gathered before all else. Where it follows its forward at
 // once, that leaves them to it.
 static size_t leave_gathered(struct program *program, const struct use *use, size_t uses, int forward) {
-    const struct template *t = &program->templates.item[forward];
+    const size_t count = program->templates.item[forward].instructions.count;
     size_t kept = 0;
-    for (bool found = true; kept < uses && use[kept].at == 0; kept += found) {
-        found = false;
-        for (size_t i = 0; i < t->instructions.count && !found; i++)
-            found = reads_root(program, &t->instructions.item[i], use[kept].gathered);
-        if (!found)
+    for (; kept < uses && use[kept].at == 0; kept++) {
+        const int root = use[kept].gathered;
+        if (first_read(program, forward, root) == count)
             break;
         for (size_t i = 0; i < program->buffers.count; i++)
-            if ((int)i == use[kept].gathered || program->buffers.item[i].parent == use[kept].gathered)
+            if ((int)i == root || program->buffers.item[i].parent == root)
                 program->buffers.item[i].scope = SCOPE_SLOT;
     }
     return kept;
@@ -150,9 +157,7 @@ void data_gather(struct program *program, int template, int forward, const struc
     const struct template *t = &program->templates.item[template];
     VEC(struct use) uses = {0};
     for (int u = 0; u < model->units; u++) {
-        size_t first = 0;
-        while (first < t->instructions.count && !reads_root(program, &t->instructions.item[first], model->gathered[u]))
-            first++;
+        size_t first = first_read(program, template, model->gathered[u]);
         if (first < t->instructions.count)
             VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first});
     }
