@@ -380,6 +380,16 @@ static const struct model *model_called(const char *name) {
     return NULL;
 }
 
+// All layers in one unit: nothing is gathered twice, and gathers use no scratch.
+static void test_one_unit(void **state) {
+    (void)state;
+    const struct spec spec = {.fsdp = 2, .zero = 3, .unit_layers = 3};
+    begin(0);
+    try(model_called("qwen2"), &spec);
+    try(model_called("llama 8/1 heads"), &spec);
+    end();
+}
+
 static const struct spec SOME[] = {
     {.dp = 2},
     {.fsdp = 3, .zero = 1},
@@ -515,9 +525,11 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),          cmocka_unit_test(test_pairs),  cmocka_unit_test(test_units),
-        cmocka_unit_test(test_vocabulary),     cmocka_unit_test(test_sample), cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_schedule_files), cmocka_unit_test(test_f32),    cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),    cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),   cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_one_unit), cmocka_unit_test(test_schedule_files),
+        cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.
