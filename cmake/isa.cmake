@@ -1,7 +1,10 @@
 # Compiles the files of src/kernels/cpu/ once per instruction set (src/kernels/cpu/isa.h says why). The file itself is
-# the copy for every CPU; each wider copy is a generated file that includes it, compiled with wider flags.
+# the copy for every CPU; each wider copy is a generated file that includes it, compiled with wider flags. Of matrix
+# units (AMX) only what multiplies matrices has a copy: the rest is that of the set before.
 # Appends the generated files to the list named by `sources`.
 set(TRIREME_ISA_ONCE isa peak bandwidth pin) # files of cpu/ that exist once
+
+set(TRIREME_ISA_MATRIX attention attention_bwd attention_cached gemm gemm_few matmul pack peak_loop table)
 
 function(trireme_isa_variants sources)
     set(cpu_sources ${${sources}})
@@ -13,13 +16,17 @@ function(trireme_isa_variants sources)
     set(flags_avx2 -mavx2 -mfma)
     set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
     set(flags_avx512bf16 ${flags_avx512} -mavx512bf16)
+    set(flags_amx ${flags_avx512bf16} -mamx-tile -mamx-bf16)
     foreach(source ${cpu_sources})
         get_filename_component(name ${source} NAME_WE)
         if(name IN_LIST TRIREME_ISA_ONCE)
             set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS TRIREME_ISA_VARIANTS)
             continue()
         endif()
-        foreach(isa avx2 avx512 avx512bf16)
+        foreach(isa avx2 avx512 avx512bf16 amx)
+            if(isa STREQUAL amx AND NOT name IN_LIST TRIREME_ISA_MATRIX)
+                continue()
+            endif()
             set(copy ${CMAKE_CURRENT_BINARY_DIR}/isa/${name}_${isa}.c)
             file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"kernels/cpu/${name}.c\"\n" @ONLY)
             set_source_files_properties(${copy} PROPERTIES

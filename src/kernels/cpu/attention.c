@@ -1,6 +1,6 @@
 // Forward: for each block of queries, an online softmax over the blocks of keys (attention.h). Also for queries that
 // follow a cache of keys, unless they are few.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_matrix.h"
 
 #include <math.h>
 #include <omp.h>
@@ -12,7 +12,8 @@ struct forward_space {
     float *o, *sum; // [rows, columns]; [rows, LANES]: partial sums of the softmax's denominator
     float *max;     // [rows]
     float *k, *v;   // a block of keys, transposed, packed as b, and of values, as floats
-    float *score;   // [TILE_ROWS, SCORE_ROW]
+    float *score;   // of a tile, rows SCORE_ROW apart
+    float *split;   // on matrix units: its probabilities in two parts; and v is in pairs of keys
     int64_t bytes;
 };
 
@@ -27,13 +28,14 @@ static int64_t forward_rows(const struct attention *s, int threads) {
 
 static struct forward_space forward_space(const struct attention *s, int threads, char *base) {
     struct forward_space w = {.rows = forward_rows(s, threads)};
-    w.q = attention_take(base, &w.bytes, w.rows / TILE_ROWS * pack_a_units(s->units));
+    w.q = attention_take(base, &w.bytes, w.rows * (s->units + LANES));
     w.o = attention_take(base, &w.bytes, w.rows * s->columns);
     w.sum = attention_take(base, &w.bytes, w.rows * LANES);
     w.max = attention_take(base, &w.bytes, w.rows);
     w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
     w.v = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
-    w.score = attention_take(base, &w.bytes, TILE_ROWS * SCORE_ROW);
+    w.score = attention_take(base, &w.bytes, attention_height(s) * SCORE_ROW);
+    w.split = attention_take(base, &w.bytes, attention_matrix(s) ? attention_height(s) * ATTENTION_KEYS : 0);
     return w;
 }
 
@@ -73,8 +75,15 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct
         return;
     const int64_t columns = span.c1 - span.c0;
     float *o = w->o + row * s->columns;
-    attention_multiply(pairs, columns, s->units, w->q + row / TILE_ROWS * pack_a_units(s->units), s->units + LANES, 1,
-                       w->k + span.c0, ATTENTION_KEYS, w->score + span.c0, SCORE_ROW, false);
+    const float *q = w->q + pack_a_row(s->bf16, s->units, row);
+#ifdef __AMX_BF16__
+    if (pairs)
+        matrix_multiply_row(1, &(struct amx_product){s->units, q, 0, w->k + span.c0, ATTENTION_KEYS}, columns,
+                            w->score + span.c0, SCORE_ROW, false);
+    else
+#endif
+        attention_multiply(pairs, columns, s->units, q, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
+                           w->score + span.c0, SCORE_ROW, false);
     for (int64_t t = t0; t < t1; t++) {
         int64_t i = t - t0, low = attention_low(s, b, t) - j0, high = t + 1 - j0;
         float *score = w->score + i * SCORE_ROW;
@@ -84,6 +93,18 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct
         else
             softmax_row(s, true, span, low, high, score, max, sum, o + i * s->columns);
     }
+#ifdef __AMX_BF16__
+    if (pairs) {
+        const struct halves p = {w->split, w->split + AMX_SIDE * ATTENTION_KEYS / 2};
+        const float *v = w->v + span.c0 / 2 * s->columns;
+        for (int64_t i = 0; i < t1 - t0; i++)
+            split_row(w->score + i * SCORE_ROW + span.c0, i, columns, p);
+        matrix_multiply_row(
+            2, (struct amx_product[]){{columns / 2, p.high, 0, v, s->columns}, {columns / 2, p.low, 0, v, s->columns}},
+            s->columns, o, s->columns, true);
+        return;
+    }
+#endif
     attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,
                        w->v + span.c0 * s->columns, s->columns, o, s->columns, true);
 }
@@ -116,10 +137,13 @@ static void forward_block(const struct attention *s, const struct forward_space 
     for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
         int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
         ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
-        attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
-        for (int64_t t = t0; t < t1; t += TILE_ROWS)
+        if (attention_matrix(s))
+            ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
+        else
+            attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
+        for (int64_t t = t0; t < t1; t += attention_height(s))
             if (s->bf16 && TILE_PAIRS)
-                forward_tile(s, true, w, b, t - t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
+                forward_tile(s, true, w, b, t - t0, t, MIN(t + attention_height(s), t1), j0, keys);
             else
                 forward_tile(s, false, w, b, t - t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
     }
@@ -149,6 +173,7 @@ void ISA(attention_forward)(const struct attention *s, int threads, char *worksp
         total += forward_cost(s, t, MIN(t + rows, end)) * s->batch * s->heads;
 #pragma omp parallel num_threads(threads)
     {
+        tile_begin(s->bf16);
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
         const struct forward_space w = forward_space(s, threads, workspace + thread * bytes);
         int64_t before = 0;
@@ -159,6 +184,7 @@ void ISA(attention_forward)(const struct attention *s, int threads, char *worksp
                     forward_block(s, &w, i / s->heads, i % s->heads, t, t1);
                 before += forward_cost(s, t, t1);
             }
+        tile_end(s->bf16);
     }
 }
 

@@ -9,7 +9,7 @@
 // Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
 // `columns` (the width rounded up to vectors) wide. Of bf16, what is summed over the width goes in pairs where the CPU
 // multiplies pairs; what is summed over keys or queries is widened, since probabilities and their gradients stay f32:
-// rounded, they would be the greatest error of a step in bf16. Sums are f32.
+// rounded, they would be the greatest error of a step in bf16. Sums are f32. Matrix units have their own way.
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
 
@@ -58,6 +58,16 @@ static inline struct attention attention_of(const struct call *call, const struc
     };
 }
 
+// Whether matrix units do it (attention_matrix.h).
+static inline bool attention_matrix(const struct attention *s) {
+    return s->bf16 && TILE_MATRIX;
+}
+
+// Queries of a tile.
+static inline int64_t attention_height(const struct attention *s) {
+    return attention_matrix(s) ? LANES : TILE_ROWS;
+}
+
 static inline int64_t attention_low(const struct attention *s, int64_t b, int64_t t) {
     int64_t start = s->starts ? s->starts[b * s->starts_row + t] : 0;
     return s->window > 0 ? MAX(start, t - s->window + 1) : start;
@@ -78,7 +88,7 @@ static inline struct matrix attention_columns(const struct tensor *x, int64_t b,
 // The part of a block of keys, from its first on, that the queries of one tile see.
 struct span {
     int64_t low, high; // seen by some; empty if low >= high
-    int64_t c0, c1;    // rounded outward to vectors
+    int64_t c0, c1;    // rounded outward to vectors, for matrix units to two
 };
 
 // For queries [t0, t1) and the keys [j0, j0 + keys).
@@ -86,8 +96,9 @@ static inline struct span attention_span(const struct attention *s, int64_t b, i
                                          int64_t keys) {
     struct span r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};
     if (r.low < r.high) {
-        r.c0 = r.low / LANES * LANES;
-        r.c1 = (r.high + LANES - 1) / LANES * LANES;
+        const int64_t step = attention_matrix(s) ? 2 * LANES : LANES;
+        r.c0 = r.low / step * step;
+        r.c1 = (r.high + step - 1) / step * step;
     }
     return r;
 }

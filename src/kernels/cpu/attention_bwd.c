@@ -4,7 +4,7 @@
 // summed in the workspace: over the blocks of a part, then over the parts in order, and the length alone says what the
 // parts are. Where there are fewer heads of keys than would keep the threads busy, the parts of one head are dealt out,
 // each with a dq of its own; else a thread takes a head, one part after another. The bits are the same.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_matrix.h"
 
 #include <omp.h>
 
@@ -16,10 +16,11 @@ struct backward_space {
     float *q_across, *do_across; // as floats; the same memory where bf16 does not go in pairs
     int64_t across_row;          // floats between their rows
     float *k, *v;                // a block of keys and of values, transposed, packed as b
-    float *k_across;             // keys as they are, as floats
-    float *dk, *dv;              // [ATTENTION_KEYS, columns]
+    float *k_across;             // keys as they are, as floats; on matrix units in pairs
+    float *dk, *dv;              // [ATTENTION_KEYS, columns]; on matrix units transposed
     float *p, *ds;               // [QUERIES, SCORE_ROW]
     float *delta;                // [heads of the group, length]: sum(do o)
+    float *split;                // on matrix units: p and ds in two parts, in pairs of queries; ds of a tile likewise
     int64_t bytes;
 };
 
@@ -41,13 +42,17 @@ static bool in_pairs(const struct attention *s) {
 
 static struct backward_space backward_space(const struct attention *s, char *base) {
     struct backward_space w = {0};
-    const int64_t rows = QUERIES / TILE_ROWS * pack_a_units(s->units);
+    const int64_t rows = QUERIES * (s->units + LANES);
     w.q = attention_take(base, &w.bytes, rows);
     w.d_o = attention_take(base, &w.bytes, rows);
     w.q_across = w.q;
     w.do_across = w.d_o;
     w.across_row = s->units + LANES;
-    if (in_pairs(s)) {
+    if (attention_matrix(s)) { // transposed, in pairs of queries
+        w.q_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
+        w.do_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
+        w.split = attention_take(base, &w.bytes, (QUERIES + LANES) * ATTENTION_KEYS);
+    } else if (in_pairs(s)) {
         w.q_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.do_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.across_row = s->columns;
@@ -78,7 +83,7 @@ static struct backward backward_of(const struct call *call) {
     r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
     r.dealt = r.parts > 1 && items % call->threads != 0 && items < 8 * call->threads;
     r.thread_bytes = backward_space(s, NULL).bytes;
-    r.rows = (s->length + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    r.rows = (s->length + attention_height(s) - 1) / attention_height(s) * attention_height(s);
     r.dq_floats = r.shared * r.rows * s->columns;
     return r;
 }
@@ -134,19 +139,12 @@ struct meeting {
     struct span span[QUERIES / TILE_ROWS];
 };
 
-// Scores, p and ds of one tile of queries, and what it adds to dq.
-VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
-                           const struct meeting *m, int tile, const float *delta, float *dq) {
+// Scores and dp of a tile of `rows` queries from i0 on become p and ds.
+VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m, struct span span, int64_t i0,
+                              int64_t rows, const float *delta, float *p, float *ds) {
     const struct attention *s = &r->s;
-    const struct span span = m->span[tile];
-    const int64_t i0 = tile * TILE_ROWS, columns = span.c1 - span.c0, packed = tile * pack_a_units(s->units);
-    float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
-    attention_multiply(pairs, columns, s->units, w->q + packed, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
-                       p + span.c0, SCORE_ROW, false);
-    attention_multiply(pairs, columns, s->units, w->d_o + packed, s->units + LANES, 1, w->v + span.c0, ATTENTION_KEYS,
-                       ds + span.c0, SCORE_ROW, false);
     const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
-    for (int64_t i = 0; i < TILE_ROWS; i++) {
+    for (int64_t i = 0; i < rows; i++) {
         int64_t t = m->t0 + i0 + i;
         bool present = i0 + i < m->queries;
         int64_t low = present ? attention_low(s, m->b, t) - m->j0 : 0, high = present ? t + 1 - m->j0 : 0;
@@ -156,6 +154,20 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
         else
             gradient_row(true, span, low, high, s->scale, present ? lse[t] : 0, present ? delta[t] : 0, pi, dsi);
     }
+}
+
+// Scores, p and ds of one tile of queries, and what it adds to dq.
+VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
+                           const struct meeting *m, int tile, const float *delta, float *dq) {
+    const struct attention *s = &r->s;
+    const struct span span = m->span[tile];
+    const int64_t i0 = tile * TILE_ROWS, columns = span.c1 - span.c0, packed = pack_a_row(s->bf16, s->units, i0);
+    float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
+    attention_multiply(pairs, columns, s->units, w->q + packed, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
+                       p + span.c0, SCORE_ROW, false);
+    attention_multiply(pairs, columns, s->units, w->d_o + packed, s->units + LANES, 1, w->v + span.c0, ATTENTION_KEYS,
+                       ds + span.c0, SCORE_ROW, false);
+    gradient_rows(r, m, span, i0, TILE_ROWS, delta, p, ds);
     attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
                        w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,
                        true);
@@ -202,6 +214,93 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
         key_tile(r, w, m, tiles, k);
 }
 
+#ifdef __AMX_BF16__
+// The same on matrix units, of a tile of AMX_SIDE queries; p and ds are 0 in the other columns [c0, c1).
+static void query_tile_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+                              int64_t i0, struct span span, int64_t c0, int64_t c1, const float *delta, float *dq) {
+    const struct attention *s = &r->s;
+    const int64_t columns = span.c1 - span.c0, packed = pack_a_row(true, s->units, i0);
+    float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
+    const struct amx_product scores = {s->units, w->q + packed, 0, w->k + span.c0, ATTENTION_KEYS};
+    const struct amx_product dp = {s->units, w->d_o + packed, 0, w->v + span.c0, ATTENTION_KEYS};
+    matrix_multiply_row(1, &scores, columns, p + span.c0, SCORE_ROW, false);
+    matrix_multiply_row(1, &dp, columns, ds + span.c0, SCORE_ROW, false);
+    gradient_rows(r, m, span, i0, AMX_SIDE, delta, p, ds);
+    const struct halves parts = {w->split, w->split + AMX_SIDE * ATTENTION_KEYS / 2};
+    for (int64_t i = 0; i < AMX_SIDE; i++) {
+        float *rows[2] = {p + i * SCORE_ROW, ds + i * SCORE_ROW};
+        split_row(rows[1] + span.c0, i, columns, parts);
+        for (int k = 0; k < 2; k++) {
+            memset(rows[k] + c0, 0, (size_t)(span.c0 - c0) * sizeof(float));
+            memset(rows[k] + span.c1, 0, (size_t)(c1 - span.c1) * sizeof(float));
+        }
+    }
+    const float *k = w->k_across + span.c0 / 2 * s->columns;
+    const struct amx_product product[2] = {{columns / 2, parts.high, 0, k, s->columns},
+                                           {columns / 2, parts.low, 0, k, s->columns}};
+    matrix_multiply_row(2, product, s->columns, dq + (m->t0 + i0) * s->columns, s->columns, true);
+}
+
+static void meet_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+                        const float *delta, float *dq) {
+    enum { TILES = QUERIES / AMX_SIDE };
+    const struct attention *s = &r->s;
+    const struct matrix q = attention_rows(s->q, m->b, m->head), d_o = attention_rows(r->d_o, m->b, m->head);
+    const struct matrix q_columns = attention_columns(s->q, m->b, m->head);
+    const struct matrix do_columns = attention_columns(r->d_o, m->b, m->head);
+    ISA(pack_a)(true, &q, m->t0, m->queries, 0, s->width, w->q, NULL);
+    ISA(pack_a)(true, &d_o, m->t0, m->queries, 0, s->width, w->d_o, NULL);
+    ISA(pack_a)(true, &q_columns, 0, s->width, m->t0, m->queries, w->q_across, NULL);
+    ISA(pack_a)(true, &do_columns, 0, s->width, m->t0, m->queries, w->do_across, NULL);
+    const int64_t units = pack_units(true, m->queries);
+    struct span span[TILES] = {0};
+    int64_t c0 = ATTENTION_KEYS, c1 = 0;
+    for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
+        const int64_t t = m->t0 + i;
+        struct span *seen = &span[i / AMX_SIDE];
+        *seen = attention_span(s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
+        if (seen->low < seen->high) {
+            c0 = MIN(c0, seen->c0);
+            c1 = MAX(c1, seen->c1);
+        }
+    }
+    if (c0 >= c1)
+        return;
+    for (int64_t i = 0; i < 2 * units; i += AMX_SIDE) {
+        const struct span seen = span[i / AMX_SIDE];
+        if (seen.low < seen.high) {
+            query_tile_matrix(r, w, m, i, seen, c0, c1, delta, dq);
+            continue;
+        }
+        for (int64_t k = i; k < i + AMX_SIDE; k++) {
+            memset(w->p + k * SCORE_ROW + c0, 0, (size_t)(c1 - c0) * sizeof(float));
+            memset(w->ds + k * SCORE_ROW + c0, 0, (size_t)(c1 - c0) * sizeof(float));
+        }
+    }
+    enum { PART = QUERIES / 2 * ATTENTION_KEYS };
+    float *parts = w->split + AMX_SIDE * ATTENTION_KEYS;
+    const struct halves p = {parts + c0, parts + PART + c0};
+    split_pairs(w->p + c0, SCORE_ROW, 2 * units, c1 - c0, ATTENTION_KEYS, p);
+    matrix_multiply_halves(s->columns, c1 - c0, units, w->do_across, p, ATTENTION_KEYS, w->dv + c0, ATTENTION_KEYS);
+    const struct halves ds = {parts + c0, parts + PART + c0};
+    split_pairs(w->ds + c0, SCORE_ROW, 2 * units, c1 - c0, ATTENTION_KEYS, ds);
+    matrix_multiply_halves(s->columns, c1 - c0, units, w->q_across, ds, ATTENTION_KEYS, w->dk + c0, ATTENTION_KEYS);
+}
+
+// [columns, ATTENTION_KEYS] to [ATTENTION_KEYS, columns] at `to`.
+static void transpose_keys(int64_t columns, const float *from, float *to) {
+    for (int64_t c = 0; c < columns; c += LANES)
+        for (int64_t j = 0; j < ATTENTION_KEYS; j += LANES) {
+            vec_f32 square[LANES];
+            for (int i = 0; i < LANES; i++)
+                square[i] = vec_load(from + (c + i) * ATTENTION_KEYS + j);
+            tile_transpose(square);
+            for (int i = 0; i < LANES; i++)
+                vec_store(to + (j + i) * columns + c, square[i]);
+        }
+}
+#endif
+
 static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t j0, int64_t keys, const float *from,
                        int64_t row, int64_t width) {
     for (int64_t j = 0; j < keys; j++) {
@@ -219,7 +318,10 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
     const struct matrix v_columns = attention_columns(s->v, b, group);
     ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
     ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
-    attention_widen(&k, s->bf16, j0, keys, s->width, s->columns, w->k_across);
+    if (attention_matrix(s))
+        ISA(pack_b)(true, &k, j0, keys, 0, s->width, (int)(s->columns / LANES), w->k_across);
+    else
+        attention_widen(&k, s->bf16, j0, keys, s->width, s->columns, w->k_across);
     memset(w->dk, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dk);
     memset(w->dv, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dv);
     for (int64_t h = 0; h < r->shared; h++) {
@@ -230,14 +332,29 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
                 break;
             struct meeting m = {.b = b, .head = group * r->shared + h, .j0 = j0, .keys = keys, .t0 = t};
             m.queries = MIN(QUERIES, s->length - t);
+#ifdef __AMX_BF16__
+            if (s->bf16) {
+                meet_matrix(r, w, &m, delta, dq_head);
+                continue;
+            }
+#endif
             if (in_pairs(s))
                 meet(r, true, w, &m, delta, dq_head);
             else
                 meet(r, false, w, &m, delta, dq_head);
         }
     }
-    store_keys(r->dk, b, group, j0, keys, w->dk, s->columns, s->width);
-    store_keys(r->dv, b, group, j0, keys, w->dv, s->columns, s->width);
+    const float *dk = w->dk, *dv = w->dv;
+#ifdef __AMX_BF16__
+    if (s->bf16) { // through the memory of what is done with
+        transpose_keys(s->columns, w->dk, w->k_across);
+        transpose_keys(s->columns, w->dv, w->dk);
+        dk = w->k_across;
+        dv = w->dk;
+    }
+#endif
+    store_keys(r->dk, b, group, j0, keys, dk, s->columns, s->width);
+    store_keys(r->dv, b, group, j0, keys, dv, s->columns, s->width);
 }
 
 // First key of a part: parts of about equal work, where the work of a block is the queries behind its first key.
@@ -321,6 +438,7 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
     const int threads = call->threads;
 #pragma omp parallel num_threads(threads)
     {
+        tile_begin(r.s.bf16);
         int thread = omp_get_thread_num();
         const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
         if (r.dealt) {
@@ -338,6 +456,7 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
             for (int64_t i = 0; i < items; i++)
                 backward_item(&r, &w, i, dq);
         }
+        tile_end(r.s.bf16);
     }
 }
 

@@ -32,6 +32,18 @@ static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+static int64_t tile_columns(const struct gemm *g) {
+    return tile_vecs(g->bf16) * LANES;
+}
+
+// Units of a packed tile of a, and of a packed panel of b.
+static int64_t a_units(const struct gemm *g, int64_t units) {
+    return g->bf16 && TILE_MATRIX ? tile_rows(true) * units : pack_a_units(units);
+}
+static int64_t b_units(const struct gemm *g, int64_t units) {
+    return tile_columns(g) * units;
+}
+
 // Whether threads get about equally many panels.
 static bool shares_panels(const struct blocking *s, int threads) {
     int64_t most = divide_up(s->panels, threads);
@@ -46,28 +58,28 @@ static int64_t sized(enum kernel_way way, int64_t size) {
 // Ways differ in who does what when, never in blocks of k, on which the bits depend.
 static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     struct blocking s = {0};
-    int64_t units = pack_units(g->bf16, g->k);
+    const int64_t units = pack_units(g->bf16, g->k), height = tile_rows(g->bf16), width = tile_columns(g);
     s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
-    s.units = divide_up(units, s.k_blocks);
+    s.units = pack_units(g->bf16, divide_up(units, s.k_blocks) * pack_unit(g->bf16));
     s.k_block = s.units * pack_unit(g->bf16);
-    s.panels = divide_up(g->n, TILE_COLUMNS);
-    s.row_tiles = divide_up(g->m, TILE_ROWS);
+    s.panels = divide_up(g->n, width);
+    s.row_tiles = divide_up(g->m, height);
     s.by_columns =
-        g->m <= BY_COLUMNS_ROWS && s.row_tiles * TILE_ROWS * units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
+        g->m <= BY_COLUMNS_ROWS && s.row_tiles * height * units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
     if (way == WAY_BY_ROWS || way == WAY_BY_COLUMNS)
         s.by_columns = way == WAY_BY_COLUMNS;
     s.by_columns &= s.k_blocks == 1;
     if (s.by_columns) {
         int64_t group = sized(way, BY_COLUMNS_GROUP);
-        s.packed = MIN(divide_up(s.panels, g->threads), MAX(group / MAX(s.units, 1) / TILE_COLUMNS, 1));
+        s.packed = MIN(divide_up(s.panels, g->threads), MAX(group / MAX(s.units, 1) / width, 1));
         s.a_blocks = 1;
-        s.a_bytes = divide_up(4 * s.row_tiles * pack_a_units(s.units), 64) * 64;
+        s.a_bytes = divide_up(4 * s.row_tiles * a_units(g, s.units), 64) * 64;
         s.b_blocks = g->threads;
-        s.b_bytes = divide_up(4 * s.packed * TILE_COLUMNS * s.units, 64) * 64;
+        s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
         return s;
     }
     const int64_t packed = way == WAY_NARROW ? GEMM_PACKED / 4 : GEMM_PACKED;
-    s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / TILE_COLUMNS, 1));
+    s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / width, 1));
     s.a_blocks = g->threads;
     s.b_blocks = 1;
     int64_t rows = sized(way, MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
@@ -75,8 +87,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
     s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
-    s.a_bytes = divide_up(4 * s.block_tiles * pack_a_units(s.units), 64) * 64;
-    s.b_bytes = divide_up(4 * s.packed * TILE_COLUMNS * s.units, 64) * 64;
+    s.a_bytes = divide_up(4 * s.block_tiles * a_units(g, s.units), 64) * 64;
+    s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
     s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     return s;
 }
@@ -168,10 +180,11 @@ static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
         ((uint16_t *)g->c)[at] = bf16_from_float(x + load_one(true, g->c, at));
 }
 
-VEC_INLINE void finish_tile(const struct finish *f, const float *tile, int64_t i0, int64_t rows, int64_t j0,
-                            int64_t columns) {
+// Rows of the tile lie `tile_row` apart.
+VEC_INLINE void finish_tile(const struct finish *f, const float *tile, int64_t tile_row, int64_t i0, int64_t rows,
+                            int64_t j0, int64_t columns) {
     int64_t whole = columns / LANES * LANES;
-    for (int64_t i = 0; i < rows; i++, tile += TILE_COLUMNS) {
+    for (int64_t i = 0; i < rows; i++, tile += tile_row) {
         for (int64_t j = 0; j < whole; j += LANES) {
             vec_f32 x = vec_load(tile + j);
             if (f->g->bf16_out)
@@ -187,16 +200,60 @@ VEC_INLINE void finish_tile(const struct finish *f, const float *tile, int64_t i
 void ISA(gemm_finish)(const struct gemm *g, const float *tile, int64_t rows, int64_t j0, int64_t columns) {
     const struct finish f = {
         .g = g, .sum = g->c, .sum_row = g->c_row, .add = g->accumulate && !g->bf16_out, .last = true};
-    finish_tile(&f, tile, 0, rows, j0, columns);
+    finish_tile(&f, tile, TILE_COLUMNS, 0, rows, j0, columns);
 }
 
-#define TILE_CASE(v, p)                                                                       \
-    case 2 * (v) + (p):                                                                       \
-        tile_multiply(v, p, units, a, a_row, a_step, b, (v)*LANES, out, TILE_COLUMNS, false); \
+// Columns of b that are packed together.
+struct panel {
+    int64_t first, columns;
+    int vecs; // of LANES columns
+};
+
+// Panels have tile_vecs vectors; but of three, rather than one vector, the last has two, and so has the one before it.
+static struct panel panel_of(const struct gemm *g, int64_t index) {
+    const int64_t most = tile_vecs(g->bf16), vecs = divide_up(g->n, LANES), panels = divide_up(vecs, most);
+    int64_t first = index * most, end = MIN(first + most, vecs);
+    if (most == 3 && vecs % most == 1 && panels > 1) {
+        first -= index == panels - 1;
+        end -= index == panels - 2;
+    }
+    return (struct panel){first * LANES, MIN(end * LANES, g->n) - first * LANES, (int)(end - first)};
+}
+
+// ---- one tile
+
+// A packed tile of a and a packed panel of b.
+struct factors {
+    const float *a, *b;
+    int64_t units, a_row, a_step; // of both; how the tile walks a
+};
+
+#ifdef __AMX_BF16__
+// The sums of `rows` rows on matrix units.
+VEC_INLINE void tile_matrix(struct factors p, int vecs, int64_t rows, float *out) {
+    const struct amx_product product = {p.units, p.a, AMX_SIDE * p.units, p.b, vecs * LANES};
+    switch (2 * (rows > AMX_SIDE) + (vecs > 1)) {
+    case 0:
+        amx_multiply(1, 1, 1, &product, out, AMX_VECS * LANES, false);
+        break;
+    case 1:
+        amx_multiply(1, 2, 1, &product, out, AMX_VECS * LANES, false);
+        break;
+    case 2:
+        amx_multiply(2, 1, 1, &product, out, AMX_VECS * LANES, false);
+        break;
+    default:
+        amx_multiply(2, 2, 1, &product, out, AMX_VECS * LANES, false);
+    }
+}
+#endif
+
+#define TILE_CASE(v, pairs)                                                                                 \
+    case 2 * (v) + (pairs):                                                                                 \
+        tile_multiply(v, pairs, p.units, p.a, p.a_row, p.a_step, p.b, (v)*LANES, out, TILE_COLUMNS, false); \
         break
 
-VEC_INLINE void tile_of_panel(int vecs, bool pairs, int64_t units, const float *a, int64_t a_row, int64_t a_step,
-                              const float *b, float *out) {
+VEC_INLINE void tile_vectors(struct factors p, int vecs, bool pairs, float *out) {
     switch (2 * vecs + pairs) {
         TILE_CASE(1, false);
         TILE_CASE(2, false);
@@ -209,22 +266,22 @@ VEC_INLINE void tile_of_panel(int vecs, bool pairs, int64_t units, const float *
     }
 }
 
-// Columns of b that are packed together.
-struct panel {
-    int64_t first, columns;
-    int vecs; // of LANES columns
-};
-
-// Panels have TILE_VECS vectors; but rather than one vector, the last has two, and so has the one before it.
-static struct panel panel_of(int64_t n, int64_t index) {
-    int64_t vecs = divide_up(n, LANES), panels = divide_up(vecs, TILE_VECS), first = index * TILE_VECS;
-    int64_t end = MIN(first + TILE_VECS, vecs);
-    if (vecs % TILE_VECS == 1 && panels > 1) {
-        first -= index == panels - 1;
-        end -= index == panels - 2;
-    }
-    return (struct panel){first * LANES, MIN(end * LANES, n) - first * LANES, (int)(end - first)};
+// The tile of rows from i on, against one panel.
+VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, struct factors p, int64_t i,
+                         struct panel panel) {
+    enum { FLOATS = MAX(TILE_ROWS * TILE_COLUMNS, TILE_MATRIX_ROWS * TILE_MATRIX_VECS * LANES) };
+    float tile[FLOATS] __attribute__((aligned(64)));
+    const int64_t rows = MIN(tile_rows(g->bf16), g->m - i);
+#ifdef __AMX_BF16__
+    if (g->bf16)
+        tile_matrix(p, panel.vecs, rows, tile);
+    else
+#endif
+        tile_vectors(p, panel.vecs, g->bf16 && TILE_PAIRS, tile);
+    finish_tile(f, tile, tile_columns(g), i, rows, panel.first, panel.columns);
 }
+
+// ---- many
 
 // A row block from tile `first_tile` on.
 struct rows {
@@ -235,18 +292,13 @@ struct rows {
 // One row block against `panels` panels from `first` on; `b`: the first of them, packed.
 static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct rows *rows,
                       int64_t units, int64_t first, int64_t panels, const float *b) {
-    int64_t a_row, a_step;
-    pack_a_strides(&g->a, units, &a_row, &a_step);
-    for (int64_t p = 0; p < panels; p++, b += TILE_COLUMNS * s->units) {
-        const struct panel panel = panel_of(g->n, first + p);
+    struct factors p = {.b = b, .units = units};
+    pack_a_strides(&g->a, units, &p.a_row, &p.a_step);
+    for (int64_t k = 0; k < panels; k++, p.b += b_units(g, s->units))
         for (int64_t t = 0; t < rows->tiles; t++) {
-            float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
-            tile_of_panel(panel.vecs, g->bf16 && TILE_PAIRS, units, rows->a + t * pack_a_units(units), a_row, a_step, b,
-                          tile);
-            int64_t i = (rows->first_tile + t) * TILE_ROWS;
-            finish_tile(f, tile, i, MIN(TILE_ROWS, g->m - i), panel.first, panel.columns);
+            p.a = rows->a + t * a_units(g, units);
+            tile_run(g, f, p, (rows->first_tile + t) * tile_rows(g->bf16), panel_of(g, first + k));
         }
-    }
 }
 
 // Sums of the rows of a block, over the block `first` or a later one of k.
@@ -262,51 +314,49 @@ static void run_item(const struct gemm *g, const struct blocking *s, const struc
     const int64_t block = item / s->splits, split = item % s->splits;
     const int64_t tile = block * s->row_tiles / s->row_blocks, end = (block + 1) * s->row_tiles / s->row_blocks;
     const struct rows rows = {.first_tile = tile, .tiles = end - tile, .a = a};
-    const int64_t i0 = tile * TILE_ROWS, count = MIN(end * TILE_ROWS, g->m) - i0;
+    const int64_t i0 = tile * tile_rows(g->bf16), count = MIN(end * tile_rows(g->bf16), g->m) - i0;
     float sums[2 * GEMM_ROWS_MAX] = {0};
     bool sum = g->row_sums && first == 0 && split == 0;
     ISA(pack_a)(g->bf16, &g->a, i0, count, k0, k, a, sum ? sums : NULL);
     if (sum)
         sums_add(g, i0, count, k0 == 0, sums);
     const int64_t from = split * panels / s->splits, to = (split + 1) * panels / s->splits;
-    block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * TILE_COLUMNS * s->units);
+    block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * b_units(g, s->units));
 }
 
 // The panels [first, end) of b, packed behind `b` in groups and multiplied with all of a, packed at `a`.
 static void run_panels(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t first,
                        int64_t end, const float *a, float *b) {
-    const int64_t units = s->units;
-    int64_t a_row, a_step;
-    pack_a_strides(&g->a, units, &a_row, &a_step);
+    struct factors factors = {.units = s->units};
+    pack_a_strides(&g->a, s->units, &factors.a_row, &factors.a_step);
     for (int64_t from = first; from < end; from += s->packed) {
         const int64_t panels = MIN(s->packed, end - from), coming = MIN(s->packed, end - from - panels);
         for (int64_t p = 0; p < panels; p++) {
-            const struct panel panel = panel_of(g->n, from + p);
-            ISA(pack_b)(g->bf16, &g->b, 0, g->k, panel.first, panel.columns, panel.vecs, b + p * TILE_COLUMNS * units);
+            const struct panel panel = panel_of(g, from + p);
+            ISA(pack_b)(g->bf16, &g->b, 0, g->k, panel.first, panel.columns, panel.vecs, b + p * b_units(g, s->units));
         }
         // The columns of the next group are contiguous, also where its panels differ.
-        const int64_t next = coming ? panel_of(g->n, from + panels).first : 0;
-        const struct panel last = coming ? panel_of(g->n, from + panels + coming - 1) : (struct panel){0};
+        const int64_t next = coming ? panel_of(g, from + panels).first : 0;
+        const struct panel last = coming ? panel_of(g, from + panels + coming - 1) : (struct panel){0};
         for (int64_t t = 0; t < s->row_tiles; t++) {
             if (coming)
                 ISA(pack_b_ask)(g->bf16, &g->b, g->k, next, last.first + last.columns - next, t, s->row_tiles);
+            factors.a = a + t * a_units(g, s->units);
             for (int64_t p = 0; p < panels; p++) {
-                const struct panel panel = panel_of(g->n, from + p);
-                float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
-                tile_of_panel(panel.vecs, g->bf16 && TILE_PAIRS, units, a + t * pack_a_units(units), a_row, a_step,
-                              b + p * TILE_COLUMNS * units, tile);
-                finish_tile(f, tile, t * TILE_ROWS, MIN(TILE_ROWS, g->m - t * TILE_ROWS), panel.first, panel.columns);
+                factors.b = b + p * b_units(g, s->units);
+                tile_run(g, f, factors, t * tile_rows(g->bf16), panel_of(g, from + p));
             }
         }
     }
 }
 
+// The tiles [first, end) of a, all of which are packed at `a`.
 static void pack_tiles(const struct gemm *g, const struct blocking *s, int64_t first, int64_t end, float *a) {
-    enum { TILES = BY_COLUMNS_ROWS / TILE_ROWS }; // at a time
-    for (; first < end; first += TILES) {
-        const int64_t i0 = first * TILE_ROWS, count = MIN(MIN(end, first + TILES) * TILE_ROWS, g->m) - i0;
+    const int64_t height = tile_rows(g->bf16), tiles = BY_COLUMNS_ROWS / height; // at a time
+    for (; first < end; first += tiles) {
+        const int64_t i0 = first * height, count = MIN(MIN(end, first + tiles) * height, g->m) - i0;
         float sums[BY_COLUMNS_ROWS] = {0};
-        ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * pack_a_units(s->units), g->row_sums ? sums : NULL);
+        ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * a_units(g, s->units), g->row_sums ? sums : NULL);
         if (g->row_sums)
             sums_add(g, i0, count, true, sums);
     }
@@ -321,11 +371,13 @@ static void run_by_columns(const struct gemm *g, const struct blocking *s) {
     {
         const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
         // Whole vectors of rows, as pack_a takes them where they lie across.
-        const int64_t parts = divide_up(s->row_tiles, LANES / TILE_ROWS), part = LANES / TILE_ROWS;
+        const int64_t part = MAX(LANES / tile_rows(g->bf16), 1), parts = divide_up(s->row_tiles, part);
         pack_tiles(g, s, parts * thread / team * part, MIN(parts * (thread + 1) / team * part, s->row_tiles), a);
 #pragma omp barrier
+        tile_begin(g->bf16);
         run_panels(g, s, &f, s->panels * thread / team, s->panels * (thread + 1) / team, a,
                    (float *)(all_b + thread * s->b_bytes));
+        tile_end(g->bf16);
     }
 }
 
@@ -348,6 +400,7 @@ void ISA(gemm_run)(const struct gemm *g) {
 #pragma omp parallel num_threads(g->threads)
     {
         float *a = (float *)(all_a + omp_get_thread_num() * s.a_bytes);
+        tile_begin(g->bf16);
         for (int64_t first = 0; first < s.panels; first += s.packed)
             for (int64_t kb = 0; kb < s.k_blocks; kb++) {
                 const int64_t k0 = kb * s.k_block, k = MIN(s.k_block, g->k - k0);
@@ -357,13 +410,14 @@ void ISA(gemm_run)(const struct gemm *g) {
                 f.last = kb == s.k_blocks - 1;
 #pragma omp for schedule(static)
                 for (int64_t p = 0; p < panels; p++) {
-                    const struct panel panel = panel_of(g->n, first + p);
-                    float *to = b + p * TILE_COLUMNS * s.units;
+                    const struct panel panel = panel_of(g, first + p);
+                    float *to = b + p * b_units(g, s.units);
                     ISA(pack_b)(g->bf16, &g->b, k0, k, panel.first, panel.columns, panel.vecs, to);
                 }
 #pragma omp for schedule(static)
                 for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
                     run_item(g, &s, &f, item, k0, k, first, panels, b, a);
             }
+        tile_end(g->bf16);
     }
 }

@@ -1,4 +1,13 @@
+#include "kernels/cpu/isa.h"
+
 #include "kernels/cpu/reduction.h"
+
+#include <stdatomic.h>
+#if defined(TRIREME_ISA_VARIANTS) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 // TRIREME_ISA_VARIANTS: cmake/isa.cmake compiles the x86 copies.
 const struct kernel *cpu_table_base(enum dtype model);
@@ -7,14 +16,39 @@ const struct reduction_loops *cpu_reduction_loops_base(enum dtype dtype, enum dt
 const struct kernel *cpu_table_avx2(enum dtype model);
 const struct kernel *cpu_table_avx512(enum dtype model);
 const struct kernel *cpu_table_avx512bf16(enum dtype model);
+const struct kernel *cpu_table_amx(enum dtype model);
 const struct reduction_loops *cpu_reduction_loops_avx2(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512bf16(enum dtype dtype, enum dtype wire);
 #endif
 
 const char *isa_name(enum isa isa) {
-    static const char *const name[ISA_COUNT] = {"base", "avx2", "avx512", "avx512bf16"};
+    static const char *const name[ISA_COUNT] = {"base", "avx2", "avx512", "avx512bf16", "amx"};
     return isa < ISA_COUNT ? name[isa] : "unknown";
+}
+
+// The registers of matrix units are 8 KiB, so that Linux keeps them for processes alone that ask (x86's arch_prctl).
+static bool ask_for_matrix_units(void) {
+#if defined(TRIREME_ISA_VARIANTS) && defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+// Asks once: kernels are looked up for every instruction of a program.
+static bool has_matrix_units(void) {
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known = UNKNOWN;
+    int answer = atomic_load(&known);
+    if (answer == UNKNOWN) {
+        answer = ask_for_matrix_units() ? YES : NO;
+        atomic_store(&known, answer);
+    }
+    return answer == YES;
 }
 
 bool isa_usable(enum isa isa) {
@@ -28,7 +62,9 @@ bool isa_usable(enum isa isa) {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return false;
-    return isa == ISA_AVX512 || (isa == ISA_AVX512_BF16 && __builtin_cpu_supports("avx512bf16"));
+    if (isa == ISA_AVX512)
+        return true;
+    return __builtin_cpu_supports("avx512bf16") && (isa == ISA_AVX512_BF16 || (isa == ISA_AMX && has_matrix_units()));
 #else
     return false;
 #endif
@@ -56,6 +92,8 @@ const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa) {
         return cpu_table_avx512(model);
     case ISA_AVX512_BF16:
         return cpu_table_avx512bf16(model);
+    case ISA_AMX:
+        return cpu_table_amx(model);
 #endif
     default:
         return cpu_table_base(model);
@@ -75,6 +113,7 @@ const struct reduction_loops *cpu_reduction_loops_for(enum dtype dtype, enum dty
     case ISA_AVX512:
         return cpu_reduction_loops_avx512(dtype, wire);
     case ISA_AVX512_BF16:
+    case ISA_AMX:
         return cpu_reduction_loops_avx512bf16(dtype, wire);
 #endif
     default:

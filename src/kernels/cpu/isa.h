@@ -3,7 +3,7 @@
 // ISA(cpu_gelu_f32) is cpu_gelu_f32_avx512 in one copy and cpu_gelu_f32_base in another. Static functions, OpenMP
 // regions and macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of
 // the copy's width. The table that kernels are taken from (table.c) exists once per set too; isa.c picks by what the
-// CPU has.
+// CPU has. For matrix units only files that multiply matrices are compiled again; other kernels are ISA_OTHERS().
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -15,6 +15,7 @@ enum isa {
     ISA_AVX2,        // AVX2, FMA
     ISA_AVX512,      // AVX-512 F, BW, DQ, VL
     ISA_AVX512_BF16, // and dot products of bf16 pairs
+    ISA_AMX,         // and products of small bf16 matrices
     ISA_COUNT
 };
 
@@ -24,11 +25,17 @@ enum isa {
 #define ISA_GLUE(name, suffix) name##_##suffix
 #define ISA_EXPAND(name, suffix) ISA_GLUE(name, suffix)
 #define ISA(name) ISA_EXPAND(name, ISA_SUFFIX)
+#ifdef __AMX_BF16__
+#define ISA_OTHERS(name) ISA_EXPAND(name, avx512bf16)
+#else
+#define ISA_OTHERS(name) ISA(name)
+#endif
 
 const char *isa_name(enum isa isa);
 // The widest that this CPU has and this build contains.
 enum isa isa_best(void);
-// Whether this build contains `isa` and this CPU runs it.
+// Whether this build contains `isa` and this CPU runs it. Matrix units are asked of the system, which lends them to the
+// whole process.
 bool isa_usable(enum isa isa);
 
 // OP_COUNT kernels for a model of dtype `model` (f32 or bf16; NULL for others); `run` is NULL where cpu/ has none and

@@ -38,7 +38,7 @@ VEC_INLINE void pack_b_along(bool bf16, const struct matrix *b, int64_t k0, int6
 
 VEC_INLINE void pack_b_across(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
                               int vecs, float *out) {
-    const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), size = bf16 ? 2 : 4, row = size * b->row;
+    const int64_t unit = pack_unit(bf16), units = (k + unit - 1) / unit, size = bf16 ? 2 : 4, row = size * b->row;
     for (int64_t u = 0; u < units; u++) {
         const char *p = element(bf16, b, k0 + u * unit, j0);
         const char *next = unit == 2 && u * 2 + 1 < k ? element(bf16, b, k0 + u * 2 + 1, j0) : NULL;
@@ -61,6 +61,7 @@ VEC_INLINE void pack_b_across(bool bf16, const struct matrix *b, int64_t k0, int
             }
         }
     }
+    memset(out, 0, 4 * (size_t)((pack_units(bf16, k) - units) * vecs * LANES));
 }
 
 void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
@@ -130,6 +131,55 @@ VEC_INLINE vec_f32 unit_sum(bool bf16, vec_f32 v) {
     return v;
 }
 
+// For matrix units: squares of LANES rows and units. Rows along the summed dimension are cut to pieces.
+VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
+                               float *sums) {
+    const int64_t units = pack_units(true, k), whole = k / 2 / LANES * LANES;
+    for (int64_t i = 0; i < (rows + LANES - 1) / LANES * LANES; i++) {
+        float *to = out + pack_a_row(true, units, i);
+        if (i >= rows) {
+            for (int64_t u = 0; u < units; u += LANES, to += LANES * LANES)
+                vec_store(to, (vec_f32){0});
+            continue;
+        }
+        const char *p = element(true, a, i0 + i, k0);
+        for (int64_t u = 0; u < whole; u += LANES, to += LANES * LANES)
+            vec_store(to, pack_load_along(true, p + 4 * u));
+        for (int64_t u = whole; u < units; u++) {
+            uint32_t x = pack_unit_along(true, p + 4 * u, k - 2 * u);
+            memcpy(to + u - whole, &x, 4);
+        }
+        for (int64_t j = 0; sums && j < k; j++)
+            sums[i] += bf16_to_float(((const uint16_t *)p)[j]);
+    }
+}
+
+// Where its columns lie along, squares are transposed.
+VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
+                                  float *sums) {
+    const int64_t units = pack_units(true, k), row = 2 * a->column;
+    for (int64_t i = 0; i < rows; i += LANES) {
+        const char *p = element(true, a, i0 + i, k0);
+        const int64_t present = MIN(rows - i, LANES);
+        vec_f32 sum = {0};
+        for (int64_t u = 0; u < units; u += LANES) {
+            vec_f32 square[LANES];
+            for (int64_t j = 0; j < LANES; j++, p += 2 * row) {
+                const int64_t left = k - (u + j) * 2;
+                square[j] = left > 0 ? load_neighbours(true, p, left > 1 ? p + row : NULL, present) : (vec_f32){0};
+                for (int64_t e = 0; e < 2 && left > 2 * AHEAD + e; e++)
+                    __builtin_prefetch(p + (2 * AHEAD + e) * row);
+                sum += unit_sum(true, square[j]);
+            }
+            tile_transpose(square);
+            for (int64_t j = 0; j < LANES; j++, out += LANES)
+                vec_store(out, square[j]);
+        }
+        for (int64_t j = 0; sums && j < present; j++)
+            sums[i + j] += sum[j];
+    }
+}
+
 // a's columns lie across: TILE_ROWS neighbours of one unit after another. The rows read are far apart, which no
 // hardware prefetches: without asking early this would wait for memory at each.
 VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
@@ -158,7 +208,11 @@ VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int
 
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                  float *sums) {
-    if (a->column == 1 && bf16)
+    if (bf16 && TILE_MATRIX && a->column == 1)
+        pack_a_squares(a, i0, rows, k0, k, out, sums);
+    else if (bf16 && TILE_MATRIX)
+        pack_a_transposed(a, i0, rows, k0, k, out, sums);
+    else if (a->column == 1 && bf16)
         pack_a_along(true, a, i0, rows, k0, k, out, sums);
     else if (a->column == 1)
         pack_a_along(false, a, i0, rows, k0, k, out, sums);

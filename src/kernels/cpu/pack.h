@@ -11,8 +11,10 @@ static inline int64_t pack_unit(bool bf16) {
     return bf16 && TILE_PAIRS ? 2 : 1;
 }
 
+// Units of `k` elements; matrix units take them in vectors, of which the last is filled with zeros.
 static inline int64_t pack_units(bool bf16, int64_t k) {
-    return (k + pack_unit(bf16) - 1) / pack_unit(bf16);
+    const int64_t units = (k + pack_unit(bf16) - 1) / pack_unit(bf16);
+    return bf16 && TILE_MATRIX ? (units + LANES - 1) / LANES * LANES : units;
 }
 
 // LANES units from p on; the elements behind one another are along the summed dimension.
@@ -22,9 +24,11 @@ VEC_INLINE vec_f32 pack_load_along(bool bf16, const char *p) {
     return vec_load((const float *)p);
 }
 
-// One unit, of which `elements` elements exist.
+// One unit, of which `elements` elements exist, perhaps none.
 VEC_INLINE uint32_t pack_unit_along(bool bf16, const char *p, int64_t elements) {
     uint32_t unit = 0;
+    if (elements <= 0)
+        return 0;
     if (!bf16)
         memcpy(&unit, p, 4);
     else if (TILE_PAIRS)
@@ -69,8 +73,8 @@ void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64
 // Asks for part `part` of `parts` of b(k, j), `columns` of them from j0 on, into the second-level cache.
 void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k, int64_t j0, int64_t columns, int64_t part,
                      int64_t parts);
-// a(i, k), `rows` of them, as tiles of TILE_ROWS rows, the missing rows zero; sets how the tile is to walk each. The
-// tiles lie pack_a_units apart. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
+// a(i, k), `rows` of them, as tiles of TILE_ROWS rows, pack_a_units apart, or for matrix units as squares of LANES rows
+// and units (amx.h); missing rows are zero. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                  float *sums);
 
@@ -82,9 +86,14 @@ static inline void pack_a_strides(const struct matrix *a, int64_t units, int64_t
     *step = along ? 1 : TILE_ROWS;
 }
 
-// Units of one tile's share of a.
+// Units of one tile's share of a, of TILE_ROWS rows.
 static inline int64_t pack_a_units(int64_t units) {
     return TILE_ROWS * (units + LANES);
+}
+
+// Where row i begins of what pack_a made of rows that lie along the summed dimension.
+static inline int64_t pack_a_row(bool bf16, int64_t units, int64_t i) {
+    return bf16 && TILE_MATRIX ? i / LANES * LANES * units + i % LANES * LANES : i * (units + LANES);
 }
 
 #endif

@@ -7,6 +7,7 @@ int64_t peak_loop_base(bool bf16, int64_t iterations);
 int64_t peak_loop_avx2(bool bf16, int64_t iterations);
 int64_t peak_loop_avx512(bool bf16, int64_t iterations);
 int64_t peak_loop_avx512bf16(bool bf16, int64_t iterations);
+int64_t peak_loop_amx(bool bf16, int64_t iterations);
 #endif
 
 static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
@@ -18,6 +19,8 @@ static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
         return peak_loop_avx512(bf16, iterations);
     case ISA_AVX512_BF16:
         return peak_loop_avx512bf16(bf16, iterations);
+    case ISA_AMX:
+        return peak_loop_amx(bf16, iterations);
 #endif
     default:
         return peak_loop_base(bf16, iterations);

@@ -7,62 +7,62 @@
 #include "kernels/cpu/isa.h"
 
 // norm.c
-void ISA(cpu_layernorm)(const struct call *call);
-void ISA(cpu_layernorm_dx)(const struct call *call);
-void ISA(cpu_layernorm_dw)(const struct call *call);
-void ISA(cpu_layernorm_bwd)(const struct call *call);
-void ISA(cpu_rmsnorm)(const struct call *call);
-void ISA(cpu_rmsnorm_dx)(const struct call *call);
-void ISA(cpu_rmsnorm_dw)(const struct call *call);
-void ISA(cpu_rmsnorm_bwd)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_dx)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_dw)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_bwd)(const struct call *call);
+void ISA_OTHERS(cpu_rmsnorm)(const struct call *call);
+void ISA_OTHERS(cpu_rmsnorm_dx)(const struct call *call);
+void ISA_OTHERS(cpu_rmsnorm_dw)(const struct call *call);
+void ISA_OTHERS(cpu_rmsnorm_bwd)(const struct call *call);
 // For the four that give dw.
-trireme_status ISA(cpu_norm_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
-                                     trireme_error *error);
+trireme_status ISA_OTHERS(cpu_norm_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                            trireme_error *error);
 
 // qknorm.c
-void ISA(cpu_qknorm)(const struct call *call);
-void ISA(cpu_qknorm_dx)(const struct call *call);
-void ISA(cpu_qknorm_dw)(const struct call *call);
-trireme_status ISA(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
-                                          trireme_error *error);
+void ISA_OTHERS(cpu_qknorm)(const struct call *call);
+void ISA_OTHERS(cpu_qknorm_dx)(const struct call *call);
+void ISA_OTHERS(cpu_qknorm_dw)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                 trireme_error *error);
 
 // rope.c
-void ISA(cpu_rope)(const struct call *call);
-void ISA(cpu_rope_dx)(const struct call *call);
+void ISA_OTHERS(cpu_rope)(const struct call *call);
+void ISA_OTHERS(cpu_rope_dx)(const struct call *call);
 
 // activation.c
-void ISA(cpu_add)(const struct call *call);
-void ISA(cpu_add_bias)(const struct call *call);
-void ISA(cpu_add_bias_dw)(const struct call *call);
-void ISA(cpu_gelu)(const struct call *call);
-void ISA(cpu_gelu_dx)(const struct call *call);
-void ISA(cpu_swiglu)(const struct call *call);
-void ISA(cpu_swiglu_dx)(const struct call *call);
+void ISA_OTHERS(cpu_add)(const struct call *call);
+void ISA_OTHERS(cpu_add_bias)(const struct call *call);
+void ISA_OTHERS(cpu_add_bias_dw)(const struct call *call);
+void ISA_OTHERS(cpu_gelu)(const struct call *call);
+void ISA_OTHERS(cpu_gelu_dx)(const struct call *call);
+void ISA_OTHERS(cpu_swiglu)(const struct call *call);
+void ISA_OTHERS(cpu_swiglu_dx)(const struct call *call);
 
 // embed.c
-void ISA(cpu_embed)(const struct call *call);
-void ISA(cpu_embed_dw)(const struct call *call);
+void ISA_OTHERS(cpu_embed)(const struct call *call);
+void ISA_OTHERS(cpu_embed_dw)(const struct call *call);
 
 // loss.c
-void ISA(cpu_cross_entropy)(const struct call *call);
-void ISA(cpu_cross_entropy_grad)(const struct call *call);
-void ISA(cpu_logits_max)(const struct call *call);
-void ISA(cpu_logits_sum)(const struct call *call);
-void ISA(cpu_logits_grad)(const struct call *call);
-void ISA(cpu_logits_exp)(const struct call *call);
-void ISA(cpu_logits_dx)(const struct call *call);
+void ISA_OTHERS(cpu_cross_entropy)(const struct call *call);
+void ISA_OTHERS(cpu_cross_entropy_grad)(const struct call *call);
+void ISA_OTHERS(cpu_logits_max)(const struct call *call);
+void ISA_OTHERS(cpu_logits_sum)(const struct call *call);
+void ISA_OTHERS(cpu_logits_grad)(const struct call *call);
+void ISA_OTHERS(cpu_logits_exp)(const struct call *call);
+void ISA_OTHERS(cpu_logits_dx)(const struct call *call);
 
 // copy.c
-void ISA(cpu_fan_out)(const struct call *call);
-void ISA(cpu_keep_columns)(const struct call *call);
-void ISA(cpu_zero)(const struct call *call);
+void ISA_OTHERS(cpu_fan_out)(const struct call *call);
+void ISA_OTHERS(cpu_keep_columns)(const struct call *call);
+void ISA_OTHERS(cpu_zero)(const struct call *call);
 
 // optimizer.c
-void ISA(cpu_square_sum)(const struct call *call);
-trireme_status ISA(cpu_square_sum_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
-                                           trireme_error *error);
-void ISA(cpu_adamw)(const struct call *call);
-void ISA(cpu_lion)(const struct call *call);
-void ISA(cpu_sgd)(const struct call *call);
+void ISA_OTHERS(cpu_square_sum)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_square_sum_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                  trireme_error *error);
+void ISA_OTHERS(cpu_adamw)(const struct call *call);
+void ISA_OTHERS(cpu_lion)(const struct call *call);
+void ISA_OTHERS(cpu_sgd)(const struct call *call);
 
 #endif

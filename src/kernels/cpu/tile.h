@@ -8,9 +8,7 @@
 #ifndef KERNELS_CPU_TILE_H
 #define KERNELS_CPU_TILE_H
 
-#include "kernels/cpu/vec.h"
-
-#include <stdbool.h>
+#include "kernels/cpu/amx.h"
 
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 8, TILE_VECS = 3 };
@@ -24,6 +22,38 @@ enum { TILE_PAIRS = 1 }; // bf16 operands are multiplied in pairs
 #else
 enum { TILE_PAIRS = 0 }; // bf16 operands are widened to f32 first
 #endif
+
+// Whether bf16 operands are multiplied by matrix units (amx.h), and rows and vectors of columns of a product's tile.
+#ifdef __AMX_BF16__
+enum { TILE_MATRIX = 1, TILE_MATRIX_ROWS = AMX_ROWS, TILE_MATRIX_VECS = AMX_VECS };
+#else
+enum { TILE_MATRIX = 0, TILE_MATRIX_ROWS = TILE_ROWS, TILE_MATRIX_VECS = TILE_VECS };
+#endif
+static inline int64_t tile_rows(bool bf16) {
+    return bf16 ? TILE_MATRIX_ROWS : TILE_ROWS;
+}
+static inline int64_t tile_vecs(bool bf16) {
+    return bf16 ? TILE_MATRIX_VECS : TILE_VECS;
+}
+
+// A thread calls these around its products.
+VEC_INLINE void tile_begin(bool bf16) {
+#ifdef __AMX_BF16__
+    if (bf16)
+        amx_begin();
+#else
+    (void)bf16;
+#endif
+}
+
+VEC_INLINE void tile_end(bool bf16) {
+#ifdef __AMX_BF16__
+    if (bf16)
+        amx_end();
+#else
+    (void)bf16;
+#endif
+}
 
 // acc += a * b for one unit.
 VEC_INLINE vec_f32 tile_multiply_add(bool pairs, uint32_t a, vec_f32 b, vec_f32 acc) {

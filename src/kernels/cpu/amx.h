@@ -1,0 +1,139 @@
+// Products on x86's matrix units (AMX): eight registers of 16 rows of 64 bytes, and an instruction that multiplies 16
+// rows of 32 bf16 with 32 by 16, of which pairs lie side by side, and adds to 16 by 16 sums in f32. That is the order
+// that pack.h gives operands: units of two along the summed dimension; a as squares of 16 rows and 16 units, b as
+// vectors of units.
+//
+// A thread says how large its registers are (amx_begin) before it multiplies, and gives them back (amx_end), since the
+// system saves 8 KiB more of a thread that has them in use.
+#ifndef KERNELS_CPU_AMX_H
+#define KERNELS_CPU_AMX_H
+
+#include "kernels/cpu/vec.h"
+
+#include <stdbool.h>
+
+#ifdef __AMX_BF16__
+
+enum { AMX_SIDE = 16 }; // rows of a register; units (pairs of bf16, f32 sums) in each
+enum { AMX_SQUARE = AMX_SIDE * AMX_SIDE };
+enum { AMX_ROWS = 32 }; // of the largest product: two registers of a by two of b, with four of sums
+enum { AMX_VECS = 2 };
+
+struct amx_shape { // as the instruction reads it
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+VEC_INLINE void amx_begin(void) {
+    struct amx_shape shape = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        shape.row_bytes[i] = 64;
+        shape.rows[i] = AMX_SIDE;
+    }
+    __asm__ volatile("" : : "m"(shape));
+    _tile_loadconfig(&shape);
+}
+
+VEC_INLINE void amx_end(void) {
+    _tile_release();
+}
+
+// A product of b(k, j) at b[k * b_row + j] with squares of a, those of a tile of rows one behind the other, tiles
+// `a_tile` apart. All in units, which are a multiple of AMX_SIDE.
+struct amx_product {
+    int64_t units;
+    const float *a;
+    int64_t a_tile;
+    const float *b;
+    int64_t b_row;
+};
+
+// Adds a product to registers 0 to 3: `tiles` (1, 2) of rows and `vecs` (1, 2) of AMX_SIDE columns.
+VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p) {
+    const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row;
+    for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
+        _tile_loadd(6, p.b, bs);
+        _tile_loadd(4, p.a, as);
+        _tile_dpbf16ps(0, 4, 6);
+        if (tiles == 2) {
+            _tile_loadd(5, p.a + p.a_tile, as);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (vecs == 2) {
+            _tile_loadd(7, p.b + AMX_SIDE, bs);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (tiles == 2 && vecs == 2)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+// out[i * out_row + j] = or += the sum of `count` products, for so many i and j.
+VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, float *out,
+                             int64_t out_row, bool add) {
+    const int64_t os = 4 * out_row;
+    float *low = out + AMX_SIDE * out_row;
+    __asm__ volatile("" : : : "memory"); // loads of registers are not known to read memory
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (add) {
+        _tile_loadd(0, out, os);
+        if (vecs == 2)
+            _tile_loadd(1, out + AMX_SIDE, os);
+        if (tiles == 2)
+            _tile_loadd(2, low, os);
+        if (tiles == 2 && vecs == 2)
+            _tile_loadd(3, low + AMX_SIDE, os);
+    }
+    for (int i = 0; i < count; i++)
+        amx_add(tiles, vecs, product[i]);
+    _tile_stored(0, out, os);
+    if (vecs == 2)
+        _tile_stored(1, out + AMX_SIDE, os);
+    if (tiles == 2)
+        _tile_stored(2, low, os);
+    if (tiles == 2 && vecs == 2)
+        _tile_stored(3, low + AMX_SIDE, os);
+}
+
+// The same for one tile of rows and four vectors of columns.
+VEC_INLINE void amx_multiply_wide(int count, const struct amx_product *product, float *out, int64_t out_row, bool add) {
+    const int64_t as = 4 * AMX_SIDE, os = 4 * out_row;
+    __asm__ volatile("" : : : "memory");
+    if (add) {
+        _tile_loadd(0, out, os);
+        _tile_loadd(1, out + AMX_SIDE, os);
+        _tile_loadd(2, out + 2 * AMX_SIDE, os);
+        _tile_loadd(3, out + 3 * AMX_SIDE, os);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int i = 0; i < count; i++) {
+        struct amx_product p = product[i];
+        const int64_t bs = 4 * p.b_row;
+        for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
+            _tile_loadd(4, p.a, as);
+            _tile_loadd(6, p.b, bs);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, p.b + AMX_SIDE, bs);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_loadd(6, p.b + 2 * AMX_SIDE, bs);
+            _tile_dpbf16ps(2, 4, 6);
+            _tile_loadd(7, p.b + 3 * AMX_SIDE, bs);
+            _tile_dpbf16ps(3, 4, 7);
+        }
+    }
+    _tile_stored(0, out, os);
+    _tile_stored(1, out + AMX_SIDE, os);
+    _tile_stored(2, out + 2 * AMX_SIDE, os);
+    _tile_stored(3, out + 3 * AMX_SIDE, os);
+}
+
+#endif
+#endif
