@@ -3,7 +3,7 @@
 # units (AMX) only what multiplies matrices has a copy: the rest is that of the set before.
 # Appends the generated files to the list named by `sources`.
 set(TRIREME_ISA_ONCE isa peak bandwidth pin) # files of cpu/ that exist once
-
+# Those that have a copy for matrix units.
 set(TRIREME_ISA_MATRIX attention attention_bwd attention_cached gemm gemm_few matmul pack peak_loop table)
 
 function(trireme_isa_variants sources)

@@ -4,7 +4,8 @@
 // vectors of units.
 //
 // A thread says how large its registers are (amx_begin) before it multiplies, and gives them back (amx_end), since the
-// system saves 8 KiB more of a thread that has them in use.
+// system saves 8 KiB more of a thread that has them in use. What matrices are put in order by is in pack.h, what
+// attention needs besides in attention_matrix.h.
 #ifndef KERNELS_CPU_AMX_H
 #define KERNELS_CPU_AMX_H
 
@@ -33,6 +34,11 @@ VEC_INLINE void amx_begin(void) {
     }
     __asm__ volatile("" : : "m"(shape));
     _tile_loadconfig(&shape);
+}
+
+// Loads of registers are not known to the compiler to read memory: what they read must have been written before this.
+VEC_INLINE void amx_fence(void) {
+    __asm__ volatile("" : : : "memory");
 }
 
 VEC_INLINE void amx_end(void) {
@@ -74,7 +80,7 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
                              int64_t out_row, bool add) {
     const int64_t os = 4 * out_row;
     float *low = out + AMX_SIDE * out_row;
-    __asm__ volatile("" : : : "memory"); // loads of registers are not known to read memory
+    amx_fence();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -99,10 +105,28 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
         _tile_stored(3, low + AMX_SIDE, os);
 }
 
-// The same for one tile of rows and four vectors of columns.
+// The same for as many of `rows` and `columns` as one amx_multiply takes.
+VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, int count, const struct amx_product *product,
+                                  float *out, int64_t out_row, bool add) {
+    switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {
+    case 0:
+        amx_multiply(1, 1, count, product, out, out_row, add);
+        break;
+    case 1:
+        amx_multiply(1, 2, count, product, out, out_row, add);
+        break;
+    case 2:
+        amx_multiply(2, 1, count, product, out, out_row, add);
+        break;
+    default:
+        amx_multiply(2, 2, count, product, out, out_row, add);
+    }
+}
+
+// amx_multiply for one tile of rows and four vectors of columns.
 VEC_INLINE void amx_multiply_wide(int count, const struct amx_product *product, float *out, int64_t out_row, bool add) {
     const int64_t as = 4 * AMX_SIDE, os = 4 * out_row;
-    __asm__ volatile("" : : : "memory");
+    amx_fence();
     if (add) {
         _tile_loadd(0, out, os);
         _tile_loadd(1, out + AMX_SIDE, os);

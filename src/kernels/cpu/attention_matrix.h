@@ -75,20 +75,7 @@ static inline void matrix_multiply_halves(int64_t rows, int64_t columns, int64_t
         for (int64_t c = 0; c < columns; c += AMX_VECS * LANES) {
             const struct amx_product p[2] = {{units, a + i * units, a_tile, b.high + c, b_row},
                                              {units, a + i * units, a_tile, b.low + c, b_row}};
-            float *to = out + i * out_row + c;
-            switch (2 * (rows - i > AMX_SIDE) + (columns - c > LANES)) {
-            case 0:
-                amx_multiply(1, 1, 2, p, to, out_row, true);
-                break;
-            case 1:
-                amx_multiply(1, 2, 2, p, to, out_row, true);
-                break;
-            case 2:
-                amx_multiply(2, 1, 2, p, to, out_row, true);
-                break;
-            default:
-                amx_multiply(2, 2, 2, p, to, out_row, true);
-            }
+            amx_multiply_some(rows - i, columns - c, 2, p, out + i * out_row + c, out_row, true);
         }
 }
 

@@ -228,26 +228,6 @@ struct factors {
     int64_t units, a_row, a_step; // of both; how the tile walks a
 };
 
-#ifdef __AMX_BF16__
-// The sums of `rows` rows on matrix units.
-VEC_INLINE void tile_matrix(struct factors p, int vecs, int64_t rows, float *out) {
-    const struct amx_product product = {p.units, p.a, AMX_SIDE * p.units, p.b, vecs * LANES};
-    switch (2 * (rows > AMX_SIDE) + (vecs > 1)) {
-    case 0:
-        amx_multiply(1, 1, 1, &product, out, AMX_VECS * LANES, false);
-        break;
-    case 1:
-        amx_multiply(1, 2, 1, &product, out, AMX_VECS * LANES, false);
-        break;
-    case 2:
-        amx_multiply(2, 1, 1, &product, out, AMX_VECS * LANES, false);
-        break;
-    default:
-        amx_multiply(2, 2, 1, &product, out, AMX_VECS * LANES, false);
-    }
-}
-#endif
-
 #define TILE_CASE(v, pairs)                                                                                 \
     case 2 * (v) + (pairs):                                                                                 \
         tile_multiply(v, pairs, p.units, p.a, p.a_row, p.a_step, p.b, (v)*LANES, out, TILE_COLUMNS, false); \
@@ -273,9 +253,11 @@ VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, struct fa
     float tile[FLOATS] __attribute__((aligned(64)));
     const int64_t rows = MIN(tile_rows(g->bf16), g->m - i);
 #ifdef __AMX_BF16__
-    if (g->bf16)
-        tile_matrix(p, panel.vecs, rows, tile);
-    else
+    if (g->bf16) {
+        const int64_t columns = panel.vecs * LANES;
+        const struct amx_product product = {p.units, p.a, AMX_SIDE * p.units, p.b, columns};
+        amx_multiply_some(rows, columns, 1, &product, tile, AMX_VECS * LANES, false);
+    } else
 #endif
         tile_vectors(p, panel.vecs, g->bf16 && TILE_PAIRS, tile);
     finish_tile(f, tile, tile_columns(g), i, rows, panel.first, panel.columns);

@@ -27,9 +27,10 @@ const char *isa_name(enum isa isa) {
     return isa < ISA_COUNT ? name[isa] : "unknown";
 }
 
+#ifdef TRIREME_ISA_VARIANTS
 // The registers of matrix units are 8 KiB, so that Linux keeps them for processes alone that ask (x86's arch_prctl).
 static bool ask_for_matrix_units(void) {
-#if defined(TRIREME_ISA_VARIANTS) && defined(__linux__)
+#ifdef __linux__
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
@@ -50,6 +51,7 @@ static bool has_matrix_units(void) {
     }
     return answer == YES;
 }
+#endif
 
 bool isa_usable(enum isa isa) {
     if (isa == ISA_BASE)

@@ -26,6 +26,7 @@ static int64_t run_matrix(int64_t iterations) {
         for (uint32_t k = 0; k < 2 * AMX_SQUARE; k++)
             operand[i][k] = (uint16_t)((k * 2654435761u + (uint32_t)i * 40503u) >> 16 & 0x83ff) | 0x3c00;
     amx_begin();
+    amx_fence();
     _tile_loadd(4, operand[0], 4 * AMX_SIDE);
     _tile_loadd(5, operand[1], 4 * AMX_SIDE);
     _tile_loadd(6, operand[2], 4 * AMX_SIDE);
