@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/json.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
@@ -151,7 +152,7 @@ static trireme_status another(struct communicator *all, bool leads, bool wanted,
 static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
                                     struct measured *m, trireme_error *error) {
     bool leads = e->member.rank == 0, processes = world_place(e->member.world) != NULL;
-    int threads = m->ranks > 1 && !processes ? MIN(m->ranks * e->threads, engine_cores()) : e->threads;
+    int threads = m->ranks > 1 && !processes ? MIN(m->ranks * e->threads, usable_cores()) : e->threads;
     struct engine_result result;
     // Before anything of the arenas is touched: it takes memory of its own.
     m->bandwidth = m->peak = 0;

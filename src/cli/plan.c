@@ -1,6 +1,7 @@
 // trireme plan MODEL|CONFIG.yaml cluster=CLUSTER devices=N: the best ways to train it there.
 #include "plan/plan.h"
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/json.h"
 #include "cli/keys.h"
 #include "train/synthetic.h"
@@ -311,7 +312,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .model = &model,
                                    .ops = ops,
                                    .cluster = &cluster,
-                                   .threads = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN)),
+                                   .threads = usable_cores(),
                                    .seconds = SEARCH_SECONDS,
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};

@@ -1,5 +1,6 @@
 // trireme simulate CONFIG cluster=CLUSTER: a step of the programs that the ranks would run.
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/json.h"
 #include "cli/simulate.h"
 #include "compile/options.h"
@@ -56,10 +57,11 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     TRY(check_dtype(p, error));
     TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
-    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads_of(p), error));
+    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads_of(p), usable_cores(),
+                               error));
     p->compiled = seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
-    TRY(stage_programs_verify(&p->programs, p->ops, error));
+    TRY(stage_programs_meet(&p->programs, p->ops, error));
     p->verified = seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));

@@ -1,5 +1,9 @@
 #include "compile/options.h"
 
+#include "base/crew.h"
+
+#include <stdatomic.h>
+
 enum dtype options_dtype(const struct config *config) {
     static const enum dtype DTYPES[] = {
         [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
@@ -44,27 +48,65 @@ struct compile_options options_create(const struct config *config, const struct 
                                     .parallel = *plan};
 }
 
+// What threads that compile stages share.
+struct compiling {
+    const struct config *config;
+    const struct model_config *model;
+    const struct parallel *plan;
+    const struct op_table *ops;
+    int threads;
+    struct stage_programs *programs;
+    atomic_int next;
+    atomic_bool failed;
+    trireme_status *status; // of each stage
+    trireme_error *error;
+};
+
+static trireme_status compile_stage(const struct compiling *c, int stage) {
+    struct parameter_table whole, local;
+    struct parallel own = *c->plan;
+    own.stage = stage;
+    // Stages are what ranks are counted along last.
+    options_tables(&whole, &local, c->model, c->plan, mesh_ranks(&own.mesh) / own.mesh.degree[AXIS_PP] * stage);
+    struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
+    trireme_status status = compile_train(&c->programs->of[stage], &options, &c->error[stage]);
+    parameter_table_release(&whole);
+    parameter_table_release(&local);
+    return status;
+}
+
+// Stages are taken in order, so that all before one that fails are compiled.
+static void *compile_some(void *argument) {
+    struct compiling *c = argument;
+    for (int stage = c->next++; stage < c->programs->count && !c->failed; stage = c->next++) {
+        c->status[stage] = compile_stage(c, stage);
+        if (c->status[stage] != TRIREME_OK)
+            c->failed = true;
+    }
+    return NULL;
+}
+
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, trireme_error *error) {
-    int stages = plan->mesh.degree[AXIS_PP], ranks = mesh_ranks(&plan->mesh);
-    struct stage_programs programs = {0};
+                                      const struct op_table *ops, int threads, int jobs, trireme_error *error) {
+    int stages = plan->mesh.degree[AXIS_PP];
+    struct stage_programs programs = {.count = stages};
     programs.of = mem_alloc((size_t)stages * sizeof *programs.of);
     programs.program = mem_alloc((size_t)stages * sizeof *programs.program);
+    struct compiling c = {
+        .config = config, .model = model, .plan = plan, .ops = ops, .threads = threads, .programs = &programs};
+    c.status = mem_alloc((size_t)stages * sizeof *c.status);
+    c.error = mem_alloc((size_t)stages * sizeof *c.error);
+    crew_run(MIN(jobs, stages), compile_some, &c);
     trireme_status status = TRIREME_OK;
     for (int stage = 0; stage < stages && status == TRIREME_OK; stage++) {
-        struct parameter_table whole, local;
-        struct parallel own = *plan;
-        own.stage = stage;
-        // Stages are what ranks are counted along last.
-        options_tables(&whole, &local, model, plan, ranks / stages * stage);
-        struct compile_options options = options_create(config, model, &local, ops, &own, threads);
-        status = compile_train(&programs.of[stage], &options, error);
-        if (status == TRIREME_OK)
-            programs.program[programs.count++] = &programs.of[stage].program;
-        parameter_table_release(&whole);
-        parameter_table_release(&local);
+        programs.program[stage] = &programs.of[stage].program;
+        status = c.status[stage];
+        if (status != TRIREME_OK)
+            *error = c.error[stage];
     }
+    free(c.status);
+    free(c.error);
     if (status == TRIREME_OK)
         *out = programs;
     else
@@ -72,12 +114,12 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
     return status;
 }
 
-trireme_status stage_programs_verify(const struct stage_programs *p, const struct op_table *ops, trireme_error *error) {
+trireme_status stage_programs_meet(const struct stage_programs *p, const struct op_table *ops, trireme_error *error) {
     int ranks = mesh_ranks(&p->program[0]->mesh);
     const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
     for (int rank = 0; rank < ranks; rank++)
         of_rank[rank] = p->program[rank / (ranks / p->count)];
-    trireme_status status = programs_verify(of_rank, ranks, ops, error);
+    trireme_status status = programs_meet(of_rank, ranks, ops, error);
     free(of_rank);
     return status;
 }

@@ -116,7 +116,7 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
         status = place_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
     if (status == TRIREME_OK)
         status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                        kernel_threads(r, p.ranks_per_device), error);
+                                        kernel_threads(r, p.ranks_per_device), 1, error);
     if (status == TRIREME_OK)
         *out = p;
     else

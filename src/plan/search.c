@@ -1,5 +1,5 @@
 #include "base/clock.h"
-#include "plan/crew.h"
+#include "base/crew.h"
 #include "plan/mix.h"
 #include "plan/space.h"
 

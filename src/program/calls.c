@@ -1,9 +1,6 @@
 #include "program/calls.h"
 
-// How many calls of each stream were done when the n-th instruction of a stream was.
-struct history {
-    VEC(struct known { int32_t of[STREAM_COUNT]; }) done;
-};
+#include "program/history.h"
 
 static int find_channel(struct calls *c, const struct instruction *i) {
     struct channel channel = {i->group, instruction_is_pair(i) ? i->peer : 0, stream_channel(i->stream)};
@@ -44,7 +41,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
 // Waits reach calls through whatever waits for them in turn.
 static void run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
-    struct history history[STREAM_COUNT] = {0};
+    struct history history[STREAM_COUNT] = {0}; // calls of each stream that were done when its n-th instruction was
     struct slot_waits waits;
     slot_waits_create(&waits, p);
     int32_t known[STREAM_COUNT][STREAM_COUNT] = {0};
@@ -55,22 +52,23 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
             for (int s = 0; s < STREAM_COUNT; s++) {
-                int64_t which = i->wait[s] >= WAIT_OWN ? slot_waits_count(&waits, p, k, i, s) - 1
-                                                       : (int64_t)history[s].done.count - i->wait[s];
-                for (int of = 0; i->wait[s] && s != i->stream && which >= 0 && of < STREAM_COUNT; of++)
-                    own[of] = MAX(own[of], history[s].done.item[which].of[of]);
+                int64_t which =
+                    i->wait[s] >= WAIT_OWN ? slot_waits_count(&waits, p, k, i, s) - 1 : history[s].steps - i->wait[s];
+                if (!i->wait[s] || s == i->stream || which < 0)
+                    continue;
+                const int32_t *theirs = history_at(&history[s], which);
+                for (int of = 0; of < STREAM_COUNT; of++)
+                    own[of] = MAX(own[of], theirs[of]);
             }
             if (table->op[i->op].role == ROLE_COMMUNICATION && (!i->only_last || v->last)) {
                 add_call(c, v, n, own);
                 own[i->stream] = (int32_t)c->of[i->stream].count;
             }
-            struct known done;
-            memcpy(done.of, own, sizeof done.of);
-            VEC_PUSH(&history[i->stream].done, done);
+            history_add(&history[i->stream], own);
         }
     }
     for (int s = 0; s < STREAM_COUNT; s++)
-        VEC_RELEASE(&history[s].done);
+        history_release(&history[s]);
     slot_waits_release(&waits);
 }
 
@@ -87,7 +85,6 @@ static void open_channels(struct calls *c, const struct op_table *table) {
 trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
                             trireme_error *error) {
     *calls = (struct calls){.program = program};
-    TRY(program_verify(program, table, error));
     trireme_status status = verify_messages(program, table, &calls->messages, error);
     if (status != TRIREME_OK) {
         calls_release(calls);

@@ -29,7 +29,7 @@ struct calls {
     struct messages messages;
 };
 
-// Of a program that is sound by itself; else its fault.
+// Of a program that is sound by itself (program_verify).
 trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
                             trireme_error *error);
 void calls_release(struct calls *calls);

@@ -316,9 +316,12 @@ void memory_profile_release(struct memory_profile *profile);
 //              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
 // Proves the programs of all ranks of a mesh sound together; ranks that share a program share the pointer. Besides
-// program_verify of each program: in every group all members make the same calls in the same order, with equal counts
-// and types; sends meet receives of as much, placed alike; the whole set runs to its end. Else names the rank, the
-// instruction, the buffer, the group and the other rank.
+// For programs that are sound by themselves: in every group all members make the same calls in the same order, with
+// equal counts and types; sends meet receives of as much, placed alike; the whole set runs to its end. Else names the
+// rank, the instruction, the buffer, the group and the other rank.
+trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                             trireme_error *error);
+// program_verify of each program, and programs_meet.
 trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                                trireme_error *error);
 

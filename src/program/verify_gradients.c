@@ -87,11 +87,15 @@ static bool is_recomputation(const struct checker *c, const struct instruction *
     return false;
 }
 
-static void route_of(const struct program *p, int microbatch, struct route *out) {
-    *out = (struct route){.microbatch = microbatch};
+// Of all microbatches.
+static struct route *routes_of(const struct program *p) {
+    struct route *route = mem_alloc((size_t)p->microbatches * sizeof *route);
+    for (int m = 0; m < p->microbatches; m++)
+        route[m].microbatch = m;
     for (size_t i = 0; i < p->schedule.count; i++)
-        if (p->schedule.item[i].microbatch == microbatch)
-            VEC_PUSH(&out->templates, p->schedule.item[i].template);
+        if (p->schedule.item[i].microbatch != NONE)
+            VEC_PUSH(&route[p->schedule.item[i].microbatch].templates, p->schedule.item[i].template);
+    return route;
 }
 
 static bool same_order(const struct route *a, const struct route *b) {
@@ -103,26 +107,29 @@ static bool same_order(const struct route *a, const struct route *b) {
 // Every microbatch must run the same templates; each order in which some do is proved by itself. Lists one microbatch
 // of each.
 static trireme_status find_routes(const struct program *p, struct routes *routes, trireme_error *error) {
+    struct route *all = routes_of(p);
     int *balance = mem_alloc(p->templates.count * sizeof *balance);
     const char *missing = NULL;
     int m = 0;
     for (; m < p->microbatches && !missing; m++) {
-        struct route route;
-        route_of(p, m, &route);
+        const struct route *route = &all[m];
         bool known = false;
         for (size_t k = 0; k < routes->count && !known; k++)
-            known = same_order(&routes->item[k], &route);
-        for (size_t i = 0; i < route.templates.count && !known && m > 0; i++)
-            balance[route.templates.item[i]]++;
-        for (size_t i = 0; m > 0 && i < routes->item[0].templates.count && !known; i++)
+            known = same_order(&routes->item[k], route);
+        if (known)
+            continue;
+        for (size_t i = 0; i < route->templates.count && m > 0; i++)
+            balance[route->templates.item[i]]++;
+        for (size_t i = 0; m > 0 && i < routes->item[0].templates.count; i++)
             balance[routes->item[0].templates.item[i]]--;
         for (size_t t = 0; t < p->templates.count && !missing; t++)
             missing = balance[t] ? p->templates.item[t].name : NULL;
-        if (known)
-            VEC_RELEASE(&route.templates);
-        else
-            VEC_PUSH(routes, route);
+        VEC_PUSH(routes, *route);
+        all[m].templates.item = NULL; // moved
     }
+    for (int k = 0; k < p->microbatches; k++)
+        free(all[k].templates.item);
+    free(all);
     free(balance);
     if (missing)
         REFUSE("microbatch %d does not run the templates of microbatch 0: see %s", m - 1, missing);

@@ -1,6 +1,9 @@
 // Proves that the programs of all ranks meet: runs their communication alone, every rank's streams side by side, as
 // executors would. In each group all make the same calls in the same order, sends find their receives, and all ranks
-// come to their end. What a rank does by itself program_verify proves, once for each program.
+// come to their end. What a rank does by itself program_verify has proved, once for each program.
+//
+// Along axes where all ranks have the same program and none sends or is a root, one rank stands for all: they come to
+// the same call at the same time, and whether all meet does not depend on who goes first.
 #include "program/calls.h"
 
 struct communicator {
@@ -11,6 +14,7 @@ struct communicator {
 };
 
 struct rank {
+    int number; // among all ranks
     const struct calls *calls;
     int *communicator; // of each channel of its program
     int32_t done[STREAM_COUNT];
@@ -20,7 +24,7 @@ struct rank {
 
 struct world {
     const struct op_table *table;
-    struct mesh mesh;
+    struct mesh mesh; // of those that stand for all
     struct rank *rank;
     int ranks;
     VEC(struct communicator) communicators;
@@ -185,7 +189,8 @@ static trireme_status open_all(struct world *w) {
         char text[AXES_TEXT];
         status = error_set(error, TRIREME_ERROR_PROGRAM,
                            "rank %d opens its group over %s where rank %d, a member of it, does not: it waits for ever",
-                           stuck, axes_print(rank->calls->channels.item[opened[stuck]].group, text), missing);
+                           rank->number, axes_print(rank->calls->channels.item[opened[stuck]].group, text),
+                           w->rank[missing].number);
     }
     free(opened);
     free(waits);
@@ -199,13 +204,15 @@ static trireme_status refuse_meeting(const struct world *w, int rank, const stru
     trireme_error *error = w->error;
     const struct instruction *a = call->instruction, *b = theirs->instruction;
     struct call_name here = name_of(w, rank, call), there = name_of(w, other, theirs);
+    const int number = w->rank[rank].number, others = w->rank[other].number;
     if (call->count != theirs->count || call->dtype != theirs->dtype)
-        REFUSE("rank %d: %s meets rank %d's %s: %lld elements of %s and %lld of %s", rank, here.text, other, there.text,
-               (long long)call->count, dtype_name(call->dtype), (long long)theirs->count, dtype_name(theirs->dtype));
+        REFUSE("rank %d: %s meets rank %d's %s: %lld elements of %s and %lld of %s", number, here.text, others,
+               there.text, (long long)call->count, dtype_name(call->dtype), (long long)theirs->count,
+               dtype_name(theirs->dtype));
     if (a->op == b->op && memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0)
-        REFUSE("rank %d: %s meets rank %d's %s with another reduction or another type on the wire", rank, here.text,
-               other, there.text);
-    REFUSE("rank %d: %s meets rank %d's %s", rank, here.text, other, there.text);
+        REFUSE("rank %d: %s meets rank %d's %s with another reduction or another type on the wire", number, here.text,
+               others, there.text);
+    REFUSE("rank %d: %s meets rank %d's %s", number, here.text, others, there.text);
 }
 
 // Whether two ranks put the same thing into a collective: buffers of one name, the same elements of them, of one
@@ -242,8 +249,9 @@ static trireme_status check_placed_alike(const struct world *w, int rank, const 
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
         if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
-            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", rank,
-                   name_of(w, rank, call).text, other, name_of(w, other, theirs).text, axis_name((enum axis)a));
+            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", w->rank[rank].number,
+                   name_of(w, rank, call).text, w->rank[other].number, name_of(w, other, theirs).text,
+                   axis_name((enum axis)a));
     }
     return TRIREME_OK;
 }
@@ -283,17 +291,17 @@ static trireme_status check_message(const struct world *w, int from, const struc
     if (send->count != receive->count || send->dtype != receive->dtype)
         return refuse_meeting(w, from, send, to, receive);
     if (send->microbatch != receive->microbatch)
-        REFUSE("rank %d: %s meets rank %d's %s, of another microbatch", from, name_of(w, from, send).text, to,
-               name_of(w, to, receive).text);
+        REFUSE("rank %d: %s meets rank %d's %s, of another microbatch", w->rank[from].number,
+               name_of(w, from, send).text, w->rank[to].number, name_of(w, to, receive).text);
     bool forward = send->instruction->phase == PHASE_FORWARD;
     if (forward != (receive->instruction->phase == PHASE_FORWARD))
-        REFUSE("rank %d: %s meets rank %d's %s, of the other pass", from, name_of(w, from, send).text, to,
-               name_of(w, to, receive).text);
+        REFUSE("rank %d: %s meets rank %d's %s, of the other pass", w->rank[from].number, name_of(w, from, send).text,
+               w->rank[to].number, name_of(w, to, receive).text);
     const char *sent = verify_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
                *received = verify_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
     if (strcmp(sent, received) != 0)
-        REFUSE("rank %d: %s meets rank %d's %s, which is something else", from, name_of(w, from, send).text, to,
-               name_of(w, to, receive).text);
+        REFUSE("rank %d: %s meets rank %d's %s, which is something else", w->rank[from].number,
+               name_of(w, from, send).text, w->rank[to].number, name_of(w, to, receive).text);
     return check_placed_alike(w, from, send, to, receive);
 }
 
@@ -360,8 +368,9 @@ static trireme_status check_ended(const struct world *w) {
     if (rank == NONE)
         return TRIREME_OK;
     int missing = missing_member(w, rank, stream);
-    REFUSE("rank %d: %s waits for ever for rank %d, %s", rank, name_of(w, rank, next_call(&w->rank[rank], stream)).text,
-           missing, stand_of(w, missing, stream_other_end(stream)).text);
+    REFUSE("rank %d: %s waits for ever for rank %d, %s", w->rank[rank].number,
+           name_of(w, rank, next_call(&w->rank[rank], stream)).text, w->rank[missing].number,
+           stand_of(w, missing, stream_other_end(stream)).text);
 }
 
 static trireme_status run_world(struct world *w) {
@@ -427,8 +436,8 @@ static trireme_status check_tied(const struct world *w) {
     trireme_status status = TRIREME_OK;
     if (wrong)
         status = error_set(error, TRIREME_ERROR_PROGRAM,
-                           "rank %d: %s is declared %s, but %d stages have it: tied parameters are on two", wrong->rank,
-                           wrong->name,
+                           "rank %d: %s is declared %s, but %d stages have it: tied parameters are on two",
+                           w->rank[wrong->rank].number, wrong->name,
                            wrong->same   ? "the same along pp"
                            : wrong->part ? "spread over the stages"
                                          : "this stage's own",
@@ -439,38 +448,78 @@ static trireme_status check_tied(const struct world *w) {
 
 // ---- all of it
 
-static trireme_status create(struct world *w, struct calls *calls, int *distinct,
-                             const struct program *const *program_of_rank) {
-    trireme_error *error = w->error;
-    for (int r = 0; r < w->ranks; r++) {
+// Axes along which an instruction singles out ranks.
+static axis_set directed_axes(const struct program *p) {
+    axis_set axes = AXES_NONE;
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t k = 0; k < p->templates.item[t].instructions.count; k++) {
+            const struct instruction *i = &p->templates.item[t].instructions.item[k];
+            bool rooted = i->op == OP_REDUCE || i->op == OP_BROADCAST;
+            if (i->op == OP_SEND || i->op == OP_RECEIVE || rooted || instruction_is_pair(i))
+                axes |= i->group;
+        }
+    return axes;
+}
+
+// Axes along which one rank stands for all.
+static axis_set axes_alike(const struct mesh *mesh, const struct program *const *program_of_rank) {
+    axis_set alike = mesh_present(mesh, AXES_ALL);
+    for (int r = 0; r < mesh_ranks(mesh); r++) {
+        if (r == 0 || program_of_rank[r] != program_of_rank[r - 1])
+            alike &= ~directed_axes(program_of_rank[r]);
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (program_of_rank[r] != program_of_rank[mesh_member(mesh, r, AXES(a), 0)])
+                alike &= ~AXES(a);
+    }
+    return alike;
+}
+
+static trireme_status check_mesh(const struct mesh *mesh, const struct program *const *program_of_rank, int ranks,
+                                 trireme_error *error) {
+    for (int r = 0; r < ranks; r++) {
         const struct program *p = program_of_rank[r];
-        if (memcmp(&p->mesh, &w->mesh, sizeof p->mesh) != 0 || mesh_ranks(&p->mesh) != w->ranks) {
-            char *mesh = mesh_print(&p->mesh);
-            error_set(error, TRIREME_ERROR_PROGRAM, "rank %d: its program is for a mesh of %s, not of these %d ranks",
-                      r, mesh, w->ranks);
-            free(mesh);
-            return TRIREME_ERROR_PROGRAM;
-        }
-        int k = 0;
-        while (k < *distinct && calls[k].program != p)
-            k++;
-        if (k == *distinct) {
-            if (calls_create(&calls[k], p, w->table, error) != TRIREME_OK)
-                return error_prefix(error, "rank %d", r);
-            ++*distinct;
-        }
-        w->rank[r].calls = &calls[k];
+        if (memcmp(&p->mesh, mesh, sizeof p->mesh) == 0 && mesh_ranks(&p->mesh) == ranks)
+            continue;
+        char *text = mesh_print(&p->mesh);
+        error_set(error, TRIREME_ERROR_PROGRAM, "rank %d: its program is for a mesh of %s, not of these %d ranks", r,
+                  text, ranks);
+        free(text);
+        return TRIREME_ERROR_PROGRAM;
     }
     return TRIREME_OK;
 }
 
-trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
-                               trireme_error *error) {
-    struct world w = {.table = table, .mesh = program_of_rank[0]->mesh, .ranks = ranks, .error = error};
-    w.rank = mem_alloc((size_t)ranks * sizeof *w.rank);
+// Of the ranks at the beginning of all axes of `alike`; calls[ranks].
+static trireme_status create(struct world *w, struct calls *calls, int *distinct, const struct mesh *mesh,
+                             axis_set alike, const struct program *const *program_of_rank) {
+    w->mesh = *mesh;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        w->mesh.degree[a] = alike & AXES(a) ? 1 : mesh->degree[a];
+    w->rank = mem_alloc((size_t)mesh_ranks(&w->mesh) * sizeof *w->rank);
+    for (int r = 0; r < mesh_ranks(mesh); r++) {
+        if (mesh_index(mesh, r, alike) > 0)
+            continue;
+        int k = 0;
+        while (k < *distinct && calls[k].program != program_of_rank[r])
+            k++;
+        if (k == *distinct) {
+            if (calls_create(&calls[k], program_of_rank[r], w->table, w->error) != TRIREME_OK)
+                return error_prefix(w->error, "rank %d", r);
+            ++*distinct;
+        }
+        w->rank[w->ranks++] = (struct rank){.number = r, .calls = &calls[k]};
+    }
+    return TRIREME_OK;
+}
+
+trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                             trireme_error *error) {
+    const struct mesh *mesh = &program_of_rank[0]->mesh;
+    TRY(check_mesh(mesh, program_of_rank, ranks, error));
+    struct world w = {.table = table, .error = error};
     struct calls *calls = mem_alloc((size_t)ranks * sizeof *calls);
     int distinct = 0;
-    trireme_status status = create(&w, calls, &distinct, program_of_rank);
+    trireme_status status = create(&w, calls, &distinct, mesh, axes_alike(mesh, program_of_rank), program_of_rank);
     if (status == TRIREME_OK)
         status = check_tied(&w);
     if (status == TRIREME_OK) {
@@ -479,7 +528,7 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
     }
     if (status == TRIREME_OK)
         status = open_all(&w);
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < w.ranks; r++)
         free(w.rank[r].communicator);
     for (size_t i = 0; i < w.communicators.count; i++)
         free(w.communicators.item[i].member);
@@ -490,4 +539,17 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
     free(w.rank);
     free(calls);
     return status;
+}
+
+trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                               trireme_error *error) {
+    TRY(check_mesh(&program_of_rank[0]->mesh, program_of_rank, ranks, error));
+    for (int r = 0; r < ranks; r++) {
+        bool proved = false;
+        for (int k = r; k-- > 0 && !proved;)
+            proved = program_of_rank[k] == program_of_rank[r];
+        if (!proved && program_verify(program_of_rank[r], table, error) != TRIREME_OK)
+            return error_prefix(error, "rank %d", r);
+    }
+    return programs_meet(program_of_rank, ranks, table, error);
 }

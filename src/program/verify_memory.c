@@ -4,6 +4,7 @@
 // freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
 //
 // Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with.
+#include "program/history.h"
 #include "program/verify.h"
 
 struct instance {
@@ -14,12 +15,7 @@ struct instance {
     int owner;          // microbatch whose values a SLOT instance holds
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
-    int64_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
-};
-
-// What a stream knew of each when it had done its n-th instruction, for each n.
-struct history {
-    VEC(struct known { int64_t of[STREAM_COUNT]; }) done;
+    int32_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
 };
 
 struct checker {
@@ -29,9 +25,9 @@ struct checker {
     int *first; // root buffer -> its first instance
     int count;
     VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address
-    struct history history[STREAM_COUNT];
+    struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
-    int64_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each
+    int32_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each: instructions that are done
     struct invocation now;
     int instruction; // of its template
     size_t invocation;
@@ -154,11 +150,11 @@ static struct instance *instance_of(const struct checker *c, int root) {
     return &c->instances[c->first[root] + which];
 }
 
-static bool ordered(const int64_t clock[STREAM_COUNT], const int64_t known[STREAM_COUNT]) {
+static bool ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREAM_COUNT]) {
+    bool later = false;
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (clock[s] > known[s])
-            return false;
-    return true;
+        later |= clock[s] > known[s];
+    return !later;
 }
 
 // The first live instance that ends after `begin`, as an index into c->live.
@@ -324,23 +320,28 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
 }
 
 static void run_waits(struct checker *c, const struct instruction *instruction) {
-    int64_t *clock = c->clock[instruction->stream];
+    int32_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
         const struct history *h = &c->history[s];
         int64_t which = instruction->wait[s] >= WAIT_OWN
                             ? slot_waits_count(&c->waits, c->program, c->invocation, instruction, s) - 1
-                            : (int64_t)h->done.count - instruction->wait[s];
-        for (int k = 0; instruction->wait[s] && which >= 0 && k < STREAM_COUNT; k++)
-            clock[k] = MAX(clock[k], h->done.item[which].of[k]);
+                            : h->steps - instruction->wait[s];
+        if (!instruction->wait[s] || which < 0)
+            continue;
+        const int32_t *known = history_at(h, which);
+        for (int k = 0; k < STREAM_COUNT; k++)
+            clock[k] = MAX(clock[k], known[k]);
+        clock[s] = MAX(clock[s], (int32_t)which + 1);
     }
     clock[instruction->stream]++;
 }
 
 static trireme_status note_done(struct checker *c, int stream) {
     if (c->many_streams) {
-        struct known known;
-        memcpy(known.of, c->clock[stream], sizeof known.of);
-        VEC_PUSH(&c->history[stream].done, known);
+        int32_t others[STREAM_COUNT];
+        memcpy(others, c->clock[stream], sizeof others);
+        others[stream] = 0; // of itself it knows as many instructions as it has done
+        history_add(&c->history[stream], others);
     }
     return TRIREME_OK;
 }
@@ -426,7 +427,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     if (status == TRIREME_OK)
         status = run_schedule(&c, error);
     for (int s = 0; s < STREAM_COUNT; s++)
-        VEC_RELEASE(&c.history[s].done);
+        history_release(&c.history[s]);
     for (int i = 0; i < c.count && c.instances; i++)
         VEC_RELEASE(&c.instances[i].written.parts);
     free(c.instances);

@@ -1,6 +1,7 @@
 #include "train/calibrate.h"
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "kernels/cpu/bandwidth.h"
 #include "kernels/cpu/peak.h"
 #include "sim/cost.h"
@@ -464,7 +465,7 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
                          trireme_error *error) {
     struct cluster cluster = {.name = mem_strdup("this machine"),
                               .about = mem_strdup("measured by trireme bench calibrate")};
-    struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = engine_cores()};
+    struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = usable_cores()};
     work.resident = (int64_t)memory_resident();
     work.models = options->models ? options->models : CALIBRATE_SHAPES;
     work.steps = options->steps ? options->steps : 6;

@@ -1,5 +1,6 @@
 #include "train/engine.h"
 
+#include "base/crew.h"
 #include "compile/options.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/peak.h"
@@ -7,15 +8,10 @@
 
 #include <sched.h>
 
-int engine_cores(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 int engine_threads(const struct config *config, int ranks) {
     if (config->training.threads > 0)
         return (int)config->training.threads;
-    return MAX(1, engine_cores() / ranks);
+    return MAX(1, usable_cores() / ranks);
 }
 
 trireme_status engine_compile(struct engine *e, const struct config *config, const struct model_config *model,
@@ -243,7 +239,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
         return comm_all_reduce(control, out, out, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error);
     }
     if (e->member.rank == 0)
-        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, engine_cores()) : e->threads);
+        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, usable_cores()) : e->threads);
     return TRIREME_OK;
 }
 

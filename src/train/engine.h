@@ -29,7 +29,6 @@ struct engine {
     struct executor *train_executor, *evaluate_executor;
 };
 
-int engine_cores(void); // that this process may use
 // Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use.
 int engine_threads(const struct config *config, int ranks);
 

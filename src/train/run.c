@@ -1,6 +1,7 @@
 #include "train/train.h"
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/rng.h"
 #include "exec/trace.h"
 #include "train/checkpoint.h"
@@ -212,7 +213,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     if (!r->leads || !r->callbacks->started)
         return TRIREME_OK;
     const struct world_place *place = world_place(r->engine.member.world);
-    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : engine_cores();
+    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
     double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
                     (double)r->config->training.seq_len;
     int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;

@@ -54,7 +54,7 @@ trireme_status stages_verify(const struct stages *s, bool train, trireme_error *
     const struct program **program = mem_alloc((size_t)s->ranks * sizeof *program);
     for (int rank = 0; rank < s->ranks; rank++)
         program[rank] = stages_program(s, rank / (s->ranks / s->count), train);
-    trireme_status status = programs_verify(program, s->ranks, s->of[0]->ops, error);
+    trireme_status status = programs_meet(program, s->ranks, s->of[0]->ops, error);
     free(program);
     return status;
 }

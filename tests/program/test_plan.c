@@ -231,8 +231,8 @@ static void print_programs(struct text *out, const struct fixture *f, const stru
     struct stage_programs programs;
     assert_ok(parallel_resolve(&plan, config, &f->model, &error), &error);
     assert_int_equal(mesh_ranks(&plan.mesh), f->request.ranks);
-    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, &error), &error);
-    assert_ok(stage_programs_verify(&programs, f->ops, &error), &error);
+    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, 1, &error), &error);
+    assert_ok(stage_programs_meet(&programs, f->ops, &error), &error);
     for (int i = 0; i < programs.count; i++) {
         program_print(programs.program[i], f->ops, out);
         *most = MAX(*most, programs.program[i]->state_bytes + programs.program[i]->step_bytes);

@@ -1,8 +1,7 @@
 // Worlds whose ranks are threads, and how their groups are opened.
-#include <sched.h>
-#include <unistd.h>
-
 #include "comm/threads/threads.h"
+
+#include "base/crew.h"
 
 static void *aligned_zeroed(size_t bytes) {
     bytes = (bytes + LINE - 1) / LINE * LINE;
@@ -209,13 +208,6 @@ static const struct transport THREADS = {
     .close = threads_close,
     .run = threads_run,
 };
-
-static int usable_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error) {
     if (ranks < 1)

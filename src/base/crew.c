@@ -1,8 +1,9 @@
-#include "plan/crew.h"
+#include "base/crew.h"
 
 #include "base/base.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 enum { THREADS_MAX = 64 };
 
@@ -14,4 +15,9 @@ void crew_run(int threads, void *(*work)(void *argument), void *argument) {
     work(argument);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
+}
+
+int usable_cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? MAX(1, CPU_COUNT(&set)) : 1;
 }

@@ -1,0 +1,21 @@
+// What was known after each of many steps, where most steps add nothing: only changes are kept. Internal to program/.
+#ifndef PROGRAM_HISTORY_H
+#define PROGRAM_HISTORY_H
+
+#include "program/program.h"
+
+struct history {
+    int64_t steps; // so far
+    VEC(struct known {
+        int64_t from; // this step on
+        int32_t of[STREAM_COUNT];
+    })
+    changes;
+};
+
+void history_add(struct history *history, const int32_t of[STREAM_COUNT]);
+// After that step, counted from 0.
+const int32_t *history_at(const struct history *history, int64_t step);
+void history_release(struct history *history);
+
+#endif
