@@ -4,7 +4,10 @@
 //
 // Along axes where all ranks have the same program and none sends or is a root, one rank stands for all: they come to
 // the same call at the same time, and whether all meet does not depend on who goes first.
+#include "base/crew.h"
 #include "program/calls.h"
+
+#include <stdatomic.h>
 
 struct communicator {
     int size;
@@ -489,6 +492,39 @@ static trireme_status check_mesh(const struct mesh *mesh, const struct program *
     return TRIREME_OK;
 }
 
+// The calls of distinct programs, which threads share out.
+struct listing {
+    const struct op_table *table;
+    struct calls *calls;
+    int count;
+    atomic_int next;
+    trireme_status *status;
+    trireme_error *error;
+};
+
+static void *list_some(void *argument) {
+    struct listing *l = argument;
+    for (int k = l->next++; k < l->count; k = l->next++)
+        l->status[k] = calls_create(&l->calls[k], l->calls[k].program, l->table, &l->error[k]);
+    return NULL;
+}
+
+static trireme_status list_calls(const struct world *w, struct calls *calls, int count) {
+    struct listing l = {.table = w->table, .calls = calls, .count = count};
+    l.status = mem_alloc((size_t)count * sizeof *l.status);
+    l.error = mem_alloc((size_t)count * sizeof *l.error);
+    crew_run(MIN(usable_cores(), count), list_some, &l);
+    trireme_status status = TRIREME_OK;
+    for (int k = 0; k < count && status == TRIREME_OK; k++) {
+        status = l.status[k];
+        if (status != TRIREME_OK)
+            *w->error = l.error[k];
+    }
+    free(l.status);
+    free(l.error);
+    return status;
+}
+
 // Of the ranks at the beginning of all axes of `alike`; calls[ranks].
 static trireme_status create(struct world *w, struct calls *calls, int *distinct, const struct mesh *mesh,
                              axis_set alike, const struct program *const *program_of_rank) {
@@ -502,14 +538,11 @@ static trireme_status create(struct world *w, struct calls *calls, int *distinct
         int k = 0;
         while (k < *distinct && calls[k].program != program_of_rank[r])
             k++;
-        if (k == *distinct) {
-            if (calls_create(&calls[k], program_of_rank[r], w->table, w->error) != TRIREME_OK)
-                return error_prefix(w->error, "rank %d", r);
-            ++*distinct;
-        }
+        if (k == *distinct)
+            calls[(*distinct)++].program = program_of_rank[r];
         w->rank[w->ranks++] = (struct rank){.number = r, .calls = &calls[k]};
     }
-    return TRIREME_OK;
+    return list_calls(w, calls, *distinct);
 }
 
 trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,

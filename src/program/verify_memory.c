@@ -24,7 +24,9 @@ struct checker {
     struct instance *instances;
     int *first; // root buffer -> its first instance
     int count;
-    VEC(int) live; // instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address
+    // Instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address. The highest is
+    // the first, since scratch lies lowest, where most come and go.
+    VEC(int) live;
     struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
     int32_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each: instructions that are done
@@ -157,12 +159,12 @@ static bool ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREA
     return !later;
 }
 
-// The first live instance that ends after `begin`, as an index into c->live.
-static size_t find_live(const struct checker *c, int64_t begin) {
+// The first live instance that begins before `end`, as an index into c->live.
+static size_t find_live(const struct checker *c, int64_t end) {
     size_t low = 0, high = c->live.count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (c->instances[c->live.item[middle]].end <= begin)
+        if (c->instances[c->live.item[middle]].begin >= end)
             low = middle + 1;
         else
             high = middle;
@@ -174,7 +176,7 @@ static void take_out(struct checker *c, struct instance *instance, const char *t
     instance->alive = false;
     instance->taken_by = taker;
     written_clear(&instance->written);
-    size_t at = find_live(c, instance->begin);
+    size_t at = find_live(c, instance->end);
     c->live.count--;
     memmove(&c->live.item[at], &c->live.item[at + 1], (c->live.count - at) * sizeof *c->live.item);
 }
@@ -204,8 +206,8 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
 static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
                             int out, trireme_error *error) {
     const char *name = verify_buffer_name(c->program, instance->root);
-    size_t at = find_live(c, instance->begin);
-    while (at < c->live.count && c->instances[c->live.item[at]].begin < instance->end) {
+    size_t at = find_live(c, instance->end);
+    while (at < c->live.count && c->instances[c->live.item[at]].end > instance->begin) {
         struct instance *other = &c->instances[c->live.item[at]];
         if (!may_take(c, instruction, out, other->root))
             REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
