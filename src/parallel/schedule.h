@@ -163,13 +163,17 @@ double schedule_activations(const struct schedule *schedule, int rank, double we
 // What microbatches hold slots of, of one chunk.
 enum slots_for {
     SLOTS_FOR_ACTIVATIONS, // from the forward to the end of the backward, weights included; the lowest free slot first
-    SLOTS_FOR_INPUTS, // the same, but one more, and the one that has been free the longest: so that what comes from
-                      // another rank has where to go before its forward begins. Where the rank itself does the
-                      // virtual stage before, from its forward on, and none more
-    SLOTS_FOR_LOSS,   // of a spread vocabulary, `chunk` aside: from L to T
+    SLOTS_FOR_INPUTS,    // the same, but one more, and the one that has been free the longest: so that what comes from
+                         // another rank has where to go before its forward begins. Where the rank itself does the
+                         // virtual stage before, from its forward on, and none more
+    SLOTS_FOR_GRADIENTS, // of what comes from another rank for the backward: from its begin to its end, weights
+                         // included, one more and in turn as for inputs
+    SLOTS_FOR_LOSS,      // of a spread vocabulary, `chunk` aside: from L to T
     SLOTS_FOR_LOSS_INPUTS,    // the same, but one more, as for inputs
     SLOTS_FOR_EMBED_GRADIENT, // likewise: to G, from the backward of the first virtual stage on where the rank has it
 };
+// Whether backwards are in two parts.
+bool schedule_splits_backward(const struct schedule *schedule);
 // The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left
 // out, and forwards give slots back. The schedule is verified.
 int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,

@@ -15,6 +15,8 @@ static bool begins(const struct schedule *s, int rank, const struct pass *pass, 
     case SLOTS_FOR_LOSS:
     case SLOTS_FOR_LOSS_INPUTS:
         return pass->kind == PASS_LOSS;
+    case SLOTS_FOR_GRADIENTS:
+        return is_backward(pass, true) && pass->chunk == taker;
     case SLOTS_FOR_EMBED_GRADIENT:
         return s->place[0].rank == rank ? is_backward(pass, true) && pass->chunk == s->place[0].chunk
                                         : pass->kind == PASS_EMBED_WEIGHT;
@@ -44,9 +46,17 @@ static bool ends(const struct schedule *s, int rank, const struct pass *pass, en
     }
 }
 
+bool schedule_splits_backward(const struct schedule *s) {
+    for (int r = 0; r < s->stages; r++)
+        for (size_t i = 0; i < s->rank[r].count; i++)
+            if (s->rank[r].item[i].kind == PASS_BACKWARD_INPUT)
+                return true;
+    return false;
+}
+
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {
     const struct schedule_rank *list = &s->rank[rank];
-    bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS;
+    bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS || what == SLOTS_FOR_GRADIENTS;
     int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
     int count = inputs && before < 0 ? MIN(2, s->microbatches) : 0, vacant = 0, held = 0;
     long *left =

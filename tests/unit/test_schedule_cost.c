@@ -123,13 +123,25 @@ static void chunks_are_counted_apart_and_together(void **state) {
 static void slots_are_taken_in_order(void **state) {
     (void)state;
     struct schedule s = parsed("F0 F1 F2 B1 F3 I0 W0 F4 F5 B2 B3 B4 B5\n");
-    static const int lowest[] = {0, 1, 2, 1, 0, 3}, longest_free[] = {0, 1, 2, 3, 1, 0};
+    static const int lowest[] = {0, 1, 2, 1, 0, 3}, longest_free[] = {0, 1, 2, 3, 1, 0},
+                     gradients[] = {1, 0, 0, 1, 0, 1};
     int slot[ARRAY_LENGTH(lowest)];
     assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_ACTIVATIONS, false, slot), 4);
     assert_memory_equal(slot, lowest, sizeof lowest);
     assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_INPUTS, false, slot), 5);
     assert_memory_equal(slot, longest_free, sizeof longest_free);
     assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_ACTIVATIONS, true, slot), 1);
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_GRADIENTS, false, slot), 2);
+    assert_memory_equal(slot, gradients, sizeof gradients);
+    schedule_release(&s);
+    s = parsed("F0 F1 F2 F3 I0 I1 W0 I2 W1 I3 W2 W3\n"); // two between I and W, and one may come
+    static const int in_turn[] = {0, 1, 2, 0};
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_GRADIENTS, false, slot), 3);
+    assert_memory_equal(slot, in_turn, sizeof in_turn);
+    assert_true(schedule_splits_backward(&s));
+    schedule_release(&s);
+    s = created("1f1b", 2, 3);
+    assert_false(schedule_splits_backward(&s));
     schedule_release(&s);
 }
 
