@@ -107,20 +107,30 @@ static bool is_spread(const struct compile_options *o) {
     return o->parallel.split.vocabulary_stages > 1;
 }
 
-// Pools of the chunks' activations, then those of their inputs.
+// One for each chunk, behind those that are there.
+static void declare_chunk_pools(struct program *p, const struct compile_options *o, enum slots_for what,
+                                bool forward_only) {
+    int *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), first = (int)p->pools.count;
+    for (int chunk = 0; chunk < chunks_of(o); chunk++) {
+        int slots = schedule_slots(o->parallel.schedule, o->parallel.stage, chunk, what, forward_only, slot);
+        program_pool(p, first + chunk, chunk, slots, slot);
+    }
+    free(slot);
+}
+
+// Pools of the chunks' activations, then those of their inputs, those of the vocabulary, and where backward is in two
+// parts, so that it has not what it begins with as long as activations, those of that.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
     const struct schedule *s = o->parallel.schedule;
     if (!s)
         return;
-    int *slot = mem_alloc((size_t)p->microbatches * sizeof *slot);
-    for (int i = 0; i < 2 * s->chunks; i++) {
-        enum slots_for what = i < s->chunks ? SLOTS_FOR_ACTIVATIONS : SLOTS_FOR_INPUTS;
-        int slots = schedule_slots(s, o->parallel.stage, i % s->chunks, what, forward_only, slot);
-        program_pool(p, i, i % s->chunks, slots, slot);
-    }
-    free(slot);
+    program_drop_pools(p, 0);
+    declare_chunk_pools(p, o, SLOTS_FOR_ACTIVATIONS, forward_only);
+    declare_chunk_pools(p, o, SLOTS_FOR_INPUTS, forward_only);
     if (s->vocabulary)
         vocabulary_pools(p, s, o->parallel.stage, forward_only);
+    if (!forward_only && schedule_splits_backward(s))
+        declare_chunk_pools(p, o, SLOTS_FOR_GRADIENTS, false);
 }
 
 // "forward", and where there are several chunks "forward.1".
@@ -286,14 +296,6 @@ struct passes {
     int forward, backward, weight; // weight: NONE where backward is one pass
 };
 
-static bool has_split_passes(const struct schedule *s) {
-    for (int r = 0; s && r < s->stages; r++)
-        for (size_t i = 0; i < s->rank[r].count; i++)
-            if (s->rank[r].item[i].kind == PASS_BACKWARD_INPUT)
-                return true;
-    return false;
-}
-
 static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) {
     return kind == PASS_EMBED         ? v->embed
            : kind == PASS_LOSS        ? v->loss
@@ -358,12 +360,23 @@ static void emit_embed(struct vocabulary *vocabulary, const struct compile_optio
         vocabulary_embed(vocabulary, o, e, chunks_of(o) + o->parallel.schedule->place[0].chunk);
 }
 
+// What a template receives gets the pool.
+static void place_received(struct program *p, int template, int pool) {
+    const struct template *t = &p->templates.item[template];
+    for (size_t i = 0; i < t->instructions.count; i++)
+        if (t->instructions.item[i].op == OP_RECEIVE) {
+            struct buffer *b = &p->buffers.item[program_root(p, t->instructions.item[i].out[0].buffer)];
+            b->scope = SCOPE_SLOT;
+            b->pool = pool;
+        }
+}
+
 // Forwards from the first virtual stage of this rank on, backwards from the last.
 static void emit_passes(struct compiled *c, const struct compile_options *o, struct emitter *e, int scale,
                         struct gradients *gradients, struct passes *passes, struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     int hidden = NONE, chunks = chunks_of(o);
-    bool split = has_split_passes(o->parallel.schedule);
+    bool split = o->parallel.schedule && schedule_splits_backward(o->parallel.schedule);
     emit_embed(vocabulary, o, e);
     if (vocabulary->embed != NONE)
         gradients_want(gradients, vocabulary->embed, 0, p->templates.item[vocabulary->embed].instructions.count);
@@ -385,6 +398,8 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         struct recompute_layers layers = recompute_of(o, &stage);
         recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
+        if (split)
+            place_received(p, backward, (int)p->pools.count - chunks + chunk); // the last that were declared
     }
     if (is_spread(o))
         vocabulary_embed_weight(vocabulary, o, gradients);

@@ -11,7 +11,6 @@ struct touched {
 struct waiter {
     struct program *program;
     struct touched *anywhere;              // [buffers]
-    bool is_shared;                        // program_shares_region
     bool uses_scratch[STREAM_COUNT];       // touches memory that templates share
     int (*read)[STREAM_COUNT];             // [buffers]: how many of a stream's instructions of this template had
     int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
@@ -41,9 +40,9 @@ static void each_touched(const struct waiter *w, struct instruction *in,
 static void note_anywhere(struct waiter *w, struct instruction *in, int root, bool writes) {
     struct touched *t = &w->anywhere[root];
     *(writes ? &t->written[in->stream] : &t->read[in->stream]) = true;
-    const struct buffer *b = &w->program->buffers.item[root];
-    bool shares = b->scope == SCOPE_SLOT && b->pool == 0 && w->is_shared && !instruction_lingers(in);
-    if (b->scope == SCOPE_LOCAL || shares)
+    enum buffer_scope scope = w->program->buffers.item[root].scope;
+    // The plan may give memory of a slot to what other templates use meanwhile, but for what lingers.
+    if (scope == SCOPE_LOCAL || (scope == SCOPE_SLOT && !instruction_lingers(in)))
         w->uses_scratch[in->stream] = true;
 }
 
@@ -128,7 +127,7 @@ static void run_template(struct waiter *w, struct template *t) {
 }
 
 void pass_waits(struct program *program) {
-    struct waiter w = {.program = program, .is_shared = program_shares_region(program)};
+    struct waiter w = {.program = program};
     size_t n = program->buffers.count;
     w.anywhere = mem_alloc(n * sizeof *w.anywhere);
     w.read = mem_alloc(n * sizeof *w.read);

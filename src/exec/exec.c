@@ -5,15 +5,12 @@
 
 static struct location location_of(const struct program *program, int buffer, int64_t offset) {
     const struct buffer *b = &program->buffers.item[buffer];
-    const struct pool *pool = &program->pools.item[b->pool];
     struct location place = {.state = b->scope == SCOPE_STATE, .offset = b->offset + offset * dtype_size(b->dtype)};
     if (b->scope == SCOPE_MICROBATCH) {
         place.step =
             buffer_microbatch_stride(&program->buffers.item[program_root(program, buffer)]) * dtype_size(b->dtype);
     } else if (b->scope == SCOPE_SLOT) {
-        place.offset += pool->slot_base;
-        place.step = pool->slot_bytes;
-        place.slot = pool->slot;
+        place.pool = &program->pools.item[b->pool];
     } else if (b->scope == SCOPE_LOCAL) {
         place.offset += program->scratch_base;
     }
@@ -141,8 +138,9 @@ void executor_free(struct executor *e) {
 }
 
 static void *locate(const struct executor *e, const struct location *place, int microbatch) {
+    const struct pool *pool = place->pool;
     return (place->state ? e->state : e->step) + place->offset +
-           (place->slot ? place->slot[microbatch] : microbatch) * place->step;
+           (pool ? pool->base[pool->slot[microbatch]] : microbatch * place->step);
 }
 
 trireme_status execute(struct executor *e, struct resolved *r, const struct invocation *v, trireme_error *error) {

@@ -8,12 +8,12 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-// Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the pool's
-// slot of the microbatch * step further on.
+// Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the base of
+// the microbatch's slot further on.
 struct location {
-    bool state;           // the state arena
-    const int *slot;      // of each microbatch; NULL: the microbatch itself
-    int64_t offset, step; // bytes
+    bool state;              // the state arena
+    const struct pool *pool; // NULL: not in a slot
+    int64_t offset, step;    // bytes
 };
 
 struct resolved {

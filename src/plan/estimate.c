@@ -99,8 +99,65 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
     return status;
 }
 
+// ---- what microbatches hold
+
+// Messages that a rank has room for: activations, one more than are held; gradients, with backwards in two parts
+// likewise, else as many as activations; and what it sends, once where pools are in parts, as they mostly are with
+// several chunks or backwards in two parts.
+static double count_messages(const struct schedule *s, int rank) {
+    bool split = schedule_splits_backward(s);
+    int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot), last = s->stages * s->chunks - 1;
+    double messages = 0;
+    for (int c = 0; c < s->chunks; c++) {
+        int v = s->virtual_stage[rank * s->chunks + c];
+        int held = schedule_slots(s, rank, c, SLOTS_FOR_ACTIVATIONS, false, slot);
+        int sent = split || s->chunks > 1 ? 1 : held;
+        if (v > 0 && s->place[v - 1].rank != rank)
+            messages += 1 + sent;
+        if (v < last && s->place[v + 1].rank != rank)
+            messages += sent + (split ? schedule_slots(s, rank, c, SLOTS_FOR_GRADIENTS, false, slot) : held);
+    }
+    free(slot);
+    return messages;
+}
+
+// The first layer of each virtual stage.
+static double most_held(const struct schedule *s, int rank, const int *first_layer, const struct probe_slot *slot,
+                        bool rests) {
+    double now = 0, most = 0;
+    for (size_t i = 0; i < s->rank[rank].count; i++) {
+        struct pass pass = s->rank[rank].item[i];
+        if (pass.kind > PASS_BACKWARD_WEIGHT)
+            continue;
+        int v = s->virtual_stage[rank * s->chunks + pass.chunk];
+        double layers = first_layer[v + 1] - first_layer[v], bytes[2];
+        for (int k = 0; k < 2; k++)
+            bytes[k] = layers * slot->held[k].layer + (rests ? slot->held[k].rest : 0);
+        // While backward runs, what it had from the forward gives way to what it leaves.
+        double before = pass.kind == PASS_FORWARD ? 0 : bytes[pass.kind == PASS_BACKWARD_WEIGHT];
+        double after = pass.kind == PASS_FORWARD ? bytes[0] : pass.kind == PASS_BACKWARD_INPUT ? bytes[1] : 0;
+        now += after - before;
+        most = MAX(most, now + MAX(0, before - after));
+    }
+    return most;
+}
+
+double held_bytes(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank,
+                  const struct probe_slot *slot, bool rests) {
+    return most_held(c->vocabulary ? &s->spread : &s->schedule, rank, first_layer, slot, rests);
+}
+
+// Bytes that are sent after the forward.
+static double message_bytes(const struct program *p) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+            if (p->templates.item[t].instructions.item[i].op == OP_SEND)
+                return (double)buffer_bytes(&p->buffers.item[p->templates.item[t].instructions.item[i].in[0].buffer]);
+    return 0;
+}
+
 // The first of two stages of so many layers each; no time passes.
-static trireme_status measure_slot(double *slot, double *scratch, const struct plan_request *r, const struct probe *p,
+static trireme_status measure_slot(struct probe_slot *out, const struct plan_request *r, const struct probe *p,
                                    int layers, bool apart, trireme_error *error) {
     struct model_config model = *r->model;
     model.num_hidden_layers = 2 * layers;
@@ -116,10 +173,16 @@ static trireme_status measure_slot(double *slot, double *scratch, const struct p
     struct stage_programs programs = {0};
     trireme_status status = compile_batch(&programs, &plan, &config, &small, 2 * p->micro_batch_size, error);
     if (status == TRIREME_OK) {
-        *slot = 0;
-        for (size_t i = 0; i < programs.program[0]->pools.count; i++)
-            *slot += (double)programs.program[0]->pools.item[i].slot_bytes;
-        *scratch = (double)programs.program[0]->scratch_bytes;
+        const struct program *first = programs.program[0];
+        int layer[] = {0, layers, 2 * layers};
+        struct probe_slot whole = {0};
+        for (int k = 0; k <= apart; k++)
+            whole.held[k].rest = (double)program_held_bytes(first, r->ops, k ? PHASE_BACKWARD : PHASE_FORWARD);
+        whole.message = message_bytes(first);
+        whole.scratch = (double)(first->step_bytes - first->fixed_bytes) -
+                        count_messages(plan.schedule, 0) * whole.message -
+                        most_held(plan.schedule, 0, layer, &whole, true);
+        *out = whole;
     }
     stage_programs_release(&programs);
     parallel_release(&plan);
@@ -128,11 +191,16 @@ static trireme_status measure_slot(double *slot, double *scratch, const struct p
 }
 
 static void fill_slot(struct estimator *e, const struct probe *p, struct probe_slot *out, bool apart) {
-    double few = 0, more = 0;
-    out->possible = measure_slot(&few, &out->scratch, e->request, p, 1, apart, &e->why) == TRIREME_OK &&
-                    measure_slot(&more, &out->scratch, e->request, p, 2, apart, &e->why) == TRIREME_OK;
-    out->layer = MAX(0, more - few);
-    out->rest = MAX(0, few - out->layer);
+    struct probe_slot few = {0}, more = {0};
+    bool possible = measure_slot(&few, e->request, p, 1, apart, &e->why) == TRIREME_OK &&
+                    measure_slot(&more, e->request, p, 2, apart, &e->why) == TRIREME_OK;
+    *out = more;
+    out->possible = possible;
+    out->scratch = MAX(0, more.scratch);
+    for (int k = 0; k < 2; k++) {
+        out->held[k].layer = MAX(0, more.held[k].rest - few.held[k].rest);
+        out->held[k].rest = MAX(0, few.held[k].rest - out->held[k].layer);
+    }
 }
 
 enum { FEW = 2 };
@@ -184,13 +252,6 @@ static int fewer(const char *name, int microbatches, int stages) {
     return MIN(microbatches, 2 * stages + (groups ? microbatches % stages : 0));
 }
 
-static int *count_slots(const struct schedule *s) {
-    int *held = mem_alloc((size_t)(s->stages * s->chunks) * sizeof *held);
-    for (int i = 0; i < s->stages; i++)
-        schedule_in_flight(s, i, &held[i * s->chunks]);
-    return held;
-}
-
 static void fill_shape(struct estimator *e, struct shape *s) {
     struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
     struct schedule_options options = {.chunks = s->chunks, .times = times, .search_passes = FEW_PASSES};
@@ -204,15 +265,12 @@ static void fill_shape(struct estimator *e, struct shape *s) {
     double work = times.forward + times.backward_input + times.backward_weight;
     s->idle = MAX(0, cost.cost / (work * s->schedule.chunks) - s->microbatches);
     schedule_cost_release(&cost);
-    s->held[0] = count_slots(&s->schedule);
-    struct schedule spread = schedule_copy(&s->schedule);
-    if (!spread.vocabulary) {
+    s->spread = schedule_copy(&s->schedule);
+    if (!s->spread.vocabulary) {
         times.loss = times.loss_weight = .1 * times.forward;
         times.embed = times.embed_weight = .02 * times.forward;
-        schedule_spread_vocabulary(&spread, &times);
+        schedule_spread_vocabulary(&s->spread, &times);
     }
-    s->held[1] = count_slots(&spread);
-    schedule_release(&spread);
 }
 
 const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
@@ -270,28 +328,18 @@ void estimator_fill(struct estimator *e) {
 
 // ---- a pipeline
 
-static bool splits_backward(const struct schedule *s) {
-    for (size_t i = 0; i < s->rank[0].count; i++)
-        if (s->rank[0].item[i].kind > PASS_BACKWARD)
-            return true;
-    return false;
-}
-
 const struct probe_slot *slot_of(const struct probe *p, const struct shape *s) {
-    return &p->slot[splits_backward(&s->schedule)];
+    return &p->slot[schedule_splits_backward(&s->schedule)];
 }
 
 struct load load_of_stage(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank) {
     bool spread = c->vocabulary;
     int chunks = s->schedule.chunks, last = c->stages * chunks - 1;
     struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
+    load.messages = count_messages(spread ? &s->spread : &s->schedule, rank);
     for (int k = 0; k < chunks; k++) {
-        int v = s->schedule.virtual_stage[rank * chunks + k], slots = s->held[spread][rank * chunks + k];
-        int here = first_layer[v + 1] - first_layer[v];
-        load.layers += here;
-        load.layer_slots += slots * here;
-        // What comes from another rank has one slot more.
-        load.slots += slots + (v > 0 && s->schedule.place[v - 1].rank != rank);
+        int v = s->schedule.virtual_stage[rank * chunks + k];
+        load.layers += first_layer[v + 1] - first_layer[v];
         // Embedding and head are about the same each.
         load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
         load.head += !spread && v == last;
@@ -384,7 +432,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     const struct probe_slot *slot = slot_of(p, s);
     for (int rank = 0; rank < c->stages; rank++) {
         struct load load = load_of_stage(s, c, first, rank);
-        double held = load.layer_slots * slot->layer + load.slots * slot->rest;
+        double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * p->rest.activations);
         add_rank(out, p, &load, slot->possible ? held : INFINITY);
@@ -392,7 +440,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / s->schedule.chunks * (splits_backward(&s->schedule) ? .5 : 1);
+    out->last_backward = out->backward / s->schedule.chunks * (schedule_splits_backward(&s->schedule) ? .5 : 1);
     out->seconds = out->seconds * out->microbatches + s->idle * mean;
     return true;
 }
@@ -497,10 +545,10 @@ void estimator_release(struct estimator *e) {
     for (int i = 0; i < 6; i++)
         config_release(&e->layout[i / 3][i % 3]);
     for (size_t i = 0; i < e->shapes.count; i++) {
-        if (e->shapes.item[i].possible)
+        if (e->shapes.item[i].possible) {
             schedule_release(&e->shapes.item[i].schedule);
-        for (int k = 0; k < 2; k++)
-            free(e->shapes.item[i].held[k]);
+            schedule_release(&e->shapes.item[i].spread);
+        }
     }
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);

@@ -13,10 +13,14 @@ struct probe_part {
     double units;                                      // that are gathered and reduced by themselves
 };
 
-// Of a stage of a pipeline: what a microbatch holds of each layer, and once for all; whether weights' passes are apart.
+// Of a stage of a pipeline, in bytes.
 struct probe_slot {
     bool possible;
-    double layer, rest, scratch; // bytes
+    struct {
+        double layer, rest; // of each layer, and of each chunk
+    } held[2];              // by a microbatch after its forward; and, where weights' passes are apart, before that
+    double message;         // between stages
+    double scratch;         // beside all that
 };
 
 struct probe {
@@ -35,10 +39,8 @@ struct shape {
     int stages, microbatches, chunks;
     bool full; // recompute: backward takes a forward more
     bool possible;
-    struct schedule schedule;
-    double idle; // what its bubble adds, in times of F + B + W of one rank
-    // Slots that a rank has of each chunk, [stages * chunks]; where the vocabulary is spread.
-    int *held[2];
+    struct schedule schedule, spread; // the vocabulary
+    double idle;                      // what its bubble adds, in times of F + B + W of one rank
 };
 
 struct estimator {
@@ -90,11 +92,14 @@ struct load {
     double layers;
     double ends; // of embedding and head together
     double head;
-    double slots, layer_slots; // microbatches that it holds: the sum over chunks, and times their layers
+    double messages; // that it has room for
 };
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
                           int rank);
+// The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
+double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
+                  const struct probe_slot *slot, bool rests);
 
 // Seconds of collectives on so many bytes.
 struct data_links {

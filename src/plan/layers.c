@@ -20,14 +20,14 @@ double layers_bytes(const struct layers_problem *p, int stage, const struct laye
     const struct layers_stage *s = &p->stage[stage];
     double bytes = s->bytes + layers_count(c) * p->state;
     for (int m = 0; m < LAYERS_MODES; m++)
-        bytes += s->held * c->of[m] * p->bytes[m];
+        bytes += c->of[m] * s->held[m];
     return bytes;
 }
 
 // As few selective ones as make it fit beside so many full ones.
 static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
     int rest = c->of[0];
-    double lacks = layers_bytes(p, stage, c) - p->room, saved = p->stage[stage].held * (p->bytes[0] - p->bytes[1]);
+    double lacks = layers_bytes(p, stage, c) - p->room, saved = p->stage[stage].held[0] - p->stage[stage].held[1];
     if (lacks > 0 && saved > 0)
         c->of[1] = (int)MIN(rest, ceil(lacks / saved));
     c->of[0] = rest - c->of[1];
@@ -62,7 +62,7 @@ bool layers_may_fit(const struct layers_problem *p) {
     double most = 0;
     for (int r = 0; r < p->stages; r++) {
         const struct layers_stage *s = &p->stage[r];
-        double left = p->room - s->bytes, one = p->state + s->held * p->bytes[LAYERS_MODES - 1];
+        double left = p->room - s->bytes, one = p->state + s->held[LAYERS_MODES - 1];
         double fit = left < 0 ? -1 : one > 0 ? floor(left / one) : p->layers;
         if (fit < MAX(s->layers, p->least))
             return false;

@@ -7,11 +7,11 @@
 
 enum { LAYERS_MODES = 3 }; // none, selective, full
 
-// What a stage has beside its layers, and of how many microbatches it holds them.
+// What a stage has beside its layers, and what it holds of each.
 struct layers_stage {
     double seconds, bytes;
-    double held;
-    int layers; // 0: as suits
+    double held[LAYERS_MODES]; // bytes, of all microbatches; fall
+    int layers;                // 0: as suits
 };
 
 struct layers_problem {
@@ -20,7 +20,6 @@ struct layers_problem {
     double room;                  // bytes of a stage
     double state;                 // bytes of a layer, whatever its mode
     double seconds[LAYERS_MODES]; // of a layer and microbatch; rise
-    double bytes[LAYERS_MODES];   // fall
     struct layers_stage *stage;
 };
 

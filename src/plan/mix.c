@@ -26,24 +26,25 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
             const struct probe_slot *slot = slot_of(probe[m], shape);
             if (!slot->possible)
                 return false;
-            most = MAX(most, l->slots * slot->rest + MAX(slot->scratch, l->head * probe[m]->rest.activations));
+            double layers = held_bytes(shape, c, first, r, slot, false),
+                   rest = held_bytes(shape, c, first, r, slot, true) - layers + l->messages * slot->message;
+            most = MAX(most, rest + MAX(slot->scratch, l->head * probe[m]->rest.activations));
+            double one = l->layers > 0 ? layers / l->layers : 0;
+            p->stage[r].held[m] = m ? MIN(one, p->stage[r].held[m - 1]) : one;
         }
         mix->fixed[r] = most;
         p->stage[r].seconds = l->head * (mix->rest.forward + mix->rest.backward);
-        p->stage[r].held = l->layers > 0 ? l->layer_slots / l->layers : 0;
         p->stage[r].layers = given ? (int)l->layers : 0;
     }
-    for (int m = 0; m < LAYERS_MODES; m++)
-        p->bytes[m] = slot_of(probe[m], shape)->layer;
     return true;
 }
 
 static void read_whole(struct mix *mix, const struct probe *const *probe) {
     struct layers_problem *p = &mix->problem;
     mix->load[0] = (struct load){.layers = p->layers, .ends = 1, .head = 1};
-    p->stage[0] = (struct layers_stage){.seconds = mix->rest.forward + mix->rest.backward, .held = 1};
+    p->stage[0] = (struct layers_stage){.seconds = mix->rest.forward + mix->rest.backward};
     for (int m = 0; m < LAYERS_MODES; m++) {
-        p->bytes[m] = probe[m]->layer.activations;
+        p->stage[0].held[m] = probe[m]->layer.activations;
         mix->fixed[0] = MAX(mix->fixed[0], probe[m]->rest.activations);
     }
 }
@@ -173,9 +174,10 @@ double mix_bytes(const struct mix *mix) {
 // A rank's layers over its chunks, as even as can be or as the user gives them; of each mode first to the chunks of
 // which most microbatches are held.
 static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *layers, int *full, int *selective) {
-    const struct schedule *s = &mix->shape->schedule;
+    const struct schedule *s = vocabulary ? &mix->shape->spread : &mix->shape->schedule;
     int chunks = s->chunks, n = layers_count(&mix->of[rank]), left[LAYERS_MODES];
-    const int *slots = mix->shape->held[vocabulary] + rank * chunks, *stage = s->virtual_stage + rank * chunks;
+    int *slots = mem_alloc((size_t)chunks * sizeof *slots), *stage = s->virtual_stage + rank * chunks;
+    schedule_in_flight(s, rank, slots);
     memcpy(left, mix->of[rank].of, sizeof left);
     for (int k = 0; k < chunks; k++) {
         int v = stage[k];
@@ -194,6 +196,7 @@ static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *
         left[2] -= full[v];
         left[1] -= selective[v];
     }
+    free(slots);
 }
 
 // NULL: none.

@@ -10,6 +10,14 @@ void program_init(struct program *program, const char *name, int microbatches) {
     free(slot);
 }
 
+void program_drop_pools(struct program *program, size_t count) {
+    for (size_t i = count; i < program->pools.count; i++) {
+        free(program->pools.item[i].slot);
+        free(program->pools.item[i].base);
+    }
+    program->pools.count = MIN(program->pools.count, count);
+}
+
 void program_release(struct program *program) {
     for (size_t i = 0; i < program->buffers.count; i++)
         free(program->buffers.item[i].name);
@@ -17,8 +25,7 @@ void program_release(struct program *program) {
         free(program->templates.item[i].name);
         VEC_RELEASE(&program->templates.item[i].instructions);
     }
-    for (size_t i = 0; i < program->pools.count; i++)
-        free(program->pools.item[i].slot);
+    program_drop_pools(program, 0);
     VEC_RELEASE(&program->pools);
     VEC_RELEASE(&program->buffers);
     VEC_RELEASE(&program->templates);
@@ -242,9 +249,26 @@ void program_pool(struct program *program, int pool, int chunk, int slots, const
     struct pool *p = &program->pools.item[pool];
     size_t bytes = (size_t)program->microbatches * sizeof *slot;
     p->chunk = chunk;
+    p->part_of = NONE;
     p->slots = slots;
     p->slot = mem_resize(p->slot, bytes);
     memcpy(p->slot, slot, bytes);
+    free(p->base);
+    p->base = mem_alloc((size_t)MAX(slots, 0) * sizeof *p->base);
+}
+
+int program_whole_pool(const struct program *program, int pool) {
+    int of = program->pools.item[pool].part_of;
+    return of == NONE ? pool : of;
+}
+
+void program_join_pools(struct program *program) {
+    for (size_t i = 0; i < program->buffers.count; i++)
+        program->buffers.item[i].pool = program_whole_pool(program, program->buffers.item[i].pool);
+    size_t whole = 0;
+    while (whole < program->pools.count && program->pools.item[whole].part_of == NONE)
+        whole++;
+    program_drop_pools(program, whole);
 }
 
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last) {

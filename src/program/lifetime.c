@@ -1,7 +1,6 @@
 #include "program/lifetime.h"
 
-// The instruction of the template at which compute has waited for the i-th, which runs on another stream.
-static int awaited(const struct template *t, int i) {
+int lifetime_awaited(const struct template *t, int i) {
     int stream = t->instructions.item[i].stream, behind = 0; // instructions of the stream from the i-th on
     if (stream == STREAM_COMPUTE)
         return i;
@@ -14,37 +13,59 @@ static int awaited(const struct template *t, int i) {
     return (int)t->instructions.count - 1;
 }
 
-// `by` is the template's chunk, NONE where it is not invoked for one microbatch.
-static void touch(const struct program *program, struct lifetimes *l, int buffer, int by, int time, int until) {
+// Of one instruction: its template, whose chunk, NONE where it is not invoked for one microbatch, and when it has what
+// it touches.
+struct use {
+    int template, by, time, until;
+    bool lingers, arrives;
+};
+
+static bool is_one_slot_part(const struct program *program, const struct buffer *b) {
+    const struct pool *pool = &program->pools.item[b->pool];
+    return b->scope == SCOPE_SLOT && pool->part_of != NONE && pool->slots == 1;
+}
+
+static void touch(const struct program *program, struct lifetimes *l, int buffer, struct use use) {
     if (buffer == NONE)
         return;
     int root = program_root(program, buffer);
     const struct buffer *b = &program->buffers.item[root];
     if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
         return;
-    if (b->scope == SCOPE_SLOT && b->pool != by) {
-        time = 0;
-        until = l->length - 1;
+    int pool = program_whole_pool(program, b->pool);
+    if (use.lingers || (b->scope == SCOPE_SLOT && pool != use.by)) {
+        use.time = 0;
+        use.until = l->length - 1;
     }
     if (l->allocation[root] == NONE) {
         l->allocation[root] = (int)l->allocations.count;
-        VEC_PUSH(&l->allocations,
-                 (struct allocation){b->scope, b->pool, by, align_up(buffer_bytes(b)), time, time, -1});
+        VEC_PUSH(&l->allocations, (struct allocation){.scope = b->scope,
+                                                      .pool = pool,
+                                                      .chunk = use.by,
+                                                      .template = use.template,
+                                                      .once = is_one_slot_part(program, b),
+                                                      .bytes = align_up(buffer_bytes(b)),
+                                                      .first = use.time,
+                                                      .last = use.time,
+                                                      .offset = -1});
     }
     struct allocation *a = &l->allocations.item[l->allocation[root]];
-    a->first = MIN(a->first, time);
-    a->last = MAX(a->last, until);
-    a->chunk = a->chunk == by ? by : NONE;
+    a->lingers |= use.lingers;
+    a->first = MIN(a->first, use.time);
+    a->last = MAX(a->last, use.until);
+    a->chunk = a->chunk == use.by ? use.by : NONE;
+    a->template = a->template == use.template ? use.template : NONE;
+    a->arrives |= use.arrives;
 }
 
-static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction, int by,
-                      int time, int until) {
+static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
+                      struct use use) {
     for (int i = 0; i < instruction->inputs; i++)
-        touch(program, l, instruction->in[i].buffer, by, time, until);
+        touch(program, l, instruction->in[i].buffer, use);
     for (int i = 0; i < instruction->outputs; i++)
-        touch(program, l, instruction->out[i].buffer, by, time, until);
-    touch(program, l, instruction->workspace, by, time, until);
-    touch(program, l, instruction->predicate, by, time, until);
+        touch(program, l, instruction->out[i].buffer, use);
+    touch(program, l, instruction->workspace, use);
+    touch(program, l, instruction->predicate, use);
 }
 
 static bool covers_root(const struct program *program, const struct operand *operand) {
@@ -76,6 +97,7 @@ static void share_inplace(const struct program *program, struct lifetimes *l, co
             continue;
         d->last = b->last;
         d->chunk = d->chunk == b->chunk ? d->chunk : NONE;
+        d->lingers |= b->lingers;
         b->bytes = 0; // its buffers moved to the other
         for (size_t k = 0; k < program->buffers.count; k++)
             if (l->allocation[k] == born)
@@ -83,7 +105,22 @@ static void share_inplace(const struct program *program, struct lifetimes *l, co
     }
 }
 
-void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table) {
+// What LOCAL allocations one template touches, for one microbatch at a time, become SLOT ones.
+static void make_slots(struct lifetimes *l) {
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        struct allocation *a = &l->allocations.item[i];
+        if (a->template == NONE || a->chunk == NONE)
+            continue;
+        if (a->scope == SCOPE_LOCAL && !a->lingers) {
+            a->scope = SCOPE_SLOT;
+            a->pool = a->chunk;
+        }
+        a->once = a->scope == SCOPE_SLOT && a->lingers && !a->arrives;
+    }
+}
+
+void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table,
+                      bool all_slots) {
     *l = (struct lifetimes){0};
     l->start = mem_alloc(program->templates.count * sizeof(int));
     l->allocation = mem_alloc(program->buffers.count * sizeof(int));
@@ -102,21 +139,30 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
         l->length += (int)program->templates.item[t].instructions.count;
         VEC_PUSH(&order, t);
     }
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
         for (size_t k = 0; k < order.count; k++) {
             const struct template *t = &program->templates.item[order.item[k]];
             int by = one[order.item[k]] ? t->chunk : NONE;
             for (size_t i = 0; i < t->instructions.count; i++) {
                 const struct instruction *instruction = &t->instructions.item[i];
                 int time = l->start[order.item[k]] + (int)i;
-                if (pass == 0 && instruction_lingers(instruction))
-                    touch_all(program, l, instruction, by, 0, l->length - 1);
-                else if (pass == 0)
-                    touch_all(program, l, instruction, by, time, l->start[order.item[k]] + awaited(t, (int)i));
+                struct use use = {.template = order.item[k],
+                                  .by = by,
+                                  .time = time,
+                                  .until = l->start[order.item[k]] + lifetime_awaited(t, (int)i),
+                                  .lingers = instruction_lingers(instruction),
+                                  .arrives = instruction_arrives(instruction)};
+                if (pass == 0)
+                    touch_all(program, l, instruction, use);
                 else
                     share_inplace(program, l, &table->op[instruction->op], instruction, time);
             }
         }
+        for (size_t i = 0; i < l->allocations.count && pass == 0; i++)
+            l->allocations.item[i].once &= l->allocations.item[i].lingers;
+        if (all_slots && pass == 0)
+            make_slots(l);
+    }
     VEC_RELEASE(&order);
     free(one);
 }

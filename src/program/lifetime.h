@@ -12,8 +12,12 @@
 // Buffers that share one piece of memory: one root, or several of which each takes over where another dies (inplace).
 struct allocation {
     enum buffer_scope scope;
-    int pool;  // SLOT
-    int chunk; // LOCAL: the one whose microbatches' templates alone touch it, else NONE
+    int pool;     // SLOT: the whole one
+    int chunk;    // LOCAL: the one whose microbatches' templates alone touch it, else NONE
+    int template; // the one that alone touches it, NONE: several
+    bool arrives; // what comes from another rank is written here
+    bool lingers; // others than its own templates wait for it: it has memory of its own
+    bool once;    // and the same for all microbatches
     int64_t bytes;
     int first, last; // inclusive
     int64_t offset;  // from the start of its region, once placed
@@ -26,7 +30,12 @@ struct lifetimes {
     VEC(struct allocation) allocations;
 };
 
-void lifetimes_create(struct lifetimes *lifetimes, const struct program *program, const struct op_table *table);
+// With all_slots, what one template alone touches, for one microbatch at a time, counts as SLOT where it is LOCAL; and
+// has the same memory for all microbatches where it is sent, since the template's next invocation waits for that.
+void lifetimes_create(struct lifetimes *lifetimes, const struct program *program, const struct op_table *table,
+                      bool all_slots);
 void lifetimes_release(struct lifetimes *lifetimes);
+// The instruction of a template at which compute has waited for the i-th: itself, where compute runs that.
+int lifetime_awaited(const struct template *template, int i);
 
 #endif

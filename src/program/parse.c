@@ -431,37 +431,39 @@ static trireme_status parse_arena(struct parser *p) {
 
 static trireme_status parse_pool(struct parser *p) {
     struct program *q = p->program;
-    struct pool pool = {0};
-    int n = 0;
+    int n = 0, chunk = 0, part_of = NONE;
     TRY(integer(p, 0, MAX_POOLS, &n));
     if (n != (int)q->pools.count)
         BAD(p, "pools numbered in order");
     if (!accept_word(p, "chunk"))
         BAD(p, "chunk");
-    TRY(integer(p, 0, MAX_POOLS, &pool.chunk));
-    if (!accept_word(p, "slots"))
-        BAD(p, "slots");
-    TRY(integer(p, 1, 1 << 20, &pool.slots));
-    if (!accept_word(p, "of"))
-        BAD(p, "of");
-    TRY(number(p, 0, INT64_MAX / 8, &pool.slot_base));
-    if (!accept(p, '+'))
-        BAD(p, "+bytes");
-    TRY(number(p, 0, INT64_MAX / 8, &pool.slot_bytes));
-    if (!accept(p, ':'))
-        BAD(p, "a colon");
+    TRY(integer(p, 0, MAX_POOLS, &chunk));
+    if (accept_word(p, "part")) {
+        if (!accept_word(p, "of"))
+            BAD(p, "of");
+        TRY(integer(p, 0, MAX_POOLS, &part_of));
+    }
+    if (!accept_word(p, "at"))
+        BAD(p, "at");
+    VEC(int64_t) base = {0};
     VEC(int) slot = {0};
     trireme_status status = TRIREME_OK;
+    do {
+        int64_t at = 0;
+        status = number(p, 0, INT64_MAX / 8, &at);
+        VEC_PUSH(&base, at);
+    } while (status == TRIREME_OK && !accept(p, ':'));
     while (status == TRIREME_OK && (int)slot.count < q->microbatches) {
         int of = 0;
-        status = integer(p, 0, pool.slots - 1, &of);
+        status = integer(p, 0, (int64_t)base.count - 1, &of);
         VEC_PUSH(&slot, of);
     }
     if (status == TRIREME_OK) {
-        program_pool(q, n, pool.chunk, pool.slots, slot.item);
-        q->pools.item[n].slot_base = pool.slot_base;
-        q->pools.item[n].slot_bytes = pool.slot_bytes;
+        program_pool(q, n, chunk, (int)base.count, slot.item);
+        q->pools.item[n].part_of = part_of;
+        memcpy(q->pools.item[n].base, base.item, base.count * sizeof *base.item);
     }
+    VEC_RELEASE(&base);
     VEC_RELEASE(&slot);
     TRY(status);
     return end_of_line(p);
@@ -492,8 +494,7 @@ trireme_status program_parse(struct program *out, const struct op_table *table, 
                              trireme_error *error) {
     struct program program;
     program_init(&program, "", 1);
-    free(program.pools.item[0].slot);
-    program.pools.count = 0;
+    program_drop_pools(&program, 0);
     struct parser p = {.table = table, .program = &program, .error = error};
     const char *at = text, *end = text + length;
     trireme_status status = TRIREME_OK;

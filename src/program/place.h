@@ -2,7 +2,7 @@
 #ifndef PROGRAM_PLACE_H
 #define PROGRAM_PLACE_H
 
-#include "program/lifetime.h"
+#include "program/live_ranges.h"
 
 // Gives every LOCAL allocation and every one of pool 0 an offset, all from the start of one region. Returns its bytes.
 int64_t place_together(struct lifetimes *lifetimes);
@@ -13,5 +13,15 @@ int64_t place_pool(struct lifetimes *lifetimes, int pool);
 // which the microbatch at work sees one. LOCAL allocations may go into either: those that go into the slot become SLOT
 // ones.
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
+// The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough);
+
+// Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
+void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);
+// Gives buffers what their allocations have.
+void set_offsets(struct program *program, const struct lifetimes *lifetimes);
+// Plans anew, with parts of its pools, a program that is planned with slots of one size. Where that takes no less, and
+// not `always`, it returns false and changes nothing.
+bool plan_parts(struct program *program, const struct op_table *table, bool always);
 
 #endif

@@ -136,8 +136,13 @@ void program_print(const struct program *p, const struct op_table *table, struct
              (long long)p->step_bytes);
     for (size_t i = 0; i < p->pools.count; i++) {
         const struct pool *pool = &p->pools.item[i];
-        text_add(out, "pool %zu chunk %d slots %d of %lld+%lld:", i, pool->chunk, pool->slots,
-                 (long long)pool->slot_base, (long long)pool->slot_bytes);
+        text_add(out, "pool %zu chunk %d", i, pool->chunk);
+        if (pool->part_of != NONE)
+            text_add(out, " part of %d", pool->part_of);
+        text_add(out, " at");
+        for (int s = 0; s < pool->slots; s++)
+            text_add(out, " %lld", (long long)pool->base[s]);
+        text_add(out, ":");
         for (int m = 0; m < p->microbatches; m++)
             text_add(out, " %d", pool->slot[m]);
         text_add(out, "\n");

@@ -5,8 +5,8 @@
 // invokes them with a microbatch. A *chunk* is what of the model a microbatch passes through at a time: all of it, or
 // one of the virtual stages that a rank of a pipeline has. Activations of a microbatch stay in a *slot* from its first
 // pass through the chunk to its last; a *pool* is a number of slots, and which of them each microbatch has. The list
-// order of a template's instructions is an order in which they may
-// be run one by one; instructions on different streams may overlap where no wait or stream order forbids it.
+// order of a template's instructions is an order in which they may be run one by one; instructions on different streams
+// may overlap where no wait or stream order forbids it.
 //
 // A *buffer* is a name for memory. Its scope says how often it exists and where:
 //   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
@@ -22,6 +22,9 @@
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
 //   slot in all, scratch and the slot share one region planned together. A buffer's offset counts from the start of the
 //   state arena, of the step arena, of scratch or of its slot.
+//   Where microbatches do not hold as much at all times (backward in two parts, several chunks), slots of one size
+//   would be a waste. There a pool has *parts*: buffers that have slots of their own, which lie in scratch, each where
+//   it fits while its microbatch uses it. Only what messages touch stays in the pool itself, or has one slot for all.
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
@@ -151,8 +154,8 @@ struct instruction {
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
     // list, must be done but the last k. Or WAIT_OWN: all up to the end of the last invocation before for the
-    // same microbatch, whose template has some. Or WAIT_SLOT: all up to the end of the last invocation, of the
-    // template's chunk, for another microbatch that had this one's slot of the first output's pool.
+    // same microbatch, whose template has some. Or WAIT_SLOT: all up to the end of the last invocation, of a template
+    // of its chunk that uses the first output's pool, for another microbatch that had this one's slot there.
     uint16_t wait[STREAM_COUNT];
 };
 
@@ -170,10 +173,11 @@ struct invocation {
 };
 
 struct pool {
-    int chunk; // whose passes take and leave its slots; pool c is chunk c's own
+    int chunk;   // whose passes take and leave its slots; pool c is chunk c's own
+    int part_of; // NONE, or the pool some of whose buffers have slots of their own here: made by program_plan
     int slots;
-    int *slot;                     // of each microbatch
-    int64_t slot_base, slot_bytes; // filled by program_plan
+    int *slot;     // of each microbatch
+    int64_t *base; // of each slot: bytes from the start of the step arena, filled by program_plan
 };
 
 struct program {
@@ -228,6 +232,11 @@ int64_t operand_count(const struct operand *operand);
 
 // Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
 void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);
+// The pool, or the one that it is part of.
+int program_whole_pool(const struct program *program, int pool);
+// Takes the parts off, so that their buffers are of the whole pools again; and all pools but the first `count`.
+void program_join_pools(struct program *program);
+void program_drop_pools(struct program *program, size_t count);
 // Whether LOCAL buffers and the only slot of pool 0 are one region of memory: where there is but one chunk.
 bool program_shares_region(const struct program *program);
 int program_template(struct program *program, const char *name, enum phase phase, int chunk); // adds an empty one
@@ -254,7 +263,7 @@ bool instruction_accumulates(const struct instruction *instruction, const struct
 struct slot_waits {
     int64_t (*before)[STREAM_COUNT]; // instructions of each stream that come before each invocation, [schedule + 1]
     int64_t (*own)[STREAM_COUNT];    // those to the end of the last one for its microbatch that has some, [schedule]
-    int **previous;                  // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none
+    int **previous; // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none. NULL: nobody waits
     size_t pools;
 };
 void slot_waits_create(struct slot_waits *waits, const struct program *program);
@@ -302,6 +311,9 @@ struct memory_profile {
 void program_memory_profile(const struct program *program, const struct op_table *table,
                             struct memory_profile *profile);
 void memory_profile_release(struct memory_profile *profile);
+// Bytes that the first microbatch holds in chunk 0, but for messages, when its template of the phase has run: what was
+// in use before then and will be again.
+int64_t program_held_bytes(const struct program *program, const struct op_table *table, enum phase phase);
 
 // ---- verifier (verify*.c)
 

@@ -5,7 +5,24 @@ struct tenant {
     int microbatch, last, before;
 };
 
-static int *find_previous(const struct program *program, const struct pool *pool) {
+// Whether a template has something of the pool.
+static bool *find_takers(const struct program *program, int pool) {
+    bool *takes = mem_alloc(program->templates.count * sizeof *takes);
+    for (size_t t = 0; t < program->templates.count; t++)
+        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &program->templates.item[t].instructions.item[i];
+            for (int k = 0; k < in->inputs + in->outputs; k++) {
+                int buffer = k < in->inputs ? in->in[k].buffer : in->out[k - in->inputs].buffer;
+                takes[t] |= buffer != NONE && program->buffers.item[buffer].scope == SCOPE_SLOT &&
+                            program->buffers.item[buffer].pool == pool;
+            }
+        }
+    return takes;
+}
+
+static int *find_previous(const struct program *program, int number) {
+    const struct pool *pool = &program->pools.item[number];
+    bool *takes = find_takers(program, number);
     int *previous = mem_alloc(program->schedule.count * sizeof *previous);
     struct tenant *tenant = mem_alloc((size_t)pool->slots * sizeof *tenant);
     for (int s = 0; s < pool->slots; s++)
@@ -13,7 +30,7 @@ static int *find_previous(const struct program *program, const struct pool *pool
     for (size_t k = 0; k < program->schedule.count; k++) {
         const struct invocation *v = &program->schedule.item[k];
         previous[k] = NONE;
-        if (v->microbatch == NONE || program->templates.item[v->template].chunk != pool->chunk)
+        if (v->microbatch == NONE || program->templates.item[v->template].chunk != pool->chunk || !takes[v->template])
             continue;
         struct tenant *t = &tenant[pool->slot[v->microbatch]];
         if (t->microbatch != v->microbatch)
@@ -22,7 +39,16 @@ static int *find_previous(const struct program *program, const struct pool *pool
         previous[k] = t->before;
     }
     free(tenant);
+    free(takes);
     return previous;
+}
+
+// Whose slot the instruction waits for, NONE: for no slot.
+static int waited_pool(const struct program *program, const struct instruction *in) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (in->wait[s] == WAIT_SLOT)
+            return program->buffers.item[in->out[0].buffer].pool;
+    return NONE;
 }
 
 static void find_own(struct slot_waits *w, const struct program *program) {
@@ -52,8 +78,12 @@ void slot_waits_create(struct slot_waits *w, const struct program *program) {
     find_own(w, program);
     w->pools = program->pools.count;
     w->previous = mem_alloc(w->pools * sizeof *w->previous);
-    for (size_t i = 0; i < w->pools; i++)
-        w->previous[i] = find_previous(program, &program->pools.item[i]);
+    for (size_t t = 0; t < program->templates.count; t++)
+        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
+            int pool = waited_pool(program, &program->templates.item[t].instructions.item[i]);
+            if (pool != NONE && !w->previous[pool])
+                w->previous[pool] = find_previous(program, pool);
+        }
 }
 
 void slot_waits_release(struct slot_waits *w) {

@@ -196,6 +196,15 @@ static trireme_status check_pools(const struct program *program, trireme_error *
         const struct pool *p = &program->pools.item[i];
         if (p->slots < 1 || p->chunk < 0 || p->chunk > i || program->pools.item[p->chunk].chunk != p->chunk)
             REFUSE("pool %d has %d slots for chunk %d", i, p->slots, p->chunk);
+        if (i && p->part_of == NONE && program->pools.item[i - 1].part_of != NONE)
+            REFUSE("pool %d is whole, but behind a part", i);
+        if (p->part_of != NONE &&
+            (p->part_of < 0 || p->part_of >= i || program->pools.item[p->part_of].part_of != NONE ||
+             program->pools.item[p->part_of].chunk != p->chunk))
+            REFUSE("pool %d is part of pool %d, which is not one of chunk %d", i, p->part_of, p->chunk);
+        for (int s = 0; s < p->slots; s++)
+            if (p->base[s] < 0 || p->base[s] % BUFFER_ALIGNMENT)
+                REFUSE("slot %d of pool %d lies at byte %lld", s, i, (long long)p->base[s]);
         for (int m = 0; m < program->microbatches; m++)
             if (p->slot[m] < 0 || p->slot[m] >= p->slots)
                 REFUSE("microbatch %d has slot %d of pool %d, which has %d", m, p->slot[m], i, p->slots);

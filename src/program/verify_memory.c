@@ -50,7 +50,7 @@ static int64_t instance_offset(const struct program *p, const struct buffer *b, 
     case SCOPE_MICROBATCH:
         return b->offset + which * buffer_microbatch_stride(b) * dtype_size(b->dtype);
     case SCOPE_SLOT:
-        return p->pools.item[b->pool].slot_base + which * p->pools.item[b->pool].slot_bytes + b->offset;
+        return p->pools.item[b->pool].base[which] + b->offset;
     case SCOPE_LOCAL:
         return p->scratch_base + b->offset;
     default:
@@ -136,7 +136,8 @@ static trireme_status check_fixed(struct checker *c, bool state, trireme_error *
                verify_buffer_name(c->program, c->instances[b].root));
     bool overlap = !state && top > c->program->scratch_base;
     for (size_t i = 0; i < c->program->pools.count && !state; i++)
-        overlap |= top > c->program->pools.item[i].slot_base;
+        for (int s = 0; s < c->program->pools.item[i].slots; s++)
+            overlap |= top > c->program->pools.item[i].base[s];
     if (overlap && last != NONE)
         REFUSE("buffer %s overlaps the region of activations", verify_buffer_name(c->program, c->instances[last].root));
     return TRIREME_OK;
@@ -181,16 +182,19 @@ static void take_out(struct checker *c, struct instance *instance, const char *t
     memmove(&c->live.item[at], &c->live.item[at + 1], (c->live.count - at) * sizeof *c->live.item);
 }
 
-// Whether output `out` may take memory of the input with this root.
-static bool may_take(const struct checker *c, const struct instruction *instruction, int out, int root) {
+// Whether output `out` may take memory of that instance: the instruction does not use it, or as its row allows.
+static bool may_take(const struct checker *c, const struct instruction *instruction, int out,
+                     const struct instance *from) {
     const struct op_info *info = &c->table->op[instruction->op];
+    const int root = from->root;
+    if (instance_of(c, root) != from) // another microbatch's
+        return true;
     for (int i = 0; i < instruction->inputs; i++) {
         if (instruction->in[i].buffer == NONE || program_root(c->program, instruction->in[i].buffer) != root)
             continue;
         if (out == NONE || info->inplace[out] != i)
             return false;
-        const struct instance *from = instance_of(c, root),
-                              *to = instance_of(c, program_root(c->program, instruction->out[out].buffer));
+        const struct instance *to = instance_of(c, program_root(c->program, instruction->out[out].buffer));
         if (from->begin != to->begin)
             return false;
     }
@@ -209,7 +213,7 @@ static trireme_status claim(struct checker *c, struct instance *instance, const 
     size_t at = find_live(c, instance->end);
     while (at < c->live.count && c->instances[c->live.item[at]].end > instance->begin) {
         struct instance *other = &c->instances[c->live.item[at]];
-        if (!may_take(c, instruction, out, other->root))
+        if (!may_take(c, instruction, out, other))
             REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
                    verify_buffer_name(c->program, other->root));
         if (!ordered(other->touched, c->clock[instruction->stream]))

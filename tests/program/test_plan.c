@@ -119,6 +119,8 @@ static void memory_estimates_are_near(void **unused) {
         count++;
     }
     assert_true(count > 15);
+    print_message("%d estimates of memory, off by e^%.3f in the mean, by e^%.3f to e^%.3f\n", count, sum / count, least,
+                  most);
     // Lowest are stages of tensor ranks that share the vocabulary.
     if (sum > .07 * count || least < -.3 || most > .1)
         fail_msg("of %d estimates of memory the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",

@@ -73,7 +73,7 @@ static void round_trip(void **unused) {
 
 static const char GOOD[] = "program p microbatches 1\n"
                            "arena state 0 fixed 192 scratch 192+0 step 192\n"
-                           "pool 0 chunk 0 slots 1 of 192+0: 0\n"
+                           "pool 0 chunk 0 at 192: 0\n"
                            "buffer %0 f64 input step [1] @0 \"a\"\n"
                            "buffer %1 f64 output step [1] @64 \"b\"\n"
                            "template 0 forward \"t\"\n"
@@ -117,12 +117,15 @@ static void parse_errors(void **unused) {
                {1, "program p microbatches 0"},
                {1, "program p microbatches 99999999999999999999"},
                {2, "arena state 0 fixed 192 scratch 192 step 192"},
-               {3, "pool 1 chunk 0 slots 1 of 192+0: 0"},
-               {3, "pool 0 chunk 0 slots 0 of 192+0: 0"},
-               {3, "pool 0 chunk 0 slots 1 of 192: 0"},
-               {3, "pool 0 chunk 0 slots 1 of 192+0:"},
-               {3, "pool 0 chunk 0 slots 1 of 192+0: 1"},
-               {3, "pool 0 chunk 0 slots 1 of 192+0: 0 0"},
+               {3, "pool 1 chunk 0 at 192: 0"},
+               {3, "pool 0 chunk 0 at: 0"},
+               {3, "pool 0 chunk 0 at 192"},
+               {3, "pool 0 chunk 0 192: 0"},
+               {3, "pool 0 chunk 0 part 0 at 192: 0"},
+               {3, "pool 0 chunk 0 part of a at 192: 0"},
+               {3, "pool 0 chunk 0 at 192:"},
+               {3, "pool 0 chunk 0 at 192: 1"},
+               {3, "pool 0 chunk 0 at 192: 0 0"},
                {4, "buffer %1 f64 input step [1] @0 \"a\""},
                {4, "buffer %0 f65 input step [1] @0 \"a\""},
                {4, "buffer %0 f64 input step [0] @0 \"a\""},
@@ -181,9 +184,7 @@ static bool takes_over(const struct program *p, const struct op_table *ops, int 
 
 static int64_t instance_begin(const struct program *p, int root, int slot) {
     const struct buffer *b = &p->buffers.item[root];
-    return b->offset + (b->scope == SCOPE_SLOT
-                            ? p->pools.item[b->pool].slot_base + slot * p->pools.item[b->pool].slot_bytes
-                            : p->scratch_base);
+    return b->offset + (b->scope == SCOPE_SLOT ? p->pools.item[b->pool].base[slot] : p->scratch_base);
 }
 
 // No two buffers that live in one microbatch at the same time share a byte; one may take over where another dies.
@@ -325,10 +326,10 @@ static void slots(void **unused) {
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
     int64_t one = 8 * 16 * 4;
-    assert_int_equal(p.pools.item[0].slot_bytes, one);
+    assert_int_equal(p.pools.item[0].base[1] - p.pools.item[0].base[0], one);
     assert_int_equal(p.scratch_bytes, one); // t and u follow one another
-    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * p.pools.item[0].slot_bytes);
-    p.pools.item[0].slot_base -= 64; // slots now reach into scratch
+    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * one);
+    p.pools.item[0].base[0] -= 64; // the slot now reaches into scratch
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     program_release(&p);
     // Both microbatches in one slot: the second takes what the first still needs.
@@ -341,6 +342,90 @@ static void slots(void **unused) {
     assert_int_equal(program_plan(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, "slot"));
+    program_release(&p);
+    free(ops);
+}
+
+// Backward in two parts: `a` lives from the forward to the first part, `b` to the second, `c` from the first to the
+// second. Three of four microbatches are there at a time, but two have an `a`, and two a `c`.
+static void build_split(struct program *p) {
+    program_init(p, "split", 4);
+    program_pool(p, 0, 0, 3, (int[]){0, 1, 2, 0});
+    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH);
+    struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP), z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
+    struct operand a = add_rows(p, "a", KIND_ACT, SCOPE_SLOT), b = add_rows(p, "b", KIND_ACT, SCOPE_SLOT);
+    struct operand c = add_rows(p, "c", KIND_ACT, SCOPE_SLOT);
+    union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+    int forward = program_template(p, "forward", PHASE_FORWARD, 0),
+        input = program_template(p, "input", PHASE_BACKWARD, 0),
+        weight = program_template(p, "weight", PHASE_WEIGHT, 0);
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &a, tanh);
+    program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &b, tanh);
+    program_emit(p, input, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &c, tanh);
+    program_emit(p, weight, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    program_emit(p, weight, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &z, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    const struct invocation order[] = {
+        {forward, 0, true, false}, {forward, 1, false, false}, {input, 0, true, false},   {forward, 2, false, false},
+        {input, 1, false, false},  {weight, 0, true, false},   {forward, 3, false, true}, {input, 2, false, false},
+        {weight, 1, false, false}, {input, 3, false, true},    {weight, 2, false, false}, {weight, 3, false, true}};
+    for (size_t i = 0; i < ARRAY_LENGTH(order); i++)
+        VEC_PUSH(&p->schedule, order[i]);
+}
+
+static int pool_of(const struct program *p, const char *buffer) {
+    return p->buffers.item[program_find(p, buffer)].pool;
+}
+
+// What lives shorter than others has slots of its own, and one too low, which another microbatch still has, is refused.
+static void parts(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    struct program p;
+    build_split(&p);
+    for (int again = 0; again < 2; again++) { // what is planned is planned alike
+        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+        if (program_verify(&p, ops, &error) != TRIREME_OK)
+            fail_msg("%s", error.message);
+        check_round_trip(&p, ops);
+        // Three of b, two of a, two of c: when the second c is made. In three slots of one size it would be nine.
+        assert_int_equal(p.step_bytes, lower_bound(&p, ops));
+        assert_int_equal(p.step_bytes - p.fixed_bytes, 7 * 8 * 16 * 4);
+        assert_true(p.pools.item[pool_of(&p, "a")].part_of == 0 && p.pools.item[pool_of(&p, "c")].part_of == 0);
+    }
+    int refused = 0;
+    static const char *const BUFFERS[] = {"a", "b", "c"};
+    for (size_t i = 0; i < ARRAY_LENGTH(BUFFERS); i++) {
+        struct pool *pool = &p.pools.item[pool_of(&p, BUFFERS[i])];
+        // One slot for all: the second microbatch takes what the first still needs.
+        int *own = memcpy(mem_alloc(4 * sizeof *own), pool->slot, 4 * sizeof *own);
+        memset(pool->slot, 0, 4 * sizeof *own);
+        assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+        memcpy(pool->slot, own, 4 * sizeof *own);
+        for (int m = 0; m < 4; m++)
+            for (int slot = 0; slot < pool->slots; slot++) {
+                pool->slot[m] = slot;
+                bool taken = program_verify(&p, ops, &error) != TRIREME_OK;
+                assert_true(slot != own[m] || !taken);
+                refused += taken;
+                pool->slot[m] = own[m];
+            }
+        free(own);
+    }
+    assert_true(refused >= 8);
+    // A part of a part, and one of another chunk's pool.
+    int part = pool_of(&p, "c");
+    p.pools.item[part].part_of = part - 1;
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    p.pools.item[part].part_of = part;
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    p.pools.item[part].part_of = 0;
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
+    p.pools.item[0].base[0] = 0; // over what is fixed
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    p.pools.item[0].base[0] = p.step_bytes + 32; // a byte where no vector begins
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    assert_non_null(strstr(error.message, "lies at byte"));
     program_release(&p);
     free(ops);
 }
@@ -422,7 +507,8 @@ static void streams(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),    cmocka_unit_test(parse_errors), cmocka_unit_test(plan_is_sound),
-        cmocka_unit_test(plan_is_tight), cmocka_unit_test(slots),        cmocka_unit_test(streams),
+        cmocka_unit_test(plan_is_tight), cmocka_unit_test(slots),        cmocka_unit_test(parts),
+        cmocka_unit_test(streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,8 @@ struct program mutant_copy(const struct program *p) {
     for (size_t i = 0; i < copy.pools.count; i++) {
         size_t bytes = (size_t)copy.microbatches * sizeof(int);
         copy.pools.item[i].slot = memcpy(mem_alloc(bytes), copy.pools.item[i].slot, bytes);
+        bytes = (size_t)copy.pools.item[i].slots * sizeof(int64_t);
+        copy.pools.item[i].base = memcpy(mem_alloc(bytes), copy.pools.item[i].base, bytes);
     }
     for (size_t t = 0; t < copy.templates.count; t++)
         COPY(&copy.templates.item[t].instructions);
@@ -108,8 +110,10 @@ struct program mutant_copy(const struct program *p) {
 void mutant_release(struct program *copy) {
     for (size_t t = 0; t < copy->templates.count; t++)
         free(copy->templates.item[t].instructions.item);
-    for (size_t i = 0; i < copy->pools.count; i++)
+    for (size_t i = 0; i < copy->pools.count; i++) {
         free(copy->pools.item[i].slot);
+        free(copy->pools.item[i].base);
+    }
     free(copy->pools.item);
     free(copy->buffers.item);
     free(copy->schedule.item);

@@ -15,8 +15,7 @@ static double try_all(const struct layers_problem *p, int stage, int left, doubl
         for (int selective = 0; none + selective <= left; selective++)
             for (int full = 0; none + selective + full <= left; full++) {
                 int n = none + selective + full;
-                double bytes = s->bytes + n * p->state +
-                               s->held * (none * p->bytes[0] + selective * p->bytes[1] + full * p->bytes[2]);
+                double bytes = s->bytes + n * p->state + none * s->held[0] + selective * s->held[1] + full * s->held[2];
                 if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
                     continue;
                 double seconds = s->seconds + none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
@@ -41,11 +40,13 @@ static void best_of_all(void **unused) {
         p.seconds[0] = 3;
         p.seconds[1] = 3.05 + .2 * U();
         p.seconds[2] = 4;
-        p.bytes[0] = 1;
-        p.bytes[1] = .3 + .6 * U();
-        p.bytes[2] = .1;
-        for (int r = 0; r < p.stages; r++)
-            stage[r] = (struct layers_stage){(throw % 2 ? 8 : 2) * U(), U(), p.stages - r, 0};
+        double selective = .3 + .6 * U();
+        for (int r = 0; r < p.stages; r++) {
+            double microbatches = p.stages - r;
+            stage[r] = (struct layers_stage){.seconds = (throw % 2 ? 8 : 2) * U(),
+                                             .bytes = U(),
+                                             .held = {microbatches, selective * microbatches, .1 * microbatches}};
+        }
         if (throw % 3 == 0)
             stage[0].layers = p.least;
         p.room = 1 + 8 * U();
@@ -65,9 +66,9 @@ static void best_of_all(void **unused) {
             mixed += (of[0] > 0) + (of[1] > 0) + (of[2] > 0) > 1;
             uneven += r > 0 && n != layers_count(&choice[r - 1]);
             assert_true(n >= p.least && (!stage[r].layers || stage[r].layers == n));
-            assert_true(stage[r].bytes + n * p.state +
-                            stage[r].held * (of[0] * p.bytes[0] + of[1] * p.bytes[1] + of[2] * p.bytes[2]) <=
-                        p.room);
+            const double *held = stage[r].held;
+            double layers_held = of[0] * held[0] + of[1] * held[1] + of[2] * held[2];
+            assert_true(stage[r].bytes + n * p.state + layers_held <= p.room + 1e-12);
             double seconds = stage[r].seconds + of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2];
             assert_true(seconds <= got + 1e-9);
             sum += seconds;

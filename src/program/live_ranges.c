@@ -1,0 +1,167 @@
+#include "program/live_ranges.h"
+
+// Where in a template an allocation is in use.
+struct stretch {
+    int allocation, first, last;
+};
+
+typedef VEC(struct stretch) stretches;
+
+static void stretch(stretches *s, int *at, const struct lifetimes *l, const struct program *program, int buffer, int i,
+                    int until) {
+    int a = buffer == NONE ? NONE : l->allocation[program_root(program, buffer)];
+    if (a == NONE)
+        return;
+    if (at[a] == NONE) {
+        at[a] = (int)s->count;
+        VEC_PUSH(s, (struct stretch){a, i, until});
+    }
+    s->item[at[a]].last = MAX(s->item[at[a]].last, until);
+}
+
+static stretches stretches_of(const struct lifetimes *l, const struct program *program, const struct template *t) {
+    stretches s = {0};
+    int *at = mem_alloc(l->allocations.count * sizeof *at);
+    for (size_t a = 0; a < l->allocations.count; a++)
+        at[a] = NONE;
+    for (int i = 0; i < (int)t->instructions.count; i++) {
+        const struct instruction *in = &t->instructions.item[i];
+        int until = lifetime_awaited(t, i);
+        for (int k = 0; k < in->inputs; k++)
+            stretch(&s, at, l, program, in->in[k].buffer, i, until);
+        for (int k = 0; k < in->outputs; k++)
+            stretch(&s, at, l, program, in->out[k].buffer, i, until);
+        stretch(&s, at, l, program, in->workspace, i, until);
+        stretch(&s, at, l, program, in->predicate, i, until);
+    }
+    free(at);
+    return s;
+}
+
+static void extend(struct live_range *r, int invocation, int first, int last) {
+    if (r->last < 0) {
+        r->first = first;
+        r->from = invocation;
+    }
+    r->last = last;
+    r->to = invocation;
+}
+
+// ranges[allocations][columns] of one invocation, a column for each microbatch, and a last one.
+static void note_invocation(struct live_range *ranges, size_t columns, const struct lifetimes *l, const stretches *s,
+                            int microbatch, int invocation, int start) {
+    for (size_t i = 0; i < s->count; i++) {
+        const struct allocation *a = &l->allocations.item[s->item[i].allocation];
+        bool mine = a->scope == SCOPE_SLOT && !a->once && microbatch != NONE;
+        size_t column = mine ? (size_t)microbatch : columns - 1;
+        extend(&ranges[(size_t)s->item[i].allocation * columns + column], invocation, start + s->item[i].first,
+               start + s->item[i].last);
+    }
+}
+
+void live_ranges_create(struct live_ranges *out, const struct lifetimes *l, const struct program *program) {
+    *out = (struct live_ranges){0};
+    size_t columns = (size_t)program->microbatches + 1, templates = program->templates.count;
+    struct live_range *all = mem_alloc(l->allocations.count * columns * sizeof *all);
+    for (size_t i = 0; i < l->allocations.count * columns; i++)
+        all[i] = (struct live_range){
+            .allocation = (int)(i / columns), .microbatch = (int)(i % columns), .last = -1, .offset = -1};
+    stretches *of = mem_alloc(templates * sizeof *of);
+    for (size_t t = 0; t < templates; t++)
+        of[t] = stretches_of(l, program, &program->templates.item[t]);
+    // Of the microbatch in the chunk, for what lingers there.
+    struct live_range *held = mem_alloc(program->pools.count * columns * sizeof *held);
+    for (size_t i = 0; i < program->pools.count * columns; i++)
+        held[i].last = -1;
+    int start = 0;
+    for (size_t k = 0; k < program->schedule.count; k++) {
+        struct invocation v = program->schedule.item[k];
+        const struct template *t = &program->templates.item[v.template];
+        int count = (int)t->instructions.count;
+        note_invocation(all, columns, l, &of[v.template], v.microbatch, (int)k, start);
+        if (v.microbatch != NONE && count)
+            extend(&held[(size_t)t->chunk * columns + (size_t)v.microbatch], (int)k, start, start + count - 1);
+        start += count;
+    }
+    for (size_t i = 0; i < l->allocations.count * columns; i++) {
+        const struct allocation *a = &l->allocations.item[all[i].allocation];
+        struct live_range r = all[i];
+        if (r.last < 0 || a->bytes == 0)
+            continue;
+        if (a->lingers && a->scope == SCOPE_SLOT && !a->once) {
+            const struct live_range *whole = &held[(size_t)a->pool * columns + i % columns];
+            r.first = whole->first;
+            r.last = whole->last;
+        }
+        if (r.microbatch == program->microbatches)
+            r.microbatch = NONE;
+        if (a->lingers && (a->scope == SCOPE_LOCAL || a->once)) {
+            r.first = r.from = 0;
+            r.last = start - 1;
+            r.to = (int)program->schedule.count - 1;
+        }
+        if (r.last >= 0)
+            VEC_PUSH(&out->items, r);
+    }
+    for (size_t t = 0; t < templates; t++)
+        VEC_RELEASE(&of[t]);
+    free(of);
+    free(held);
+    free(all);
+}
+
+void live_ranges_release(struct live_ranges *ranges) {
+    VEC_RELEASE(&ranges->items);
+}
+
+// Of what is LOCAL, at each time of one microbatch: [length + 1].
+static int64_t *local_bytes(const struct lifetimes *l) {
+    int64_t *live = mem_alloc(((size_t)l->length + 1) * sizeof *live);
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        const struct allocation *a = &l->allocations.item[i];
+        if (a->scope != SCOPE_LOCAL)
+            continue;
+        live[a->first] += a->bytes;
+        live[a->last + 1] -= a->bytes;
+    }
+    for (int t = 1; t <= l->length; t++)
+        live[t] += live[t - 1];
+    return live;
+}
+
+int64_t *live_bytes(const struct program *program, const struct lifetimes *l, const struct live_ranges *ranges) {
+    int64_t *live = mem_alloc(((size_t)program_length(program) + 1) * sizeof *live), *local = local_bytes(l);
+    live[0] = program->fixed_bytes;
+    // Messages may be under way to any slot of a pool that is not a chunk's own.
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        const struct allocation *a = &l->allocations.item[i];
+        if (a->scope == SCOPE_SLOT && a->lingers && !a->once && program->pools.item[a->pool].chunk != a->pool)
+            live[0] += a->bytes * program->pools.item[a->pool].slots;
+    }
+    for (size_t i = 0; i < ranges->items.count; i++) {
+        const struct live_range *r = &ranges->items.item[i];
+        const struct allocation *a = &l->allocations.item[r->allocation];
+        if (a->scope != SCOPE_SLOT)
+            continue;
+        live[r->first] += a->bytes;
+        live[r->last + 1] -= a->bytes;
+    }
+    int64_t now = 0;
+    for (size_t k = 0, at = 0; k < program->schedule.count; k++) {
+        int template = program->schedule.item[k].template;
+        for (size_t i = 0; i < program->templates.item[template].instructions.count; i++, at++) {
+            now += live[at];
+            live[at] = now + local[(size_t)l->start[template] + i];
+        }
+    }
+    free(local);
+    return live;
+}
+
+int64_t most_live_bytes(const struct program *program, const struct lifetimes *l, const struct live_ranges *ranges) {
+    int64_t *live = live_bytes(program, l, ranges), length = program_length(program), most = 0;
+    for (int64_t i = 0; i < length; i++)
+        most = MAX(most, live[i]);
+    free(live);
+    return most;
+}

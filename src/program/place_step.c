@@ -1,0 +1,254 @@
+// Greedy, as place.c does it, for ranges as many as microbatches times allocations: class after class, the largest or
+// those that live longest first, each range at the lowest offset where nothing that is in use at the same time stands.
+// Ranges of a class are of one size and come in the order of time, so that only what is in use around that time has to
+// be looked at. As long as the result is not tight, the order of classes is varied.
+#include "base/rng.h"
+#include "program/place.h"
+
+enum { ROUNDS = 400 };
+static const int64_t WORK =
+    30000000; // pairs of ranges that may be compared, or 8 moved, before no other order is tried
+
+struct span {
+    int64_t offset, end;
+    int first, last;
+};
+
+typedef VEC(struct span) spans;
+
+// from..to of `order`.
+struct range_class {
+    int64_t bytes;
+    size_t from, to;
+};
+
+struct stepping {
+    struct live_range *item;
+    const struct allocation *allocation;
+    int *longest; // of each allocation: instructions that its longest range takes
+    int *order;
+    size_t count;                    // ranges to be placed
+    VEC(struct range_class) classes; // in the order in which they are placed
+    spans placed;                    // by time, those of earlier classes
+    spans active;                    // by offset, those in use about now
+    int64_t work;                    // so far
+};
+
+static void insert_active(spans *active, struct span span) {
+    size_t low = 0, high = active->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (active->item[middle].offset <= span.offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    VEC_PUSH(active, span);
+    memmove(&active->item[low + 1], &active->item[low], (active->count - 1 - low) * sizeof span);
+    active->item[low] = span;
+}
+
+// The lowest offset for a range.
+static int64_t lowest_offset(const spans *active, const struct live_range *r, int64_t bytes) {
+    const int first = r->first, last = r->last;
+    int64_t at = 0;
+    for (const struct span *s = active->item; s < active->item + active->count; s++) {
+        if ((s->last < first) | (s->first > last))
+            continue;
+        if (at + bytes <= s->offset)
+            break;
+        at = MAX(at, s->end);
+    }
+    return at;
+}
+
+static void forget_before(spans *active, int time) {
+    size_t kept = 0;
+    for (size_t i = 0; i < active->count; i++)
+        if (active->item[i].last >= time)
+            active->item[kept++] = active->item[i];
+    active->count = kept;
+}
+
+// Both by time.
+static void merge(spans *placed, const spans *more) {
+    spans all = {mem_alloc((placed->count + more->count) * sizeof *all.item), 0, placed->count + more->count};
+    for (size_t i = 0, k = 0; i < placed->count || k < more->count;)
+        if (k == more->count || (i < placed->count && placed->item[i].first <= more->item[k].first))
+            all.item[all.count++] = placed->item[i++];
+        else
+            all.item[all.count++] = more->item[k++];
+    VEC_RELEASE(placed);
+    *placed = all;
+}
+
+static int64_t place_class(struct stepping *s, const struct range_class *c) {
+    spans mine = {0};
+    size_t next = 0, many = 64; // of which most may be over
+    int64_t top = 0;
+    s->active.count = 0;
+    for (size_t i = c->from; i < c->to; i++) {
+        struct live_range *r = &s->item[s->order[i]];
+        if (s->active.count > many) {
+            forget_before(&s->active, r->first);
+            many = 2 * s->active.count + 64;
+        }
+        for (; next < s->placed.count && s->placed.item[next].first <= r->last; next++)
+            if (s->placed.item[next].last >= r->first) {
+                insert_active(&s->active, s->placed.item[next]);
+                s->work += (int64_t)s->active.count / 8;
+            }
+        s->work += (int64_t)s->active.count;
+        r->offset = lowest_offset(&s->active, r, c->bytes);
+        struct span span = {r->offset, r->offset + c->bytes, r->first, r->last};
+        insert_active(&s->active, span);
+        VEC_PUSH(&mine, span);
+        top = MAX(top, span.end);
+    }
+    merge(&s->placed, &mine);
+    s->work += (int64_t)s->placed.count;
+    VEC_RELEASE(&mine);
+    return top;
+}
+
+// Returns the bytes that all span, and the class that spans most.
+static int64_t place(struct stepping *s, size_t *highest) {
+    int64_t top = 0;
+    s->placed.count = 0;
+    for (size_t i = 0; i < s->classes.count; i++) {
+        int64_t reached = place_class(s, &s->classes.item[i]);
+        if (reached > top)
+            *highest = i;
+        top = MAX(top, reached);
+    }
+    return top;
+}
+
+// ---- orders
+
+// What comes first, behind what is of no microbatch: the largest; what lives longest; or what crosses invocations, as
+// they begin.
+enum order { BY_BYTES, BY_TIME, BY_INVOCATION, ORDERS };
+
+struct sort_context {
+    const struct stepping *s;
+    enum order by;
+};
+
+static int compare_classes(const struct sort_context *c, const struct live_range *x, const struct live_range *y) {
+    int64_t p = c->s->allocation[x->allocation].bytes, q = c->s->allocation[y->allocation].bytes;
+    int longer = c->s->longest[x->allocation] - c->s->longest[y->allocation];
+    bool crosses = x->from < x->to, too = y->from < y->to;
+    if ((x->microbatch == NONE) != (y->microbatch == NONE)) // lives so long that all others would be looked at
+        return x->microbatch == NONE ? -1 : 1;
+    if (c->by == BY_TIME && longer)
+        return longer > 0 ? -1 : 1;
+    if (c->by == BY_INVOCATION && crosses != too)
+        return crosses ? -1 : 1;
+    if (c->by == BY_INVOCATION && crosses && x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    return (p < q) - (p > q);
+}
+
+static int compare(const void *a, const void *b, void *context) {
+    const struct sort_context *c = context;
+    int i = *(const int *)a, k = *(const int *)b;
+    const struct live_range *x = &c->s->item[i], *y = &c->s->item[k];
+    int order = compare_classes(c, x, y);
+    if (order)
+        return order;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (i > k) - (i < k);
+}
+
+static void arrange(struct stepping *s, enum order by) {
+    struct sort_context context = {s, by};
+    qsort_r(s->order, s->count, sizeof *s->order, compare, &context);
+    s->classes.count = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct live_range *r = &s->item[s->order[i]];
+        if (i == 0 || compare_classes(&context, &s->item[s->order[i - 1]], r))
+            VEC_PUSH(&s->classes, (struct range_class){s->allocation[r->allocation].bytes, i, i});
+        s->classes.item[s->classes.count - 1].to = i + 1;
+    }
+}
+
+static void move_up(struct stepping *s, size_t from, size_t to) {
+    struct range_class c = s->classes.item[from];
+    memmove(&s->classes.item[to + 1], &s->classes.item[to], (from - to) * sizeof c);
+    s->classes.item[to] = c;
+}
+
+struct best {
+    int64_t top;
+    int64_t *offset; // by range
+};
+
+static void note(struct best *best, const struct stepping *s, int64_t top) {
+    if (top >= best->top)
+        return;
+    best->top = top;
+    for (size_t i = 0; i < s->count; i++)
+        best->offset[s->order[i]] = s->item[s->order[i]].offset;
+}
+
+// What stands on top is placed earlier, and every other time something else, too, as long as that helps.
+static void vary(struct stepping *s, struct best *best, int64_t enough) {
+    size_t highest = 0, classes = s->classes.count, size = classes * sizeof *s->classes.item;
+    struct range_class *kept = mem_alloc(size);
+    int64_t least = place(s, &highest);
+    for (uint64_t round = 0; round < ROUNDS && classes > 1 && best->top > enough && s->work < WORK; round++) {
+        struct rng_block random = rng_philox(0, 1, round);
+        size_t other = random.word[1] % classes, now = 0;
+        memcpy(kept, s->classes.item, size);
+        if (highest)
+            move_up(s, highest, random.word[0] % highest);
+        if (random.word[2] % 2 && other)
+            move_up(s, other, random.word[3] % other);
+        int64_t top = place(s, &now);
+        note(best, s, top);
+        if (top <= least) {
+            least = top;
+            highest = now;
+        } else {
+            memcpy(s->classes.item, kept, size);
+        }
+    }
+    free(kept);
+}
+
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough) {
+    size_t total = ranges->items.count, highest = 0;
+    struct stepping s = {.item = ranges->items.item,
+                         .allocation = l->allocations.item,
+                         .longest = mem_alloc(l->allocations.count * sizeof(int)),
+                         .order = mem_alloc(total * sizeof(int))};
+    for (size_t i = 0; i < total; i++) {
+        const struct allocation *a = &s.allocation[s.item[i].allocation];
+        int *longest = &s.longest[s.item[i].allocation];
+        *longest = MAX(*longest, s.item[i].last - s.item[i].first);
+        if (a->scope == SCOPE_LOCAL || !a->lingers || a->once)
+            s.order[s.count++] = (int)i;
+    }
+    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
+    enum order first = BY_BYTES;
+    for (int by = 0; by < ORDERS && best.top > enough && s.work < WORK; by++) {
+        int64_t so_far = best.top;
+        arrange(&s, (enum order)by);
+        // Each class looks at all that is placed.
+        if ((int64_t)(s.classes.count * s.count) > WORK)
+            continue;
+        note(&best, &s, place(&s, &highest));
+        first = best.top < so_far ? (enum order)by : first;
+    }
+    arrange(&s, first);
+    vary(&s, &best, enough);
+    for (size_t i = 0; i < s.count; i++)
+        s.item[s.order[i]].offset = best.offset[s.order[i]];
+    free(best.offset);
+    free(s.longest);
+    free(s.order);
+    VEC_RELEASE(&s.classes);
+    VEC_RELEASE(&s.placed);
+    VEC_RELEASE(&s.active);
+    return best.top;
+}

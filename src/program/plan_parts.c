@@ -1,0 +1,134 @@
+// Slots of one size hold as much for each microbatch as it ever needs. Where that is a waste, each allocation gets an
+// address for each microbatch: those that move along with one another from microbatch to microbatch are one part of
+// their pool.
+#include "program/place.h"
+
+static const double TIGHT = 1.002; // of the most bytes that live at one time
+
+// What lingers stays in slots of one size, one behind the other; slot_bytes of each pool. Returns the bytes of all.
+static int64_t place_lingering(const struct program *p, struct lifetimes *l, int64_t *slot_bytes) {
+    int64_t all = 0;
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        struct allocation *a = &l->allocations.item[i];
+        if (a->scope != SCOPE_SLOT || !a->lingers || a->once)
+            continue;
+        a->offset = slot_bytes[a->pool];
+        slot_bytes[a->pool] += a->bytes;
+        all += a->bytes * p->pools.item[a->pool].slots;
+    }
+    return all;
+}
+
+struct part {
+    int pool;          // whose
+    const int64_t *at; // where its first allocation lies, [microbatches]
+    int64_t lowest;    // how far from that its lowest one does
+};
+typedef VEC(struct part) part_list;
+
+static bool moves_along(const int64_t *a, const int64_t *b, int microbatches) {
+    for (int m = 1; m < microbatches; m++)
+        if (a[m] - b[m] != a[0] - b[0])
+            return false;
+    return true;
+}
+
+// The part of an allocation that lies there.
+static int find_part(part_list *parts, int pool, const int64_t *at, int microbatches) {
+    size_t i = 0;
+    while (i < parts->count && (parts->item[i].pool != pool || !moves_along(at, parts->item[i].at, microbatches)))
+        i++;
+    if (i == parts->count)
+        VEC_PUSH(parts, (struct part){pool, at, 0});
+    parts->item[i].lowest = MIN(parts->item[i].lowest, at[0] - parts->item[i].at[0]);
+    return (int)i;
+}
+
+static void add_pool(struct program *p, const struct part *part) {
+    int slots = 0, *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), number = (int)p->pools.count;
+    int64_t *base = mem_alloc((size_t)p->microbatches * sizeof *base);
+    for (int m = 0; m < p->microbatches; m++) {
+        int64_t at = p->scratch_base + part->at[m] + part->lowest;
+        while (slot[m] < slots && base[slot[m]] != at)
+            slot[m]++;
+        base[slot[m]] = at;
+        slots = MAX(slots, slot[m] + 1);
+    }
+    program_pool(p, number, p->pools.item[part->pool].chunk, slots, slot);
+    p->pools.item[number].part_of = part->pool;
+    memcpy(p->pools.item[number].base, base, (size_t)slots * sizeof *base);
+    free(slot);
+    free(base);
+}
+
+// Offsets of each allocation for each microbatch, [allocations][microbatches], -1: it is not placed here. A microbatch
+// that does not use it has any. LOCAL ones get theirs.
+static int64_t *tabulate(const struct program *p, struct lifetimes *l, const struct live_ranges *ranges) {
+    size_t n = (size_t)p->microbatches;
+    int64_t *at = mem_alloc(l->allocations.count * n * sizeof *at);
+    for (size_t i = 0; i < l->allocations.count * n; i++)
+        at[i] = -1;
+    for (size_t i = 0; i < ranges->items.count; i++) {
+        const struct live_range *r = &ranges->items.item[i];
+        struct allocation *a = &l->allocations.item[r->allocation];
+        int64_t *of = at + (size_t)r->allocation * n;
+        if (a->scope == SCOPE_LOCAL)
+            a->offset = r->offset;
+        else if (r->microbatch != NONE)
+            of[r->microbatch] = r->offset;
+        else
+            of[0] = r->offset;
+    }
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        size_t used = 0;
+        while (used + 1 < n && at[i * n + used] < 0)
+            used++;
+        for (size_t m = 0; m < n; m++)
+            if (at[i * n + m] < 0)
+                at[i * n + m] = at[i * n + used];
+    }
+    return at;
+}
+
+static void make_parts(struct program *p, struct lifetimes *l, const struct live_ranges *ranges) {
+    part_list all = {0};
+    size_t whole = p->pools.count, n = (size_t)p->microbatches;
+    int64_t *at = tabulate(p, l, ranges);
+    int *part = mem_alloc(l->allocations.count * sizeof *part);
+    for (size_t i = 0; i < l->allocations.count; i++) {
+        part[i] = NONE;
+        if (at[i * n] >= 0)
+            part[i] = find_part(&all, l->allocations.item[i].pool, at + i * n, p->microbatches);
+    }
+    for (size_t i = 0; i < all.count; i++)
+        add_pool(p, &all.item[i]);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        if (part[i] != NONE) {
+            const struct part *of = &all.item[part[i]];
+            l->allocations.item[i].offset = at[i * n] - of->at[0] - of->lowest;
+            l->allocations.item[i].pool = (int)whole + part[i];
+        }
+    VEC_RELEASE(&all);
+    free(part);
+    free(at);
+}
+
+bool plan_parts(struct program *p, const struct op_table *table, bool always) {
+    struct lifetimes l;
+    struct live_ranges ranges;
+    lifetimes_create(&l, p, table, true);
+    live_ranges_create(&ranges, &l, p);
+    int64_t *slot_bytes = mem_alloc(p->pools.count * sizeof *slot_bytes);
+    int64_t least = most_live_bytes(p, &l, &ranges), rest = p->fixed_bytes + place_lingering(p, &l, slot_bytes);
+    int64_t region = place_step(&ranges, &l, (int64_t)(TIGHT * (double)least) - rest);
+    bool better = always || rest + region < p->step_bytes;
+    if (better) {
+        plan_arena(p, region, slot_bytes);
+        make_parts(p, &l, &ranges);
+        set_offsets(p, &l);
+    }
+    free(slot_bytes);
+    live_ranges_release(&ranges);
+    lifetimes_release(&l);
+    return better;
+}
