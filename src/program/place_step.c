@@ -6,8 +6,7 @@
 #include "program/place.h"
 
 enum { ROUNDS = 400 };
-static const int64_t WORK =
-    30000000; // pairs of ranges that may be compared, or 8 moved, before no other order is tried
+static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, before no other order is tried
 
 struct span {
     int64_t offset, end;
@@ -102,6 +101,7 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
         r->offset = lowest_offset(&s->active, r, c->bytes);
         struct span span = {r->offset, r->offset + c->bytes, r->first, r->last};
         insert_active(&s->active, span);
+        s->work += (int64_t)s->active.count / 8;
         VEC_PUSH(&mine, span);
         top = MAX(top, span.end);
     }
@@ -235,13 +235,15 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         int64_t so_far = best.top;
         arrange(&s, (enum order)by);
         // Each class looks at all that is placed.
-        if ((int64_t)(s.classes.count * s.count) > WORK)
+        if (best.top < INT64_MAX && (int64_t)(s.classes.count * s.count) > WORK)
             continue;
         note(&best, &s, place(&s, &highest));
         first = best.top < so_far ? (enum order)by : first;
     }
-    arrange(&s, first);
-    vary(&s, &best, enough);
+    if (best.top > enough && s.work < WORK) {
+        arrange(&s, first);
+        vary(&s, &best, enough);
+    }
     for (size_t i = 0; i < s.count; i++)
         s.item[s.order[i]].offset = best.offset[s.order[i]];
     free(best.offset);
