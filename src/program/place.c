@@ -254,6 +254,15 @@ int64_t place_pool(struct lifetimes *l, int pool) {
     return bytes;
 }
 
+int64_t place_some(struct lifetimes *l, const int *which, size_t count) {
+    struct placing p = placing_create(l, NONE);
+    memcpy(p.order, which, count * sizeof *which);
+    p.count = count;
+    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    placing_release(&p);
+    return bytes;
+}
+
 // ---- scratch and slots
 
 struct apart {

@@ -9,11 +9,14 @@ int64_t place_together(struct lifetimes *lifetimes);
 // LOCAL ones alone, those of one pool alone.
 int64_t place_scratch(struct lifetimes *lifetimes);
 int64_t place_pool(struct lifetimes *lifetimes, int pool);
+// So many allocations alone.
+int64_t place_some(struct lifetimes *lifetimes, const int *which, size_t count);
 // Those of a chunk's own pool, and its LOCAL ones for now, where scratch is there once and a slot `slots` times, of
 // which the microbatch at work sees one. LOCAL allocations may go into either: those that go into the slot become SLOT
 // ones.
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
+// It ends where `enough` bytes do.
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough);
 
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.

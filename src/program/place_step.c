@@ -223,11 +223,9 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
                          .longest = mem_alloc(l->allocations.count * sizeof(int)),
                          .order = mem_alloc(total * sizeof(int))};
     for (size_t i = 0; i < total; i++) {
-        const struct allocation *a = &s.allocation[s.item[i].allocation];
         int *longest = &s.longest[s.item[i].allocation];
         *longest = MAX(*longest, s.item[i].last - s.item[i].first);
-        if (a->scope == SCOPE_LOCAL || !a->lingers || a->once)
-            s.order[s.count++] = (int)i;
+        s.order[s.count++] = (int)i;
     }
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
     enum order first = BY_BYTES;

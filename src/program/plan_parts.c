@@ -1,9 +1,13 @@
 // Slots of one size hold as much for each microbatch as it ever needs. Where that is a waste, each allocation gets an
 // address for each microbatch: those that move along with one another from microbatch to microbatch are one part of
 // their pool.
+#include "program/join.h"
 #include "program/place.h"
 
 static const double TIGHT = 1.002; // of the most bytes that live at one time
+// Ranges that are placed one by one, times the microbatches that are in use at a time: so many a new one has to be
+// compared with.
+enum { COMPARED = 1 << 20 };
 
 // What lingers stays in slots of one size, one behind the other; slot_bytes of each pool. Returns the bytes of all.
 static int64_t place_lingering(const struct program *p, struct lifetimes *l, int64_t *slot_bytes) {
@@ -63,37 +67,36 @@ static void add_pool(struct program *p, const struct part *part) {
 
 // Offsets of each allocation for each microbatch, [allocations][microbatches], -1: it is not placed here. A microbatch
 // that does not use it has any. LOCAL ones get theirs.
-static int64_t *tabulate(const struct program *p, struct lifetimes *l, const struct live_ranges *ranges) {
-    size_t n = (size_t)p->microbatches;
-    int64_t *at = mem_alloc(l->allocations.count * n * sizeof *at);
-    for (size_t i = 0; i < l->allocations.count * n; i++)
-        at[i] = -1;
-    for (size_t i = 0; i < ranges->items.count; i++) {
-        const struct live_range *r = &ranges->items.item[i];
-        struct allocation *a = &l->allocations.item[r->allocation];
-        int64_t *of = at + (size_t)r->allocation * n;
-        if (a->scope == SCOPE_LOCAL)
-            a->offset = r->offset;
-        else if (r->microbatch != NONE)
-            of[r->microbatch] = r->offset;
-        else
-            of[0] = r->offset;
+static int64_t *tabulate(const struct program *p, struct lifetimes *l, const struct joined *joined) {
+    size_t n = (size_t)p->microbatches, blocks = joined->blocks.allocations.count;
+    int64_t *of_block = mem_alloc(blocks * n * sizeof *of_block),
+            *at = mem_alloc(l->allocations.count * n * sizeof *at);
+    for (size_t i = 0; i < blocks * n; i++)
+        of_block[i] = -1;
+    for (size_t i = 0; i < joined->ranges.items.count; i++) {
+        const struct live_range *r = &joined->ranges.items.item[i];
+        of_block[(size_t)r->allocation * n + (size_t)(r->microbatch == NONE ? 0 : r->microbatch)] = r->offset;
     }
     for (size_t i = 0; i < l->allocations.count; i++) {
+        struct allocation *a = &l->allocations.item[i];
+        const int64_t *of = of_block + (size_t)MAX(joined->block[i], 0) * n;
         size_t used = 0;
-        while (used + 1 < n && at[i * n + used] < 0)
+        while (used + 1 < n && of[used] < 0)
             used++;
+        bool placed = joined->block[i] != NONE, local = a->scope == SCOPE_LOCAL;
+        if (placed && local)
+            a->offset = of[used] + joined->inside[i];
         for (size_t m = 0; m < n; m++)
-            if (at[i * n + m] < 0)
-                at[i * n + m] = at[i * n + used];
+            at[i * n + m] = placed && !local ? of[of[m] < 0 ? used : m] + joined->inside[i] : -1;
     }
+    free(of_block);
     return at;
 }
 
-static void make_parts(struct program *p, struct lifetimes *l, const struct live_ranges *ranges) {
+static void make_parts(struct program *p, struct lifetimes *l, const struct joined *joined) {
     part_list all = {0};
     size_t whole = p->pools.count, n = (size_t)p->microbatches;
-    int64_t *at = tabulate(p, l, ranges);
+    int64_t *at = tabulate(p, l, joined);
     int *part = mem_alloc(l->allocations.count * sizeof *part);
     for (size_t i = 0; i < l->allocations.count; i++) {
         part[i] = NONE;
@@ -113,6 +116,13 @@ static void make_parts(struct program *p, struct lifetimes *l, const struct live
     free(at);
 }
 
+static size_t count_slots(const struct program *p) {
+    size_t slots = 0;
+    for (size_t i = 0; i < p->pools.count; i++)
+        slots += p->pools.item[i].chunk == (int)i ? (size_t)p->pools.item[i].slots : 0;
+    return MAX(slots, 1);
+}
+
 bool plan_parts(struct program *p, const struct op_table *table, bool always) {
     struct lifetimes l;
     struct live_ranges ranges;
@@ -120,14 +130,17 @@ bool plan_parts(struct program *p, const struct op_table *table, bool always) {
     live_ranges_create(&ranges, &l, p);
     int64_t *slot_bytes = mem_alloc(p->pools.count * sizeof *slot_bytes);
     int64_t least = most_live_bytes(p, &l, &ranges), rest = p->fixed_bytes + place_lingering(p, &l, slot_bytes);
-    int64_t region = place_step(&ranges, &l, (int64_t)(TIGHT * (double)least) - rest);
+    struct joined joined;
+    joined_create(&joined, &l, p, &ranges, (size_t)COMPARED / count_slots(p));
+    int64_t region = place_step(&joined.ranges, &joined.blocks, (int64_t)(TIGHT * (double)least) - rest);
     bool better = always || rest + region < p->step_bytes;
     if (better) {
         plan_arena(p, region, slot_bytes);
-        make_parts(p, &l, &ranges);
+        make_parts(p, &l, &joined);
         set_offsets(p, &l);
     }
     free(slot_bytes);
+    joined_release(&joined);
     live_ranges_release(&ranges);
     lifetimes_release(&l);
     return better;
