@@ -5,6 +5,7 @@
 // recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
 // overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
 // parameters and of their gradients is verify_placement.c's.
+#include "program/routes.h"
 #include "program/verify.h"
 
 struct instance {
@@ -29,17 +30,6 @@ struct tensor_state {
     int identity_use, identity_input; // the last use by plain addition, NONE when there is none
     VEC(struct contribution) parts;
     int first_slice, next_slice; // of this tensor; of the one that this is a slice of
-};
-
-// The templates that a microbatch goes through, in order.
-struct route {
-    int microbatch;
-    VEC(int) templates;
-};
-
-struct routes {
-    struct route *item;
-    size_t count, capacity;
 };
 
 struct checker {
@@ -85,55 +75,6 @@ static bool is_recomputation(const struct checker *c, const struct instruction *
             c->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
             return true;
     return false;
-}
-
-// Of all microbatches.
-static struct route *routes_of(const struct program *p) {
-    struct route *route = mem_alloc((size_t)p->microbatches * sizeof *route);
-    for (int m = 0; m < p->microbatches; m++)
-        route[m].microbatch = m;
-    for (size_t i = 0; i < p->schedule.count; i++)
-        if (p->schedule.item[i].microbatch != NONE)
-            VEC_PUSH(&route[p->schedule.item[i].microbatch].templates, p->schedule.item[i].template);
-    return route;
-}
-
-static bool same_order(const struct route *a, const struct route *b) {
-    return a->templates.count == b->templates.count &&
-           (a->templates.count == 0 ||
-            memcmp(a->templates.item, b->templates.item, a->templates.count * sizeof *a->templates.item) == 0);
-}
-
-// Every microbatch must run the same templates; each order in which some do is proved by itself. Lists one microbatch
-// of each.
-static trireme_status find_routes(const struct program *p, struct routes *routes, trireme_error *error) {
-    struct route *all = routes_of(p);
-    int *balance = mem_alloc(p->templates.count * sizeof *balance);
-    const char *missing = NULL;
-    int m = 0;
-    for (; m < p->microbatches && !missing; m++) {
-        const struct route *route = &all[m];
-        bool known = false;
-        for (size_t k = 0; k < routes->count && !known; k++)
-            known = same_order(&routes->item[k], route);
-        if (known)
-            continue;
-        for (size_t i = 0; i < route->templates.count && m > 0; i++)
-            balance[route->templates.item[i]]++;
-        for (size_t i = 0; m > 0 && i < routes->item[0].templates.count; i++)
-            balance[routes->item[0].templates.item[i]]--;
-        for (size_t t = 0; t < p->templates.count && !missing; t++)
-            missing = balance[t] ? p->templates.item[t].name : NULL;
-        VEC_PUSH(routes, *route);
-        all[m].templates.item = NULL; // moved
-    }
-    for (int k = 0; k < p->microbatches; k++)
-        free(all[k].templates.item);
-    free(all);
-    free(balance);
-    if (missing)
-        REFUSE("microbatch %d does not run the templates of microbatch 0: see %s", m - 1, missing);
-    return TRIREME_OK;
 }
 
 // The gradient of a part of a tensor is that part of the tensor's gradient, and so it is with what is computed again:
@@ -610,14 +551,12 @@ static trireme_status check_route(const struct program *program, const struct op
 }
 
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
-    struct routes routes = {0};
-    trireme_status status = find_routes(program, &routes, error);
+    struct routes routes;
+    trireme_status status = routes_create(&routes, program, error);
     if (status == TRIREME_OK)
         status = check_parts(program, error);
     for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
         status = check_route(program, table, &routes.item[i], error);
-    for (size_t i = 0; i < routes.count; i++)
-        VEC_RELEASE(&routes.item[i].templates);
-    VEC_RELEASE(&routes);
+    routes_release(&routes);
     return status;
 }

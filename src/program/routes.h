@@ -1,0 +1,23 @@
+// The orders in which microbatches come to their templates. Internal to program/.
+#ifndef PROGRAM_ROUTES_H
+#define PROGRAM_ROUTES_H
+
+#include "program/program.h"
+
+// The templates that a microbatch goes through, in order.
+struct route {
+    int microbatch;
+    VEC(int) templates;
+};
+
+struct routes {
+    struct route *item;
+    size_t count, capacity;
+};
+
+// Every microbatch must run the same templates, else this refuses the program; lists one microbatch of each order in
+// which some do. The caller releases *routes, on failure too.
+trireme_status routes_create(struct routes *routes, const struct program *program, trireme_error *error);
+void routes_release(struct routes *routes);
+
+#endif
