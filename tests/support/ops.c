@@ -181,6 +181,13 @@ static void memory_create(struct op_memory *memory, size_t bytes) {
     memset(memory->base, FILLER, memory->bytes);
 }
 
+static void memory_copy(struct op_memory *to, const struct op_memory *from) {
+    if (!from->base)
+        return;
+    memory_create(to, from->bytes - 2 * GUARD);
+    memcpy(to->base, from->base, from->bytes);
+}
+
 static void memory_release(struct op_memory *memory) {
     free(memory->base);
     free(memory->before);
@@ -192,6 +199,11 @@ int64_t tensor_elements(const struct tensor *t) {
     for (int d = 0; d < t->ndim; d++)
         count *= t->dim[d];
     return count;
+}
+
+int64_t tensor_run(const struct tensor *t) {
+    CHECK(t->ndim == 0 || t->stride[t->ndim - 1] == 1);
+    return t->ndim == 0 ? 1 : t->dim[t->ndim - 1];
 }
 
 int64_t tensor_position(const struct tensor *t, int64_t index) {
@@ -240,55 +252,76 @@ static double scalar_value(const char *name, int64_t n) {
     return (double)(n - n / 3);
 }
 
-// Random values of the range that the operand has by its meaning; the same for the same seed, whatever the layout.
-// Where a table's rows begin at `first`, ids name rows of other ranks too, before and behind its own.
-static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
+// The values of an operand: at_0 + per_u * u for u uniform in [0, 1), perhaps rounded down, at least `least`.
+struct range {
+    double at_0, per_u;
+    bool whole;
+    double least;
+};
+
+// The range that the operand has by its meaning. Where a table's rows begin at `first`, ids name rows of other ranks
+// too, before and behind its own. A fifth of the targets are -1.
+static struct range range_of(const struct op_operand *operand, const struct spec *spec) {
+    double vocab = 50;
+    for (int i = 0; i < spec->info->attributes; i++)
+        if (strcmp(spec->info->attribute[i].name, "vocab") == 0)
+            vocab = (double)spec->attribute[i].i;
+    const double rows = (double)(spec->extent['v'] + 2 * spec->first), positions = (double)spec->extent['S'];
+    const struct {
+        const char *name;
+        struct range range;
+    } named[] = {
+        {"ids", {0, rows, true, 0}},
+        {"first", {(double)spec->first, 0, false, 0}},
+        {"end", {(double)spec->end, 0, false, 0}},
+        {"pos", {0, positions, true, 0}},
+        {"targets", {-0.25 * vocab, 1.25 * vocab, true, -1}},
+        {"at", {0, positions - (double)spec->extent['m'] + 1, true, 0}},
+        {"nll", {-4, 8, false, -4}},
+        {"logits", {-4, 8, false, -4}},
+        {"picked", {-4, 8, false, -4}},
+        {"own", {1, 3, false, 1}}, // maxima, sums, picked
+        {"max", {4, 1, false, 4}},
+        {"sum", {1, 20, false, 1}},
+    };
     const char *name = operand->name;
-    if (strcmp(name, "starts") == 0) {
+    if (operand->dtype == 'S')
+        return (struct range){scalar_value(name, spec->extent['n']), 0, false, -INFINITY};
+    if (operand->dtype == 'U')
+        return (struct range){0, 65536, true, 0};
+    if (operand->dtype == 'A' && strcmp(name, "v") == 0)
+        return (struct range){0, 0.1, false, 0};
+    for (size_t i = 0; i < ARRAY_LENGTH(named); i++)
+        if (strcmp(named[i].name, name) == 0)
+            return named[i].range;
+    return (struct range){-1, 2, false, -1};
+}
+
+// Random values; the same for the same seed, whatever the layout.
+static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
+    if (strcmp(operand->name, "starts") == 0) {
         fill_starts(t, seed);
         return;
     }
-    int64_t vocab = 50;
-    for (int i = 0; i < spec->info->attributes; i++)
-        if (strcmp(spec->info->attribute[i].name, "vocab") == 0)
-            vocab = spec->attribute[i].i;
-    uint64_t stream = rng_stream(name);
-    int64_t count = tensor_elements(t);
-    for (int64_t i = 0; i < count; i++) {
-        double u = rng_uniform(seed, stream, (uint64_t)i), x = 2 * u - 1;
-        if (operand->dtype == 'S')
-            x = scalar_value(name, spec->extent['n']);
-        else if (operand->dtype == 'U')
-            x = floor(65536 * u);
-        else if (strcmp(name, "ids") == 0)
-            x = floor(u * (double)(spec->extent['v'] + 2 * spec->first));
-        else if (strcmp(name, "first") == 0)
-            x = (double)spec->first;
-        else if (strcmp(name, "end") == 0)
-            x = (double)spec->end;
-        else if (strcmp(name, "pos") == 0)
-            x = floor(u * (double)spec->extent['S']);
-        else if (strcmp(name, "targets") == 0)
-            x = u < 0.2 ? -1 : floor((u - 0.2) / 0.8 * (double)vocab);
-        else if (strcmp(name, "at") == 0)
-            x = floor(u * (double)(spec->extent['S'] - spec->extent['m'] + 1));
-        else if (operand->dtype == 'A' && strcmp(name, "v") == 0)
-            x = 0.1 * u;
-        else if (strcmp(name, "nll") == 0 || strcmp(name, "logits") == 0 || strcmp(name, "picked") == 0)
-            x *= 4;
-        else if (strcmp(name, "own") == 0) // maxima, sums, picked
-            x = 1 + 3 * u;
-        else if (strcmp(name, "max") == 0)
-            x = 4 + u;
-        else if (strcmp(name, "sum") == 0)
-            x = 1 + 20 * u;
-        tensor_set(t, tensor_position(t, i), x);
+    const struct range range = range_of(operand, spec);
+    const uint64_t stream = rng_stream(operand->name);
+    const int64_t count = tensor_elements(t), run = tensor_run(t);
+    for (int64_t i = 0; i < count; i += run) {
+        int64_t at = tensor_position(t, i);
+        for (int64_t k = 0; k < run; k++) {
+            double x = range.at_0 + range.per_u * rng_uniform(seed, stream, (uint64_t)(i + k));
+            tensor_set(t, at + k, fmax(range.whole ? floor(x) : x, range.least));
+        }
     }
 }
 
 void tensor_copy(const struct tensor *from, const struct tensor *to) {
-    for (int64_t i = 0; i < tensor_elements(to); i++)
-        tensor_set(to, tensor_position(to, i), tensor_get(from, tensor_position(from, i)));
+    const int64_t count = tensor_elements(to), run = tensor_run(to);
+    for (int64_t i = 0; i < count; i += run) {
+        int64_t from_at = tensor_position(from, i), to_at = tensor_position(to, i);
+        for (int64_t k = 0; k < run; k++)
+            tensor_set(to, to_at + k, tensor_get(from, from_at + k));
+    }
 }
 
 // ---- instances
@@ -345,8 +378,9 @@ struct kernel reference_of(enum op op) {
     return kernel_find(op, DTYPE_F64, KERNELS_REFERENCE);
 }
 
-trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *text,
-                                   const struct op_options *options, trireme_error *error) {
+// As op_instance_forward, but that outputs are not computed.
+static trireme_status create_forward(struct op_instance *forward, const struct op_table *table, const char *text,
+                                     const struct op_options *options, trireme_error *error) {
     struct spec spec = {0};
     *forward = (struct op_instance){0};
     TRY(spec_read(&spec, table, text, error));
@@ -359,9 +393,21 @@ trireme_status op_instance_forward(struct op_instance *forward, const struct op_
     }
     spec.info = spec.forward;
     memcpy(spec.attribute, spec.forward_attribute, sizeof spec.attribute);
-    TRY(create(forward, &spec, &plain, error));
+    return create(forward, &spec, &plain, error);
+}
+
+trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *text,
+                                   const struct op_options *options, trireme_error *error) {
+    TRY(create_forward(forward, table, text, options, error));
     reference_of(forward->info->op).run(&forward->call);
     return TRIREME_OK;
+}
+
+static bool reads_outputs(const struct op_info *info) {
+    for (int i = 0; i < info->inputs; i++)
+        if (info->reads[i].output && !info->reads[i].gradient)
+            return true;
+    return false;
 }
 
 trireme_status op_instance_create(struct op_instance *instance, const struct op_table *table, const char *text,
@@ -373,7 +419,8 @@ trireme_status op_instance_create(struct op_instance *instance, const struct op_
     if (!spec.forward)
         return TRIREME_OK;
     struct op_instance forward;
-    trireme_status status = op_instance_forward(&forward, table, text, options, error);
+    trireme_status status = reads_outputs(instance->info) ? op_instance_forward(&forward, table, text, options, error)
+                                                          : create_forward(&forward, table, text, options, error);
     for (int i = 0; status == TRIREME_OK && i < instance->info->inputs; i++) {
         const struct op_reference *read = &instance->info->reads[i];
         if (!read->gradient && instance->call.in[i].data)
@@ -382,6 +429,28 @@ trireme_status op_instance_create(struct op_instance *instance, const struct op_
     }
     op_instance_release(&forward);
     return status;
+}
+
+// Takes a tensor from its place in one memory to the same place in another.
+static void move(struct tensor *t, const struct op_memory *from, const struct op_memory *to) {
+    if (t->data)
+        t->data = to->base + ((uint8_t *)t->data - from->base);
+}
+
+void op_instance_copy(struct op_instance *to, const struct op_instance *from) {
+    CHECK(!from->workspace.base && !from->call.prepared);
+    *to = (struct op_instance){.info = from->info, .call = from->call};
+    for (int i = 0; i < from->info->inputs; i++) {
+        memory_copy(&to->in[i], &from->in[i]);
+        move(&to->call.in[i], &from->in[i], &to->in[i]);
+    }
+    for (int i = 0; i < from->info->outputs; i++) {
+        const struct op_memory *shared = from->out[i].shared;
+        memory_copy(&to->out[i], &from->out[i]);
+        if (shared)
+            to->out[i].shared = &to->in[shared - from->in];
+        move(&to->call.out[i], shared ? shared : &from->out[i], shared ? to->out[i].shared : &to->out[i]);
+    }
 }
 
 void op_instance_release(struct op_instance *instance) {
@@ -404,14 +473,15 @@ static void remember(struct op_memory *memory) {
 static void allow(uint8_t *allowed, const struct op_memory *memory, const struct tensor *t) {
     size_t size = (size_t)dtype_size(t->dtype);
     size_t from = (size_t)((uint8_t *)t->data - memory->base);
-    for (int64_t i = 0; i < tensor_elements(t); i++)
-        memset(allowed + from + (size_t)tensor_position(t, i) * size, 1, size);
+    const int64_t count = tensor_elements(t), run = tensor_run(t);
+    for (int64_t i = 0; i < count; i += run)
+        memset(allowed + from + (size_t)tensor_position(t, i) * size, 1, (size_t)run * size);
 }
 
 // Everything in `memory` but the elements of outputs that lie there must be as it was.
 static trireme_status check_untouched(const struct op_instance *instance, const struct op_memory *memory,
                                       const char *name, trireme_error *error) {
-    if (!memory->base)
+    if (!memory->base || memcmp(memory->base, memory->before, memory->bytes) == 0)
         return TRIREME_OK;
     uint8_t *allowed = mem_alloc(memory->bytes);
     for (int i = 0; i < instance->info->outputs; i++)

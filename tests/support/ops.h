@@ -57,6 +57,8 @@ unsigned op_optional(const struct op_info *info);
 // Operands of backward ops come from a run of the forward op's reference kernel. Caller releases, also after a failure.
 trireme_status op_instance_create(struct op_instance *instance, const struct op_table *table, const char *spec,
                                   const struct op_options *options, trireme_error *error);
+// The same operands in memory of their own; of an instance that has not run.
+void op_instance_copy(struct op_instance *to, const struct op_instance *from);
 void op_instance_release(struct op_instance *instance);
 // Prepares and runs the kernel, then checks that it wrote its outputs and nothing else. It may run again, on what lies
 // there then.

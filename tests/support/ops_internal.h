@@ -7,8 +7,12 @@
 int64_t tensor_elements(const struct tensor *t);
 // Position (as tensor_get takes it) of the element that comes `index`-th in row-major order.
 int64_t tensor_position(const struct tensor *t, int64_t index);
+// Elements that lie side by side from each position whose index is a multiple of it.
+int64_t tensor_run(const struct tensor *t);
 // Element by element, whatever the layouts and dtypes.
 void tensor_copy(const struct tensor *from, const struct tensor *to);
+// The first element of an output that has not the same bits in both, which have one layout; NONE where all have.
+int64_t op_instance_differs(const struct op_instance *a, const struct op_instance *b, int output);
 struct kernel reference_of(enum op op);
 // The forward op's operands, with its outputs computed, of a backward op's case. Of `options` the dtype and the seed
 // count; inputs that both ops have are present in both or absent in both.

@@ -11,14 +11,10 @@ static bool is_checked(enum op op) {
 
 static void assert_same(const struct op_instance *a, const struct op_instance *b, const char *spec, int threads) {
     for (int i = 0; i < a->info->outputs; i++) {
-        const struct tensor *t = &a->call.out[i];
-        size_t size = (size_t)dtype_size(t->dtype);
-        for (int64_t e = 0; t->data && e < tensor_elements(t); e++) {
-            size_t at = (size_t)tensor_position(t, e) * size;
-            if (memcmp((char *)t->data + at, (char *)b->call.out[i].data + at, size) != 0)
-                fail_msg("%s: %s[%lld] with %d threads differs from that with one", spec, a->info->out[i].name,
-                         (long long)e, threads);
-        }
+        int64_t e = op_instance_differs(a, b, i);
+        if (e != NONE)
+            fail_msg("%s: %s[%lld] with %d threads differs from that with one", spec, a->info->out[i].name,
+                     (long long)e, threads);
     }
 }
 
