@@ -47,7 +47,8 @@ static void insert(struct span *placed, size_t count, const struct allocation *a
         else
             high = middle;
     }
-    memmove(&placed[low + 1], &placed[low], (count - low) * sizeof *placed);
+    for (size_t i = count; i > low; i--) // memmove, but for the address sanitizer's, which goes byte by byte
+        placed[i] = placed[i - 1];
     placed[low] = (struct span){a->offset, a->offset + a->bytes, a->first, a->last};
 }
 

@@ -16,7 +16,7 @@ static struct matrix matrix_transposed(const struct tensor *t) {
     return (struct matrix){t, t->stride[1], t->stride[0]};
 }
 
-enum { TILE_I = 64, TILE_J = 64, TILE_L = 32 };
+enum { TILE_I = 64, TILE_J = 64, TILE_L = 32, VECTOR = 8 };
 
 // Reads the tile of `rows` x `columns` elements that starts at (i, j). The rest of `tile` keeps what it holds.
 static void load_tile(const struct matrix *m, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t width,
@@ -26,19 +26,25 @@ static void load_tile(const struct matrix *m, int64_t i, int64_t j, int64_t rows
             tile[r * width + c] = tensor_get(m->tensor, (i + r) * m->row + (j + c) * m->column);
 }
 
-// c += a b for tiles; `depth` is a multiple of 4. Each element is summed in the order of l.
-static void multiply_tiles(int64_t rows, int64_t depth, const double *restrict a, const double *restrict b,
-                           double *restrict c) {
+// c += a b for tiles, in their first columns alone; `depth` is a multiple of 4, `columns` of VECTOR. Each element is
+// summed in the order of l.
+static void multiply_tiles(int64_t rows, int64_t depth, int64_t columns, const double *restrict a,
+                           const double *restrict b, double *restrict c) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t l = 0; l < depth; l += 4) {
-            const double *x = a + i * TILE_L + l, *y = b + l * TILE_J;
-            for (int j = 0; j < TILE_J; j++) {
-                double sum = c[i * TILE_J + j];
-                sum += x[0] * y[j];
-                sum += x[1] * y[TILE_J + j];
-                sum += x[2] * y[2 * TILE_J + j];
-                sum += x[3] * y[3 * TILE_J + j];
-                c[i * TILE_J + j] = sum;
+            const double *x = a + i * TILE_L + l;
+            const double x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+            for (int64_t j0 = 0; j0 < columns; j0 += VECTOR) {
+                const double *y = b + l * TILE_J + j0;
+                double *sums = c + i * TILE_J + j0;
+                for (int j = 0; j < VECTOR; j++) {
+                    double sum = sums[j];
+                    sum += x0 * y[j];
+                    sum += x1 * y[TILE_J + j];
+                    sum += x2 * y[2 * TILE_J + j];
+                    sum += x3 * y[3 * TILE_J + j];
+                    sums[j] = sum;
+                }
             }
         }
 }
@@ -60,7 +66,8 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
                 }
                 load_tile(&a, i0, l0, rows, depth, TILE_L, a_tile);
                 load_tile(&b, l0, j0, depth, columns, TILE_J, b_tile);
-                multiply_tiles(rows, (depth + 3) / 4 * 4, a_tile, b_tile, c_tile);
+                multiply_tiles(rows, (depth + 3) / 4 * 4, (columns + VECTOR - 1) / VECTOR * VECTOR, a_tile, b_tile,
+                               c_tile);
             }
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < columns; j++) {
