@@ -13,6 +13,8 @@ import mpi  # noqa: E402
 import tool  # noqa: E402
 
 LAYERS = ["--model.num_hidden_layers=2"]
+# mpirun gives ranks a second to end by themselves when one of them is gone: little for them to say why, beside others.
+PATIENCE = {"OMPI_MCA_odls_base_sigkill_timeout": "5"}
 # Learning rates do not depend on how many steps a run has.
 RUN = ["train", "c.yaml", *LAYERS, "--validation.freq=0", "--checkpoint.interval=20",
        "--lr_scheduler.decay_type=constant"]
@@ -158,7 +160,7 @@ def checkpoints():
 
 
 def in_training(ranks, *arguments):
-    process = mpi.start(ranks, tool.BINARY, *RUN, "--training.steps=100000", *arguments)
+    process = mpi.start(ranks, tool.BINARY, *RUN, "--training.steps=100000", *arguments, **PATIENCE)
     while not checkpoints():
         assert process.poll() is None, tool.finish(process)
         time.sleep(0.01)
