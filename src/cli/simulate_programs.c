@@ -8,6 +8,8 @@
 #include "sim/trace.h"
 #include "train/synthetic.h"
 
+#include <stdatomic.h>
+
 struct prediction {
     const struct config *config;
     struct model_config model;
@@ -44,6 +46,35 @@ static int threads_of(const struct prediction *p) {
     return p->config->training.threads > 0 ? (int)p->config->training.threads : cores / p->ranks_per_device;
 }
 
+// Memory of each stage, of the last of its ranks that differ.
+struct measuring {
+    struct prediction *prediction;
+    const struct sim_class **of_stage;
+    atomic_int next;
+};
+
+static void *measure_some(void *argument) {
+    struct measuring *m = argument;
+    struct prediction *p = m->prediction;
+    for (int stage = m->next++; stage < p->programs.count; stage = m->next++) {
+        const struct sim_class *who = m->of_stage[stage];
+        memory_of_program(&p->memory[stage], who->program, p->ops, who->station.device);
+    }
+    return NULL;
+}
+
+static void measure_memory(struct prediction *p) {
+    struct measuring m = {.prediction = p};
+    m.of_stage = mem_alloc((size_t)p->programs.count * sizeof *m.of_stage);
+    for (int c = 0; c < p->simulation.classes; c++) {
+        const struct sim_class *who = &p->simulation.of_class[c];
+        m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who;
+    }
+    p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
+    crew_run(MIN(usable_cores(), p->programs.count), measure_some, &m);
+    free(m.of_stage);
+}
+
 static trireme_status predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
     struct simulation_options options = {.events = values[SIMULATE_PROGRAM_TRACE].given ||
                                                    values[SIMULATE_PROGRAM_SVG].given};
@@ -65,13 +96,7 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     p->verified = seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));
-    p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
-    for (int c = p->simulation.classes; c-- > 0;) {
-        const struct sim_class *who = &p->simulation.of_class[c];
-        int stage = mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP);
-        if (p->memory[stage].total == 0)
-            memory_of_program(&p->memory[stage], who->program, p->ops, who->station.device);
-    }
+    measure_memory(p);
     p->simulated = seconds_since(&clock);
     progress_clear();
     return TRIREME_OK;

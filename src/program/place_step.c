@@ -51,7 +51,8 @@ static void insert_active(spans *active, struct span span) {
 static int64_t lowest_offset(const spans *active, const struct live_range *r, int64_t bytes) {
     const int first = r->first, last = r->last;
     int64_t at = 0;
-    for (const struct span *s = active->item; s < active->item + active->count; s++) {
+    for (size_t i = 0; i < active->count; i++) {
+        const struct span *s = &active->item[i];
         if ((s->last < first) | (s->first > last))
             continue;
         if (at + bytes <= s->offset)

@@ -77,17 +77,20 @@ static int64_t *tabulate(const struct program *p, struct lifetimes *l, const str
         const struct live_range *r = &joined->ranges.items.item[i];
         of_block[(size_t)r->allocation * n + (size_t)(r->microbatch == NONE ? 0 : r->microbatch)] = r->offset;
     }
+    for (size_t i = 0; i < l->allocations.count * n; i++)
+        at[i] = -1;
     for (size_t i = 0; i < l->allocations.count; i++) {
+        if (joined->block[i] == NONE)
+            continue;
         struct allocation *a = &l->allocations.item[i];
-        const int64_t *of = of_block + (size_t)MAX(joined->block[i], 0) * n;
+        const int64_t *of = of_block + (size_t)joined->block[i] * n;
         size_t used = 0;
         while (used + 1 < n && of[used] < 0)
             used++;
-        bool placed = joined->block[i] != NONE, local = a->scope == SCOPE_LOCAL;
-        if (placed && local)
+        if (a->scope == SCOPE_LOCAL)
             a->offset = of[used] + joined->inside[i];
-        for (size_t m = 0; m < n; m++)
-            at[i * n + m] = placed && !local ? of[of[m] < 0 ? used : m] + joined->inside[i] : -1;
+        for (size_t m = 0; m < n && a->scope != SCOPE_LOCAL; m++)
+            at[i * n + m] = of[of[m] < 0 ? used : m] + joined->inside[i];
     }
     free(of_block);
     return at;
