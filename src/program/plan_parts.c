@@ -7,7 +7,7 @@
 static const double TIGHT = 1.002; // of the most bytes that live at one time
 // Ranges that are placed one by one, times the microbatches that are in use at a time: so many a new one has to be
 // compared with.
-enum { COMPARED = 1 << 20 };
+enum { COMPARED = 1 << 19 };
 
 // What lingers stays in slots of one size, one behind the other; slot_bytes of each pool. Returns the bytes of all.
 static int64_t place_lingering(const struct program *p, struct lifetimes *l, int64_t *slot_bytes) {
