@@ -4,15 +4,31 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 
 enum { THREADS_MAX = 64 };
 
-void crew_run(int threads, void *(*work)(void *argument), void *argument) {
+struct crew {
+    atomic_int next;
+    int count;
+    void (*work)(void *argument, int i);
+    void *argument;
+};
+
+static void *take(void *argument) {
+    struct crew *c = argument;
+    for (int i = c->next++; i < c->count; i = c->next++)
+        c->work(c->argument, i);
+    return NULL;
+}
+
+void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument) {
+    struct crew crew = {.count = count, .work = work, .argument = argument};
     pthread_t thread[THREADS_MAX];
-    int started = 0;
-    while (started < MIN(threads, THREADS_MAX) - 1 && pthread_create(&thread[started], NULL, work, argument) == 0)
+    int started = 0, most = MIN(MIN(threads, count), THREADS_MAX) - 1;
+    while (started < most && pthread_create(&thread[started], NULL, take, &crew) == 0)
         started++;
-    work(argument);
+    take(&crew);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
 }

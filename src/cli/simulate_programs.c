@@ -8,8 +8,6 @@
 #include "sim/trace.h"
 #include "train/synthetic.h"
 
-#include <stdatomic.h>
-
 struct prediction {
     const struct config *config;
     struct model_config model;
@@ -50,17 +48,12 @@ static int threads_of(const struct prediction *p) {
 struct measuring {
     struct prediction *prediction;
     const struct sim_class **of_stage;
-    atomic_int next;
 };
 
-static void *measure_some(void *argument) {
-    struct measuring *m = argument;
-    struct prediction *p = m->prediction;
-    for (int stage = m->next++; stage < p->programs.count; stage = m->next++) {
-        const struct sim_class *who = m->of_stage[stage];
-        memory_of_program(&p->memory[stage], who->program, p->ops, who->station.device);
-    }
-    return NULL;
+static void measure_stage(void *argument, int stage) {
+    const struct measuring *m = argument;
+    const struct sim_class *who = m->of_stage[stage];
+    memory_of_program(&m->prediction->memory[stage], who->program, m->prediction->ops, who->station.device);
 }
 
 static void measure_memory(struct prediction *p) {
@@ -71,7 +64,7 @@ static void measure_memory(struct prediction *p) {
         m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who;
     }
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
-    crew_run(MIN(usable_cores(), p->programs.count), measure_some, &m);
+    crew_run(usable_cores(), p->programs.count, measure_stage, &m);
     free(m.of_stage);
 }
 

@@ -56,7 +56,6 @@ struct compiling {
     const struct op_table *ops;
     int threads;
     struct stage_programs *programs;
-    atomic_int next;
     atomic_bool failed;
     trireme_status *status; // of each stage
     trireme_error *error;
@@ -75,15 +74,14 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     return status;
 }
 
-// Stages are taken in order, so that all before one that fails are compiled.
-static void *compile_some(void *argument) {
+// All before one that fails are begun before it, and so compiled.
+static void compile_one(void *argument, int stage) {
     struct compiling *c = argument;
-    for (int stage = c->next++; stage < c->programs->count && !c->failed; stage = c->next++) {
-        c->status[stage] = compile_stage(c, stage);
-        if (c->status[stage] != TRIREME_OK)
-            c->failed = true;
-    }
-    return NULL;
+    if (c->failed)
+        return;
+    c->status[stage] = compile_stage(c, stage);
+    if (c->status[stage] != TRIREME_OK)
+        c->failed = true;
 }
 
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
@@ -97,7 +95,7 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
         .config = config, .model = model, .plan = plan, .ops = ops, .threads = threads, .programs = &programs};
     c.status = mem_alloc((size_t)stages * sizeof *c.status);
     c.error = mem_alloc((size_t)stages * sizeof *c.error);
-    crew_run(MIN(jobs, stages), compile_some, &c);
+    crew_run(jobs, stages, compile_one, &c);
     trireme_status status = TRIREME_OK;
     for (int stage = 0; stage < stages && status == TRIREME_OK; stage++) {
         programs.program[stage] = &programs.of[stage].program;

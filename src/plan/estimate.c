@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 static struct plan_choice single(const struct probe *p) {
     return (struct plan_choice){.replicas = 1,
@@ -294,36 +293,34 @@ const struct shape *find_shape(struct estimator *e, const struct plan_choice *c,
 
 struct filling {
     struct estimator *estimator;
-    atomic_size_t next;
     pthread_mutex_t lock;
-    size_t refused; // the last that was, whoever came to it, plus one
+    int refused; // the last that was, whoever came to it, plus one
 };
 
-static void *fill_some(void *argument) {
+static void fill_one(void *argument, int i) {
     struct filling *f = argument;
+    pthread_mutex_lock(&f->lock);
     struct estimator mine = *f->estimator; // has its own refusals
-    size_t shapes = mine.shapes.count;
+    pthread_mutex_unlock(&f->lock);
+    int shapes = (int)mine.shapes.count;
+    mine.why.message[0] = 0;
     // The last shapes have most stages.
-    for (size_t i; (i = atomic_fetch_add(&f->next, 1)) < shapes + mine.probes.count;) {
-        mine.why.message[0] = 0;
-        if (i < shapes)
-            fill_shape(&mine, &mine.shapes.item[shapes - 1 - i]);
-        else
-            fill_probe(&mine, &mine.probes.item[i - shapes]);
-        pthread_mutex_lock(&f->lock);
-        if (mine.why.message[0] && i >= f->refused) {
-            f->estimator->why = mine.why;
-            f->refused = i + 1;
-        }
-        pthread_mutex_unlock(&f->lock);
+    if (i < shapes)
+        fill_shape(&mine, &mine.shapes.item[shapes - 1 - i]);
+    else
+        fill_probe(&mine, &mine.probes.item[i - shapes]);
+    pthread_mutex_lock(&f->lock);
+    if (mine.why.message[0] && i >= f->refused) {
+        f->estimator->why = mine.why;
+        f->refused = i + 1;
     }
-    return NULL;
+    pthread_mutex_unlock(&f->lock);
 }
 
 void estimator_fill(struct estimator *e) {
     struct filling filling = {.estimator = e, .lock = PTHREAD_MUTEX_INITIALIZER};
     e->collecting = false;
-    crew_run(e->request->threads, fill_some, &filling);
+    crew_run(e->request->threads, (int)(e->shapes.count + e->probes.count), fill_one, &filling);
 }
 
 // ---- a pipeline

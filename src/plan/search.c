@@ -4,7 +4,6 @@
 #include "plan/space.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 // How much more memory than a choice has may be estimated before it is left out: at first, and when others like it were
@@ -31,30 +30,25 @@ struct job {
 struct batch {
     const struct plan_request *request;
     struct job *job;
-    int jobs;
     int64_t until; // none is begun later; 0: there is time
-    atomic_int next;
 };
 
-static void *work(void *argument) {
-    struct batch *b = argument;
-    for (int i; (i = atomic_fetch_add(&b->next, 1)) < b->jobs;) {
-        struct job *job = &b->job[i];
-        if (b->until > 0 && clock_now() > b->until)
-            return NULL;
-        job->done = true;
-        job->status = TRIREME_OK;
-        if (job->mix.of)
-            job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
-        if (job->status == TRIREME_OK)
-            job->status = plan_evaluate(&job->answer, b->request, &job->choice, &job->error);
-    }
-    return NULL;
+static void evaluate_one(void *argument, int i) {
+    const struct batch *b = argument;
+    struct job *job = &b->job[i];
+    if (b->until > 0 && clock_now() > b->until)
+        return;
+    job->done = true;
+    job->status = TRIREME_OK;
+    if (job->mix.of)
+        job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
+    if (job->status == TRIREME_OK)
+        job->status = plan_evaluate(&job->answer, b->request, &job->choice, &job->error);
 }
 
 static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
-    struct batch batch = {.request = request, .job = job, .jobs = jobs, .until = until};
-    crew_run(MIN(request->threads, jobs), work, &batch);
+    struct batch batch = {.request = request, .job = job, .until = until};
+    crew_run(request->threads, jobs, evaluate_one, &batch);
 }
 
 // ---- orders

@@ -7,8 +7,6 @@
 #include "base/crew.h"
 #include "program/calls.h"
 
-#include <stdatomic.h>
-
 struct communicator {
     int size;
     int *member; // ranks
@@ -492,28 +490,24 @@ static trireme_status check_mesh(const struct mesh *mesh, const struct program *
     return TRIREME_OK;
 }
 
-// The calls of distinct programs, which threads share out.
+// The calls of distinct programs.
 struct listing {
     const struct op_table *table;
     struct calls *calls;
-    int count;
-    atomic_int next;
     trireme_status *status;
     trireme_error *error;
 };
 
-static void *list_some(void *argument) {
+static void list_one(void *argument, int k) {
     struct listing *l = argument;
-    for (int k = l->next++; k < l->count; k = l->next++)
-        l->status[k] = calls_create(&l->calls[k], l->calls[k].program, l->table, &l->error[k]);
-    return NULL;
+    l->status[k] = calls_create(&l->calls[k], l->calls[k].program, l->table, &l->error[k]);
 }
 
 static trireme_status list_calls(const struct world *w, struct calls *calls, int count) {
-    struct listing l = {.table = w->table, .calls = calls, .count = count};
+    struct listing l = {.table = w->table, .calls = calls};
     l.status = mem_alloc((size_t)count * sizeof *l.status);
     l.error = mem_alloc((size_t)count * sizeof *l.error);
-    crew_run(MIN(usable_cores(), count), list_some, &l);
+    crew_run(usable_cores(), count, list_one, &l);
     trireme_status status = TRIREME_OK;
     for (int k = 0; k < count && status == TRIREME_OK; k++) {
         status = l.status[k];
