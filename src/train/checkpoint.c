@@ -34,32 +34,30 @@ static trireme_status write_files(struct whole *whole, const struct tokenizer *t
     return tokenizer ? tokenizer_save(tokenizer, directory_path(directory), error) : TRIREME_OK;
 }
 
-// A directory whose files rank 0 has written with the help of all others.
+// A directory whose files rank 0 writes with the help of all others, which go on while it syncs them. What is complete
+// is kept even where another rank has failed by then.
 static trireme_status write_directory(struct whole *whole, const struct tokenizer *tokenizer, const char *path,
-                                      const struct state_progress *progress, struct directory **out,
-                                      trireme_error *error) {
+                                      const struct state_progress *progress, trireme_error *error) {
     struct directory *directory = NULL;
+    trireme_error other;
     trireme_status status = directory_begin(path, DIRECTORY_SET_ASIDE, &directory, error);
     if (status == TRIREME_OK)
         status = write_files(whole, tokenizer, directory, progress, error);
-    trireme_error other;
-    trireme_status dismissed = whole_dismiss(whole, status == TRIREME_OK ? error : &other);
-    status = status == TRIREME_OK ? dismissed : status;
+    trireme_status dismissed = whole_dismiss(whole, &other);
     if (status == TRIREME_OK)
-        *out = directory;
+        status = directory_commit(directory, error);
     else
         directory_abort(directory);
-    return status;
+    if (status == TRIREME_OK && dismissed != TRIREME_OK)
+        *error = other;
+    return status == TRIREME_OK ? dismissed : status;
 }
 
 static trireme_status save(struct whole *whole, const struct tokenizer *tokenizer, const char *run_directory,
                            const struct state_progress *progress, size_t keep, trireme_error *error) {
     char *parent = mem_printf("%s/checkpoint", run_directory);
     char *path = mem_printf("%s/step-%lld", parent, (long long)progress->step);
-    struct directory *directory;
-    trireme_status status = write_directory(whole, tokenizer, path, progress, &directory, error);
-    if (status == TRIREME_OK)
-        status = directory_commit(directory, error);
+    trireme_status status = write_directory(whole, tokenizer, path, progress, error);
     if (status == TRIREME_OK && keep)
         status = directory_prune(parent, "step-", keep, NULL, error);
     free(path);

@@ -207,11 +207,6 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
 
 // A rank that failed by itself says why, and the others end for its sake; where many fail alike, rank 0 speaks.
 static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
-    if (error->status == TRIREME_ERROR_INTERRUPTED) {
-        if (place->rank > 0)
-            error->message[0] = 0;
-        return;
-    }
     if (error->status == TRIREME_ERROR_LOST) {
         if (strstr(error->message, HAS_FAILED))
             error->message[0] = 0;

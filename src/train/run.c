@@ -23,8 +23,10 @@ struct job {
     struct model_config model;
     struct parallel plan;
     int ranks;
-    struct tuning tuning;       // of the ranks of this process
-    struct train_result result; // of rank 0, which writes it
+    struct tuning tuning; // of the ranks of this process
+    // Of this process's rank, or of rank 0 where it has all of them: what the run came to, and what it ends with.
+    struct train_result result;
+    trireme_error verdict;
 };
 
 // One rank's.
@@ -374,8 +376,12 @@ static trireme_status is_over(struct run *r, bool *over, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// A run whose last steps changed nothing, or whose model predicts nothing, has not done what it was asked for.
-static trireme_status check_end(const struct run *r, const struct train_result *result, trireme_error *error) {
+// What a run ends with in which no rank failed. One whose last steps changed nothing, or whose model predicts nothing,
+// has not done what it was asked for.
+static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
+    if (r->progress.step < r->config->training.steps)
+        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
+             (long long)r->progress.step, (long long)r->config->training.steps);
     if (r->progress.skipped_in_a_row)
         FAIL(TRIREME_ERROR_DIVERGED,
              "loss or gradient was not finite in the last %lld of %lld steps: lower optimizer.lr, or check the data; "
@@ -399,16 +405,15 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     snprintf(result->checkpoint, sizeof result->checkpoint, "%s/checkpoint/step-%lld", r->config->run.directory,
              (long long)r->progress.step);
     result->step = r->progress.step;
-    if (r->progress.step < r->config->training.steps)
-        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
-             (long long)r->progress.step, (long long)r->config->training.steps);
-    if (r->corpus->has_validation && isnan(result->val_loss))
-        TRY(validate(r, &result->val_loss, error));
-    return check_end(r, result, error);
+    bool complete = r->progress.step == r->config->training.steps;
+    return complete && r->corpus->has_validation && isnan(result->val_loss) ? validate(r, &result->val_loss, error)
+                                                                            : TRIREME_OK;
 }
 
 // ---- ranks
 
+// Fails only with what keeps the other ranks from ending: the first failure of a rank breaks the world, and rank 0 may
+// still be at work when the others are done.
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct run r = {.config = &job->config,
@@ -425,12 +430,17 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
         status = train(&r, &done, error);
     if (status == TRIREME_ERROR_LOST)
         error_prefix(error, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
-    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
-        rank_record_set(r.record, RANK_ENDED);
+    trireme_error verdict = {0};
+    if (status == TRIREME_OK)
+        judge(&r, &done, &verdict);
+    if (status != TRIREME_OK || verdict.status == TRIREME_ERROR_DIVERGED)
+        rank_record_fail(r.record, status == TRIREME_OK ? verdict.message : error->message);
     else
-        rank_record_fail(r.record, error->message);
-    if (r.leads)
+        rank_record_set(r.record, RANK_ENDED);
+    if (r.leads || world_place(member->world)) {
         job->result = done;
+        job->verdict = verdict;
+    }
     engine_release(&r.engine);
     communicator_free(r.control);
     rank_file_close(&r.ranks);
@@ -493,12 +503,14 @@ static trireme_status prepare(void *user, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status finish(struct job *job, trireme_status status, bool stuck, struct train_result *result) {
-    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
-        *result = job->result;
-    if (!stuck)
-        job_free(job);
-    return status;
+static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
+    double deadline = (double)job->config.comm.train_timeout_seconds;
+    const struct processes_work work = {job, prepare, identify, run_rank};
+    if (launcher->ranks > 1)
+        return processes_run(launcher, deadline, &job->config, &work, error);
+    TRY(prepare(job, error));
+    return job->ranks > 1 ? ranks_run_guarded(job->ranks, deadline, run_rank, job, stuck, error)
+                          : run_rank(job, NULL, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
@@ -508,15 +520,15 @@ trireme_status train_run(const struct config *config, const struct train_callbac
     tuning_create(&job->tuning);
     job->callbacks = *callbacks;
     bool stuck = false;
-    double deadline = (double)config->comm.train_timeout_seconds;
     struct launcher launcher = launcher_find();
-    const struct processes_work work = {job, prepare, identify, run_rank};
-    if (launcher.ranks > 1)
-        return finish(job, processes_run(&launcher, deadline, &job->config, &work, error), false, result);
-    trireme_status status = prepare(job, error);
-    if (status == TRIREME_OK && job->ranks > 1)
-        status = ranks_run_guarded(job->ranks, deadline, run_rank, job, &stuck, error);
-    else if (status == TRIREME_OK)
-        status = run_rank(job, NULL, error);
-    return finish(job, status, stuck, result);
+    trireme_status status = run_job(job, &launcher, &stuck, error);
+    if (status == TRIREME_OK) {
+        *result = job->result;
+        status = job->verdict.status;
+        if (status != TRIREME_OK)
+            error_set(error, status, "%s", launcher.rank == 0 ? job->verdict.message : "");
+    }
+    if (!stuck)
+        job_free(job);
+    return status;
 }

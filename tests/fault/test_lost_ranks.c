@@ -14,8 +14,8 @@ enum { STEPS = 6, FAULT_STEP = 3 };
 
 #define TIMEOUT "comm.train_timeout_seconds="
 
-static const char *const OVERRIDES[] = {
-    RUNS_LLAMA, "training.steps=6", "training.threads=1", "training.kernels=reference", "checkpoint.interval=1", NULL};
+#define COMMON RUNS_LLAMA, "training.steps=6", "training.threads=1", "training.kernels=reference"
+static const char *const OVERRIDES[] = {COMMON, "checkpoint.interval=1", NULL};
 
 // What happens before step FAULT_STEP on which rank of the child; on no other thread is it written.
 static struct {
@@ -173,6 +173,28 @@ static void a_rank_that_dies_ends_the_run_at_once(void **state) {
     }
 }
 
+static void sleep_when_saved(void *user, const char *text) {
+    (void)user;
+    if (strstr(text, "saved "))
+        sleep(6); // more than ranks have when another has failed
+}
+
+static void a_stopped_run_waits_for_a_slow_rank(void **state) {
+    static const char *const SAVED_AT_END[] = {COMMON, "parallelism.ranks=2", "checkpoint.interval=0", NULL};
+    runs_prepare(*state);
+    trireme_error error = {0};
+    struct train_result result = {0};
+    struct runs_watch watch = {.stop_at = FAULT_STEP, .message = sleep_when_saved};
+    trireme_status status = runs_train(*state, SAVED_AT_END, NULL, &watch, &result, &error);
+    assert_refused(status, TRIREME_ERROR_INTERRUPTED, &error, "stopped after step 3 of 6");
+    assert_int_equal(result.step, FAULT_STEP);
+    assert_string_equal(result.checkpoint, path_in(*state, "run/checkpoint/step-3"));
+    assert_false(run_directory_is_busy(path_in(*state, "run")));
+    struct rank_view view = look(*state);
+    assert_int_equal(view.record[0].activity, RANK_ENDED);
+    rank_view_release(&view);
+}
+
 static void a_killed_run_leaves_its_counters(void **state) {
     static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", TIMEOUT "0", NULL};
     runs_prepare(*state);
@@ -238,6 +260,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_rank_that_hangs_is_named, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(every_rank_says_whom_it_waits_for, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_rank_that_dies_ends_the_run_at_once, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_stopped_run_waits_for_a_slow_rank, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_killed_run_leaves_its_counters, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(damaged_counters_are_refused, folder_create, folder_remove),
     };

@@ -31,8 +31,12 @@ trireme_status runs_train(const char *folder, const char *const *overrides, cons
     assert_true(count < ARRAY_LENGTH(all));
     struct config config;
     assert_ok(config_load(&config, NULL, all, count, error), error);
-    struct train_callbacks callbacks = {
-        .user = watch, .started = started, .stepped = stepped, .stop = &watch->stop, .rank_step = watch->rank_step};
+    struct train_callbacks callbacks = {.user = watch,
+                                        .started = started,
+                                        .stepped = stepped,
+                                        .message = watch->message,
+                                        .stop = &watch->stop,
+                                        .rank_step = watch->rank_step};
     trireme_status status = train_run(&config, &callbacks, result, error);
     config_release(&config);
     free(path);

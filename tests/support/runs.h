@@ -19,7 +19,9 @@ struct runs_watch {
     int64_t stop_at; // a step after which the run is asked to stop; 0: none
     int64_t first_step;
     volatile sig_atomic_t stop;
-    void (*rank_step)(void *user, int rank, int64_t step); // as in struct train_callbacks
+    // As in struct train_callbacks; may be NULL.
+    void (*rank_step)(void *user, int rank, int64_t step);
+    void (*message)(void *user, const char *text);
 };
 // Trains in folder/run with these overrides, both lists ended by NULL (`extra` may be NULL).
 trireme_status runs_train(const char *folder, const char *const *overrides, const char *const *extra,
