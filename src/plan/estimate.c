@@ -103,8 +103,7 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
 // Messages that a rank has room for: activations, one more than are held; gradients, with backwards in two parts
 // likewise, else as many as activations; and what it sends, once where pools are in parts, as they mostly are with
 // several chunks or backwards in two parts.
-static double count_messages(const struct schedule *s, int rank) {
-    bool split = schedule_splits_backward(s);
+static double count_messages(const struct schedule *s, bool split, int rank) {
     int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot), last = s->stages * s->chunks - 1;
     double messages = 0;
     for (int c = 0; c < s->chunks; c++) {
@@ -179,7 +178,7 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
             whole.held[k].rest = (double)program_held_bytes(first, r->ops, k ? PHASE_BACKWARD : PHASE_FORWARD);
         whole.message = message_bytes(first);
         whole.scratch = (double)(first->step_bytes - first->fixed_bytes) -
-                        count_messages(plan.schedule, 0) * whole.message -
+                        count_messages(plan.schedule, schedule_splits_backward(plan.schedule), 0) * whole.message -
                         most_held(plan.schedule, 0, layer, &whole, true);
         *out = whole;
     }
@@ -270,6 +269,12 @@ static void fill_shape(struct estimator *e, struct shape *s) {
         times.embed = times.embed_weight = .02 * times.forward;
         schedule_spread_vocabulary(&s->spread, &times);
     }
+    s->splits = schedule_splits_backward(&s->schedule);
+    for (int spread = 0; spread < 2; spread++) {
+        s->messages[spread] = mem_alloc((size_t)s->stages * sizeof **s->messages);
+        for (int rank = 0; rank < s->stages; rank++)
+            s->messages[spread][rank] = count_messages(spread ? &s->spread : &s->schedule, s->splits, rank);
+    }
 }
 
 const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
@@ -326,14 +331,15 @@ void estimator_fill(struct estimator *e) {
 // ---- a pipeline
 
 const struct probe_slot *slot_of(const struct probe *p, const struct shape *s) {
-    return &p->slot[schedule_splits_backward(&s->schedule)];
+    return &p->slot[s->splits];
 }
 
 struct load load_of_stage(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank) {
     bool spread = c->vocabulary;
     int chunks = s->schedule.chunks, last = c->stages * chunks - 1;
-    struct load load = {.ends = spread ? 1. / c->stages : 0, .head = spread ? 1. / c->stages : 0};
-    load.messages = count_messages(spread ? &s->spread : &s->schedule, rank);
+    struct load load = {.ends = spread ? 1. / c->stages : 0,
+                        .head = spread ? 1. / c->stages : 0,
+                        .messages = s->messages[spread][rank]};
     for (int k = 0; k < chunks; k++) {
         int v = s->schedule.virtual_stage[rank * chunks + k];
         load.layers += first_layer[v + 1] - first_layer[v];
@@ -437,7 +443,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / s->schedule.chunks * (schedule_splits_backward(&s->schedule) ? .5 : 1);
+    out->last_backward = out->backward / s->schedule.chunks * (s->splits ? .5 : 1);
     out->seconds = out->seconds * out->microbatches + s->idle * mean;
     return true;
 }
@@ -545,6 +551,8 @@ void estimator_release(struct estimator *e) {
         if (e->shapes.item[i].possible) {
             schedule_release(&e->shapes.item[i].schedule);
             schedule_release(&e->shapes.item[i].spread);
+            free(e->shapes.item[i].messages[0]);
+            free(e->shapes.item[i].messages[1]);
         }
     }
     VEC_RELEASE(&e->shapes);

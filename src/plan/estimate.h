@@ -40,6 +40,8 @@ struct shape {
     bool full; // recompute: backward takes a forward more
     bool possible;
     struct schedule schedule, spread; // the vocabulary
+    bool splits;                      // backwards, into inputs' and weights'
+    double *messages[2];              // [stages] that each rank has room for; of both schedules
     double idle;                      // what its bubble adds, in times of F + B + W of one rank
 };
 
