@@ -26,7 +26,8 @@ static void mutate_list(struct subject *s, size_t t, size_t i) {
         mutant.templates.item[t].instructions.count++;
         mutant_end(s, &mutant, true, "%s[%zu] %s duplicated", PLACE);
     }
-    if (i + 1 < count && mutant_begin(s, &mutant)) {
+    bool same_sum = i + 1 < count && mutant_same_sum(&subject_program(s)->templates.item[t].instructions.item[i]);
+    if (i + 1 < count && !same_sum && mutant_begin(s, &mutant)) {
         struct instruction *item = mutant.templates.item[t].instructions.item, first = item[i];
         item[i] = item[i + 1];
         item[i + 1] = first;

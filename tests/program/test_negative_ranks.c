@@ -56,18 +56,12 @@ static size_t next_communication(const struct site *s) {
     return 0;
 }
 
-// Terms of one sum: their order is free, and shows in the last bit.
-static bool same_sum(const struct site *s) {
-    const struct instruction *a = instruction_at(s, (struct program *)program_of(s)), *b = a + 1;
-    return a->op == OP_SQUARE_SUM && b->op == a->op && a->out[0].buffer == b->out[0].buffer;
-}
-
 static void mutate_list(const struct site *s) {
     size_t count = program_of(s)->templates.item[s->template].instructions.count, next = next_communication(s);
     struct place place = {NULL, s->index};
     MUTATE((place.template = &mutant.templates.item[s->template], mutant_delete(place)), "deleted");
     MUTATE((place.template = &mutant.templates.item[s->template], mutant_repeat(place)), "duplicated");
-    if (s->index + 1 < count && !same_sum(s))
+    if (s->index + 1 < count && !mutant_same_sum(instruction_at(s, (struct program *)program_of(s))))
         MUTATE(swap_with(&mutant, s->template, s->index, s->index + 1), "swapped with the next");
     if (next > s->index + 1)
         MUTATE(swap_with(&mutant, s->template, s->index, next), "moved behind [%zu]", next);

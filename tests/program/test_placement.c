@@ -273,6 +273,20 @@ static void strangers(void **unused) {
     fleet_release(&f);
 }
 
+// Ranks of a pipeline that all run the first or all the last stage: though their programs are one, none stands for
+// both.
+static void twins(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), PP(2));
+    for (int stage = 0; stage < 2; stage++) {
+        trireme_error error = {0};
+        const struct program *p = fleet_program(&f, stage);
+        assert_words(programs_verify((const struct program *[]){p, p}, 2, f.stages.of[0]->ops, &error), &error,
+                     "2 stages have it", "this stage's own");
+    }
+    fleet_release(&f);
+}
+
 // The same templates under other numbers, so that executors come to their groups in another order.
 static void renumber(struct program *p) {
     struct template first = p->templates.item[1];
@@ -310,6 +324,7 @@ int main(void) {
         cmocka_unit_test(deadlock),
         cmocka_unit_test(order_of_opening),
         cmocka_unit_test(strangers),
+        cmocka_unit_test(twins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,9 @@ static void memory_estimates_are_near(void **unused) {
 // Where none at all needs more than there is and full more time: some layers, and not the same of all stages.
 static void layers_differ_where_memory_ends(void **unused) {
     (void)unused;
+    // Fast kernels' workspaces are not the same on every processor, and what just fits neither.
     static const char *const TIGHT[] = {"model.preset=llama-5m",
+                                        "training.kernels=reference",
                                         "training.dtype=bf16",
                                         "training.seq_len=512",
                                         "training.global_batch_size=128",

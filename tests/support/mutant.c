@@ -202,6 +202,11 @@ void mutant_repeat(struct place place) {
     place.template->instructions.count++;
 }
 
+bool mutant_same_sum(const struct instruction *first) {
+    const struct instruction *second = first + 1;
+    return first->op == OP_SQUARE_SUM && second->op == first->op && first->out[0].buffer == second->out[0].buffer;
+}
+
 void mutant_swap(struct program *p, int a, int b) {
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
