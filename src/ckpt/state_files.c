@@ -37,6 +37,8 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
     }
     safetensors_writer_metadata(writer, "config", progress->config);
     safetensors_writer_metadata(writer, "kernels", progress->kernels);
+    if (progress->data)
+        safetensors_writer_metadata(writer, "data", progress->data);
 }
 
 static trireme_status write_groups(struct safetensors_writer *writer, const struct parameter_table *table,
@@ -130,6 +132,8 @@ static trireme_status get_progress(const struct safetensors *files, const char *
     TRY(get_text(files, path, "kernels", &text, error));
     out->config = mem_strdup(config);
     out->kernels = mem_strdup(text);
+    const char *data = safetensors_metadata(files, "data");
+    out->data = data ? mem_strdup(data) : NULL;
     return TRIREME_OK;
 }
 
@@ -147,6 +151,7 @@ trireme_status state_files_progress(const char *path, struct state_progress *out
 void state_progress_release(struct state_progress *progress) {
     free(progress->config);
     free(progress->kernels);
+    free(progress->data);
     *progress = (struct state_progress){0};
 }
 

@@ -23,6 +23,7 @@ struct state_progress {
     int64_t skipped_in_a_row;
     char *config;  // the run's configuration as YAML
     char *kernels; // which kernels ran: the same must run again for the same bits
+    char *data;    // which tokens it trains on, in words to compare; NULL in files that do not say
 };
 
 // Writes state.safetensors into a directory that is being made; padding is left out.

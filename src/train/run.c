@@ -15,11 +15,15 @@
 #include <math.h>
 #include <sys/resource.h>
 
+// Each meets all others when it starts: with as many as this that takes a quarter of a minute on two cores.
+enum { THREADS_MOST = 1024 };
+
 // What all ranks share, read only but for what follows from measurements.
 struct job {
     struct config config;
     struct train_callbacks callbacks;
     struct corpus corpus;
+    struct text data; // which tokens are trained on
     struct model_config model;
     struct parallel plan;
     int ranks;
@@ -34,6 +38,7 @@ struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
+    const char *data;
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
@@ -102,6 +107,12 @@ static trireme_status check_same_run(struct run *r, trireme_error *error) {
             text_release(&then);
         }
     config_release(&saved);
+    if (status == TRIREME_OK && r->progress.data && strcmp(r->progress.data, r->data) != 0)
+        status =
+            config_refuse(now, "data.path", error,
+                          "%s; but the run in %s trains on %s: set data.path and data.split back, or start another "
+                          "run.directory with model.init_from=%s",
+                          r->data, now->run.directory, r->progress.data, r->resumed_from);
     return status;
 }
 
@@ -246,9 +257,11 @@ static trireme_status start(struct run *r, struct job *job, const struct member 
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);
-    state_progress_release(&(struct state_progress){.config = r->progress.config, .kernels = r->progress.kernels});
+    state_progress_release(&(struct state_progress){
+        .config = r->progress.config, .kernels = r->progress.kernels, .data = r->progress.data});
     r->progress.config = yaml.text;
     r->progress.kernels = mem_strdup(kernels_name(r));
+    r->progress.data = mem_strdup(r->data);
     if (r->leads && r->config->profiling.trace_step)
         executor_trace_reserve(r->engine.train_executor, &r->trace);
     return tell_start(r, error);
@@ -419,6 +432,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     struct run r = {.config = &job->config,
                     .callbacks = &job->callbacks,
                     .corpus = &job->corpus,
+                    .data = job->data.text,
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1}};
     r.record = &r.own;
@@ -451,28 +465,14 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-// Size and a sample: every rank can tell its data from others' without reading all of it.
-static void identify_tokens(const struct token_set *set, const char *key, struct text *out) {
-    enum { SAMPLES = 256, LENGTH = 64 };
-    int64_t tokens = token_set_tokens(set);
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-    for (int64_t i = 0; i < SAMPLES; i++) {
-        int64_t begin = tokens / SAMPLES * i, end = MIN(begin + LENGTH, tokens);
-        int32_t sample[LENGTH] = {0};
-        trireme_error ignored; // the sampler meets it again
-        if (token_set_read(set, begin, end, INT32_MAX, sample, &ignored) != TRIREME_OK)
-            continue;
-        for (int k = 0; k < LENGTH; k++)
-            hash = (hash ^ (uint32_t)sample[k]) * 0x100000001b3;
-    }
-    text_add(out, "%s: %lld tokens, a hash of some %016llx\n", key, (long long)tokens, (unsigned long long)hash);
-}
-
 static void identify(void *user, struct text *out) {
     const struct job *job = user;
-    identify_tokens(job->corpus.set, "data.path", out);
-    if (job->corpus.validation_set)
-        identify_tokens(job->corpus.validation_set, "data.validation_path", out);
+    text_add(out, "data.path: %s\n", job->data.text);
+    if (job->corpus.validation_set) {
+        text_add(out, "data.validation_path: ");
+        corpus_identify(job->corpus.validation_set, out);
+        text_add(out, "\n");
+    }
     model_config_write(&job->model, "float32", out);
     if (!job->plan.schedule)
         return;
@@ -484,6 +484,7 @@ static void identify(void *user, struct text *out) {
 
 static void job_free(struct job *job) {
     tuning_release(&job->tuning);
+    text_release(&job->data);
     corpus_close(&job->corpus);
     parallel_release(&job->plan);
     config_release(&job->config);
@@ -497,6 +498,9 @@ static trireme_status prepare(void *user, trireme_error *error) {
     TRY(corpus_open(&job->corpus, config, error));
     TRY(model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
+    const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
+    text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
+    corpus_identify(job->corpus.set, &job->data);
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);
     job->config.training.micro_batch_size = job->plan.micro_batch_size; // for those who read what was resolved
@@ -509,6 +513,11 @@ static trireme_status run_job(struct job *job, const struct launcher *launcher, 
     if (launcher->ranks > 1)
         return processes_run(launcher, deadline, &job->config, &work, error);
     TRY(prepare(job, error));
+    if (job->ranks > THREADS_MOST)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the mesh has %d ranks, and one process has room for %d: start as many processes with mpirun, or predict "
+             "the step with `trireme simulate`",
+             job->ranks, THREADS_MOST);
     return job->ranks > 1 ? ranks_run_guarded(job->ranks, deadline, run_rank, job, stuck, error)
                           : run_rank(job, NULL, error);
 }

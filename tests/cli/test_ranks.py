@@ -106,6 +106,8 @@ def test_bad_meshes():
               "--training.micro_batch_size=4")
     untouched(2, r"pipeline_parallel_layout: given \"2,1\".*sum is 2", *TRAIN, "--pipeline_parallel_degree=2",
               "--pipeline_parallel_layout=2,1")
+    untouched(2, "the mesh has 2000 ranks, and one process has room for 1024", *TRAIN, "--ranks=2000",
+              "--training.global_batch_size=2000")
     untouched(2, r"pipeline_parallel_layout.*of which there is 1", *TRAIN, "--pipeline_parallel_layout=1,1")
     untouched(1, r"does not fit: (a rank alone needs|its 2 ranks together need) [0-9.]+ GB.*rank \d: state", *TRAIN,
               "--ranks=2", "--training.global_batch_size=2000000")

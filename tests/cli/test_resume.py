@@ -125,7 +125,17 @@ def test_another_run():
     for setting in "training.seed=5", "training.seq_len=8", "optimizer.name=lion", "training.dtype=bf16":
         tool.refused(2, setting.split("=")[0], "train", "c.yaml", setting)
     tool.refused(2, "training.steps", "train", "c.yaml", "training.steps=5")
+    # Other tokens, or another part of them: what was validated on would be trained on.
+    tool.write("other.txt", "She sells sea shells by the sea shore today. " * 100)
+    tool.good("prepare", "other.txt", "--data.path=text/other")
+    assert os.path.getsize("text/other.bin") == os.path.getsize("text/t.bin")
+    for setting in "data.path=text/other", "data.split=[0.9, 0.1]":
+        tool.refused(2, "data.path: given .*trains on tokens 0 to .*model.init_from=run/checkpoint/step-6", "train",
+                     "c.yaml", setting)
     assert tool.snapshot("run") == kept
+    # The same tokens elsewhere are no other.
+    os.rename("text", "moved")
+    tool.good("train", "c.yaml", "data.path=moved/t", "training.steps=7")
 
 
 tool.main(globals())
