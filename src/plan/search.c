@@ -11,6 +11,8 @@
 static const double MEMORY_SLACK = 1.2, MEMORY_SLACK_LEARNT = 1.05;
 // What fits by estimate even if it takes so many times as much need not be tried out first.
 static const double SURELY = 1.5;
+// And what does not, by estimate, even if it takes half as much is not tried where the question is whether it fits.
+static const double HOPELESS = 2;
 // PLAN_SLACK where others like it were compared.
 static const double SLACK_LEARNT = .97;
 
@@ -325,7 +327,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         struct candidates every = all;
         qsort(all.item, all.count, sizeof *all.item, by_bytes);
         bool surely = !request->only_fit && all.item[0].estimate.bytes * SURELY <= estimator.room;
-        if (!surely)
+        if (!surely && !(request->only_fit && all.item[0].estimate.bytes > HOPELESS * estimator.room))
             search_smallest(&search, &all);
         while (result.promising < result.choices &&
                all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)

@@ -322,8 +322,11 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     int *back = mem_alloc((moved + 1) * sizeof *back);
     memcpy(back, p->order, moved * sizeof *back);
     choose(p, total, SCOPE_LOCAL, false);
-    int64_t scratch = place_region(p, total, a->l->length);
-    if (scratch + a->slots * slot < a->scratch + a->slots * a->slot) {
+    // Only less is of use: most often it can be told beforehand that it is not.
+    int64_t useful = a->scratch + a->slots * (a->slot - slot), scratch = bound(p, a->l->length);
+    if (moved && scratch < useful)
+        scratch = place_region(p, total, a->l->length);
+    if (moved && scratch < useful) {
         a->scratch = scratch;
         a->slot = slot;
         for (size_t i = 0; i < total; i++) {
