@@ -65,11 +65,13 @@ static void fill_in(struct config *config) {
 static trireme_status check_model(const struct config *config, trireme_error *error) {
     const struct config_model *model = &config->model;
     if (*model->preset && *model->config)
-        return config_refuse(config, "model.config", error, "but model.preset (%s) names the model already",
+        return config_refuse(config, "model.config", error,
+                             "but model.preset (%s) names the model already: leave one of them out",
                              config_origin(config, "model.preset"));
     const char *source = *model->preset ? "model.preset" : "model.config";
     if (model->family != CONFIG_FAMILY_AUTO && (*model->preset || *model->config))
-        return config_refuse(config, "model.family", error, "but %s (%s) names the model already", source,
+        return config_refuse(config, "model.family", error,
+                             "but %s (%s) names the model already: leave one of them out", source,
                              config_origin(config, source));
     return TRIREME_OK;
 }

@@ -31,6 +31,8 @@ def test_settings():
     untouched(2, r"num_attention_heads 3 .*hidden_size 16", *train, "--model.num_attention_heads=3")
     untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
     untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
+    untouched(2, r"model\.family: given llama, but model\.preset .*leave one of them out", *train,
+              "--model.preset=gpt2-124m")
     tool.write("bad.yaml", tool.CONFIG.replace("optimizer:\n  lr:", "optimizer:\n  learing_rate:"))
     untouched(2, r"bad\.yaml.*12.*learing_rate.*lr", "train", "bad.yaml")
     tool.write("bad.yaml", "model: [\n")
