@@ -109,6 +109,14 @@ def test_directories():
     untouched(1, r"step-6", "generate", "run")
 
 
+def test_foreign_tokens():
+    """Token files that `trireme prepare` did not make have no tokenizer; a model of them trains, but writes no text."""
+    os.remove("text/t.json")
+    tool.good("train", "c.yaml", "--model.vocab_size=256")
+    untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
+              "run")
+
+
 def test_does_not_fit():
     size = [f"--model.{key}=0" for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
     begin = time.monotonic()
