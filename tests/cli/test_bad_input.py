@@ -98,9 +98,12 @@ def test_directories():
     untouched(2, r"foreign holds files that are no run's", "train", "c.yaml", "--run.directory=foreign")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
-    for command in (["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "nowhere"],
-                    ["generate", "t.txt"]):
+    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "t.txt"]:
         untouched(2, r"neither a model.*nor a run", *command)
+    untouched(2, r": nowhere: no such directory$", "generate", "nowhere")
+    tool.good("train", "c.yaml", "--run.directory=whole")
+    untouched(2, r"whole/checkpoint holds the checkpoints of a run: give .* the run directory above it", "generate",
+              "whole/checkpoint")
     # A directory in the place of a checkpoint is set aside, not lost.
     os.makedirs("run/checkpoint/step-6")
     tool.write("run/checkpoint/step-6/mine", "mine")
