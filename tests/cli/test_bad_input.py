@@ -38,6 +38,8 @@ def test_settings():
     tool.write("bad.yaml", "model: [\n")
     untouched(2, r"bad\.yaml", "train", "bad.yaml")
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
+    for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
+        untouched(2, r"cannot open llama3-8b.*--model\.preset=llama3-8b", *command, "llama3-8b")
     untouched(2, r"usage: trireme eval", "eval")
     untouched(2, r"unexpected \"again\"", *train, "again")
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
