@@ -38,6 +38,7 @@ def test_interrupt():
         time.sleep(0.01)
     # While it runs, its directory is taken.
     tool.refused(1, "run is in use by another run", *arguments)
+    assert tool.read(f"/proc/{process.pid}/comm") == b"trireme\n" # though the program has started itself again
     process.send_signal(signal.SIGINT)
     code, _, err = tool.finish(process)
     assert code == 75 and "stopped after step" in err, (code, err)
