@@ -48,8 +48,11 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
     struct text value = {0};
     value_print(&value, config, key_known(key));
     char excerpt[KEY_EXCERPT];
-    error_set(error, TRIREME_ERROR_USAGE, "%s: %s: given %s, %s", config_origin(config, key), key,
-              key_excerpt(value.text, excerpt), reason);
+    key_excerpt(value.text, excerpt);
+    if (config_is_set(config, key))
+        error_set(error, TRIREME_ERROR_USAGE, "%s: %s: given %s, %s", config_origin(config, key), key, excerpt, reason);
+    else
+        error_set(error, TRIREME_ERROR_USAGE, "%s: by default %s, %s", key, excerpt, reason);
     text_release(&value);
     free(reason);
     return TRIREME_ERROR_USAGE;

@@ -126,6 +126,9 @@ def test_another_run():
     for setting in "training.seed=5", "training.seq_len=8", "optimizer.name=lion", "training.dtype=bf16":
         tool.refused(2, setting.split("=")[0], "train", "c.yaml", setting)
     tool.refused(2, "training.steps", "train", "c.yaml", "training.steps=5")
+    tool.good("train", "c.yaml", "training.seed=5", "run.directory=other")
+    tool.refused(2, "training.seed: by default 0, but the run in other was started with 5", "train", "c.yaml",
+                 "run.directory=other")
     assert tool.snapshot("run") == kept
 
 
