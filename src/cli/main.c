@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 #include "train/processes.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { LAST_WORDS = 300000 }; // microseconds
@@ -144,7 +145,8 @@ static void limit_spinning(char **argv) {
 
 int main(int argc, char **argv) {
     limit_spinning(argv);
-    signal(SIGXFSZ, SIG_IGN); // a full file is an error to report, not a death
+    prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
+    signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
         puts("trireme " TRIREME_VERSION);
         return EXIT_DONE;

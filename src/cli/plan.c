@@ -343,7 +343,9 @@ trireme_status command_plan(const struct arguments *a, trireme_error *error) {
     TRY(command_keys_read(a, KEYS, PLAN_KEYS, values, &rest, error));
     const char *to = values[PLAN_EXPORT].given;
     trireme_status status = TRIREME_OK;
-    if (!values[PLAN_CLUSTER].given)
+    if (!values[PLAN_CLUSTER].given && (rest.operands.count || rest.settings.count))
+        status = cluster_refuse("cluster= is missing", error);
+    else if (!values[PLAN_CLUSTER].given)
         status = error_set(error, TRIREME_ERROR_USAGE,
                            "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]; `trireme help plan` has "
                            "more");

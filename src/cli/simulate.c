@@ -1,5 +1,6 @@
 #include "cli/simulate.h"
 #include "cli/keys.h"
+#include "sim/cluster.h"
 
 // What a pipeline schedule by itself is simulated with.
 static const struct command_key SCHEDULE_KEYS[SIMULATE_KEYS] = {
@@ -51,6 +52,8 @@ static trireme_status command_simulate_programs(const struct arguments *a, trire
     trireme_status status;
     if (values[SIMULATE_PROGRAM_CLUSTER].given)
         status = simulate_programs(values, &rest, error);
+    else if (rest.operands.count || rest.settings.count)
+        status = cluster_refuse("cluster= is missing (or schedule=, for a pipeline alone)", error);
     else
         status = error_set(error, TRIREME_ERROR_USAGE,
                            "usage: trireme simulate CONFIG.yaml cluster=CLUSTER, or simulate schedule=NAME stages=P "

@@ -1,6 +1,7 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "model/model.h"
 #include "train/processes.h"
 
 #include <errno.h>
@@ -13,9 +14,20 @@ trireme_status arguments_refuse(const struct arguments *a, trireme_status status
     return many && launcher.ranks > 1 ? processes_refuse(&launcher, status, error) : status;
 }
 
+// A word that names no file may be a model's name, which stands elsewhere.
+static trireme_status refuse_model(const char *path, trireme_error *error) {
+    struct model_config model;
+    trireme_error none;
+    if (path && access(path, F_OK) != 0 && model_config_preset(&model, path, &none) == TRIREME_OK)
+        FAIL(TRIREME_ERROR_USAGE, "cannot open %s: the model of that name is given by --model.preset=%s", path, path);
+    return TRIREME_OK;
+}
+
 trireme_status arguments_config(const struct arguments *a, const char *path, const char *bare, struct config *out,
                                 trireme_error *error) {
-    trireme_status status = config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
+    trireme_status status = refuse_model(path, error);
+    if (status == TRIREME_OK)
+        status = config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
     return status == TRIREME_OK ? status : arguments_refuse(a, status, error);
 }
 

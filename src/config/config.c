@@ -48,8 +48,11 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
     struct text value = {0};
     value_print(&value, config, key_known(key));
     char excerpt[KEY_EXCERPT];
-    error_set(error, TRIREME_ERROR_USAGE, "%s: %s: given %s, %s", config_origin(config, key), key,
-              key_excerpt(value.text, excerpt), reason);
+    key_excerpt(value.text, excerpt);
+    if (config_is_set(config, key))
+        error_set(error, TRIREME_ERROR_USAGE, "%s: %s: given %s, %s", config_origin(config, key), key, excerpt, reason);
+    else
+        error_set(error, TRIREME_ERROR_USAGE, "%s: by default %s, %s", key, excerpt, reason);
     text_release(&value);
     free(reason);
     return TRIREME_ERROR_USAGE;
@@ -65,11 +68,13 @@ static void fill_in(struct config *config) {
 static trireme_status check_model(const struct config *config, trireme_error *error) {
     const struct config_model *model = &config->model;
     if (*model->preset && *model->config)
-        return config_refuse(config, "model.config", error, "but model.preset (%s) names the model already",
+        return config_refuse(config, "model.config", error,
+                             "but model.preset (%s) names the model already: leave one of them out",
                              config_origin(config, "model.preset"));
     const char *source = *model->preset ? "model.preset" : "model.config";
     if (model->family != CONFIG_FAMILY_AUTO && (*model->preset || *model->config))
-        return config_refuse(config, "model.family", error, "but %s (%s) names the model already", source,
+        return config_refuse(config, "model.family", error,
+                             "but %s (%s) names the model already: leave one of them out", source,
                              config_origin(config, source));
     return TRIREME_OK;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sodium.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { BYTE_COUNT = 256, FILE_LIMIT = 256 << 20 };
 
@@ -205,11 +206,26 @@ static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
     return true;
 }
 
-trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+// The file that `path` is or holds; the caller frees.
+static trireme_status find_file(const char *path, char **out, trireme_error *error) {
     struct stat info;
     if (stat(path, &info) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open the tokenizer: %s", path, strerror(errno));
     char *file = S_ISDIR(info.st_mode) ? mem_printf("%s/tokenizer.json", path) : mem_strdup(path);
+    if (access(file, F_OK) == 0) {
+        *out = file;
+        return TRIREME_OK;
+    }
+    free(file);
+    FAIL(TRIREME_ERROR_USAGE,
+         "%s has no tokenizer.json: its model was trained on tokens that `trireme prepare` did not make, and cannot "
+         "generate text",
+         path);
+}
+
+trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+    char *file = NULL;
+    TRY(find_file(path, &file, error));
     json_t *root = NULL;
     const json_t *model;
     char why[200];

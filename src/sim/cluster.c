@@ -344,6 +344,16 @@ trireme_status cluster_parse(struct cluster *out, const struct op_table *table, 
     return status;
 }
 
+trireme_status cluster_refuse(const char *why, trireme_error *error) {
+    struct text names = {0};
+    for (const struct shipped_cluster *s = shipped_clusters; s->name; s++)
+        text_add(&names, "%s%s", s == shipped_clusters ? "" : ", ", s->name);
+    error_set(error, TRIREME_ERROR_USAGE, "%s; clusters are %.300s, or give the path of a file, as in ./mine.yaml", why,
+              names.text);
+    text_release(&names);
+    return TRIREME_ERROR_USAGE;
+}
+
 trireme_status cluster_load(struct cluster *out, const struct op_table *table, const char *what, trireme_error *error) {
     for (const struct shipped_cluster *s = shipped_clusters; s->name; s++)
         if (strcmp(s->name, what) == 0)
@@ -351,15 +361,9 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
     char *text;
     size_t length;
     if (!strchr(what, '/') && !strchr(what, '.')) {
-        struct text names = {0};
-        for (const struct shipped_cluster *s = shipped_clusters; s->name; s++)
-            text_add(&names, "%s%s", s == shipped_clusters ? "" : ", ", s->name);
-        error_set(error, TRIREME_ERROR_USAGE,
-                  "no cluster is called \"%.80s\"; there are %.300s, or give the path of a "
-                  "file, as in ./mine.yaml",
-                  what, names.text);
-        text_release(&names);
-        return TRIREME_ERROR_USAGE;
+        char why[128];
+        snprintf(why, sizeof why, "no cluster is called \"%.80s\"", what);
+        return cluster_refuse(why, error);
     }
     if (file_read(what, OUTLINE_BYTES_MAX, &text, &length, error) != TRIREME_OK)
         return error->status = TRIREME_ERROR_USAGE; // nothing was started

@@ -115,6 +115,8 @@ trireme_status cluster_parse(struct cluster *out, const struct op_table *table, 
                              size_t length, trireme_error *error);
 // A cluster that is shipped, by its name, or the path of a file.
 trireme_status cluster_load(struct cluster *out, const struct op_table *table, const char *what, trireme_error *error);
+// TRIREME_ERROR_USAGE: `why`, and which clusters are shipped.
+trireme_status cluster_refuse(const char *why, trireme_error *error);
 // Leaves so many devices of the cluster: its first ones. Refuses more than it has.
 trireme_status cluster_resize(struct cluster *cluster, int devices, trireme_error *error);
 void cluster_release(struct cluster *cluster);

@@ -3,6 +3,7 @@
 #include "ckpt/model_files.h"
 #include "train/whole.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -121,6 +122,24 @@ static bool is_directory(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// The directory of a run that holds its checkpoints.
+static bool holds_checkpoints(const char *path) {
+    struct directory_search search = {0};
+    bool any = directory_newest(path, "step-", DIRECTORY_SIZES, &search, NULL) == TRIREME_OK && search.path;
+    directory_search_release(&search);
+    return any;
+}
+
+static trireme_status refuse_path(const char *path, trireme_error *error) {
+    if (access(path, F_OK) != 0)
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s", path, errno == ENOENT ? "no such directory" : strerror(errno));
+    if (holds_checkpoints(path))
+        FAIL(TRIREME_ERROR_USAGE, "%s holds the checkpoints of a run: give one of them, or the run directory above it",
+             path);
+    FAIL(TRIREME_ERROR_USAGE, "%s is neither a model (it has no config.json) nor a run with a complete checkpoint",
+         path);
+}
+
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
     char *config = mem_printf("%s/config.json", path);
     bool is_model = access(config, R_OK) == 0;
@@ -146,8 +165,7 @@ trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *e
     else if (search.path)
         *out = mem_strdup(search.path);
     else
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "%s is neither a model (it has no config.json) nor a run with a complete checkpoint", path);
+        status = refuse_path(path, error);
     directory_search_release(&search);
     return status;
 }

@@ -31,11 +31,15 @@ def test_settings():
     untouched(2, r"num_attention_heads 3 .*hidden_size 16", *train, "--model.num_attention_heads=3")
     untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
     untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
+    untouched(2, r"model\.family: given llama, but model\.preset .*leave one of them out", *train,
+              "--model.preset=gpt2-124m")
     tool.write("bad.yaml", tool.CONFIG.replace("optimizer:\n  lr:", "optimizer:\n  learing_rate:"))
     untouched(2, r"bad\.yaml.*12.*learing_rate.*lr", "train", "bad.yaml")
     tool.write("bad.yaml", "model: [\n")
     untouched(2, r"bad\.yaml", "train", "bad.yaml")
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
+    for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
+        untouched(2, r"cannot open llama3-8b.*--model\.preset=llama3-8b", *command, "llama3-8b")
     untouched(2, r"usage: trireme eval", "eval")
     untouched(2, r"unexpected \"again\"", *train, "again")
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
@@ -96,15 +100,26 @@ def test_directories():
     untouched(2, r"foreign holds files that are no run's", "train", "c.yaml", "--run.directory=foreign")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
-    for command in (["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "nowhere"],
-                    ["generate", "t.txt"]):
+    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "t.txt"]:
         untouched(2, r"neither a model.*nor a run", *command)
+    untouched(2, r": nowhere: no such directory$", "generate", "nowhere")
+    tool.good("train", "c.yaml", "--run.directory=whole")
+    untouched(2, r"whole/checkpoint holds the checkpoints of a run: give .* the run directory above it", "generate",
+              "whole/checkpoint")
     # A directory in the place of a checkpoint is set aside, not lost.
     os.makedirs("run/checkpoint/step-6")
     tool.write("run/checkpoint/step-6/mine", "mine")
     tool.write("run/lock", "")
     tool.write("run/config.yaml", "")
     untouched(1, r"step-6", "generate", "run")
+
+
+def test_foreign_tokens():
+    """Token files that `trireme prepare` did not make have no tokenizer; a model of them trains, but writes no text."""
+    os.remove("text/t.json")
+    tool.good("train", "c.yaml", "--model.vocab_size=256")
+    untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
+              "run")
 
 
 def test_does_not_fit():

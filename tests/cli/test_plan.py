@@ -35,7 +35,8 @@ def test_refusals():
     refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
     refused(r"export=nemo: expected megatron or torchtitan", *MODEL, "export=nemo")
     refused(r"seq_length", *MODEL[:4], "seq_length=256")
-    refused(r"usage: trireme plan", "llama-5m")
+    refused(r"usage: trireme plan")
+    refused(r"cluster= is missing; clusters are .*h100.*, or give the path of a file", "llama-5m", "devices=2")
     refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
             "global_batch_size=3", "tensor_parallel_degree=1")
     # The key that rules all out is the one that is named.

@@ -38,6 +38,7 @@ def test_interrupt():
         time.sleep(0.01)
     # While it runs, its directory is taken.
     tool.refused(1, "run is in use by another run", *arguments)
+    assert tool.read(f"/proc/{process.pid}/comm") == b"trireme\n" # though the program has started itself again
     process.send_signal(signal.SIGINT)
     code, _, err = tool.finish(process)
     assert code == 75 and "stopped after step" in err, (code, err)
@@ -132,6 +133,9 @@ def test_another_run():
     for setting in "data.path=text/other", "data.split=[0.9, 0.1]":
         tool.refused(2, "data.path: given .*trains on tokens 0 to .*model.init_from=run/checkpoint/step-6", "train",
                      "c.yaml", setting)
+    tool.good("train", "c.yaml", "training.seed=5", "run.directory=other")
+    tool.refused(2, "training.seed: by default 0, but the run in other was started with 5", "train", "c.yaml",
+                 "run.directory=other")
     assert tool.snapshot("run") == kept
     # The same tokens elsewhere are no other.
     os.rename("text", "moved")

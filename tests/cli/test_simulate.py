@@ -129,6 +129,11 @@ def test_picture():
     words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [words.count(str(number)) for number in (0, 3)] == [9 + 2, 9], words # and a rank, and the axis
     assert {"forward", "backward, input", "backward, weights", "idle", "time"} <= set(words), words
+    # The shipped one is drawn by the command that README prints.
+    source = os.environ.get("TRIREME_SOURCE", ".")
+    command = re.search(r"trireme (simulate .*svg=pipeline\.svg)\s*\\\n(.*)", tool.read(f"{source}/README.md").decode())
+    tool.good(*" ".join(command.groups()).split())
+    assert tool.read("pipeline.svg") == tool.read(f"{source}/docs/pipeline.svg")
     tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
     tool.refused(2, r"too many for a picture", "simulate", "schedule=1f1b", "stages=64", "microbatches=8192",
                  "svg=p.svg")

@@ -94,8 +94,9 @@ def test_refusals():
     def refused(pattern, *arguments):
         tool.refused(2, pattern, "simulate", *SMALL, *arguments)
 
-    refused("there are a100, cpu, h100", "cluster=h10")
-    refused("usage")
+    refused("clusters are a100, cpu, h100", "cluster=h10")
+    refused(r"cluster= is missing \(or schedule=.*clusters are a100, cpu, h100")
+    tool.refused(2, "usage", "simulate")
     refused("8 ranks.* has 4 devices", "cluster=h100", "devices=4", "--data_parallel_replicate_degree=8")
     refused("devices", "cluster=h100", "devices=0")
     refused("h100 has", "cluster=h100", "devices=1000000")
