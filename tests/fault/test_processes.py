@@ -128,7 +128,8 @@ def test_bad_starts():
     os.mkdir("elsewhere")
     shutil.copytree("other", "elsewhere/text")
     tool.write("elsewhere/c.yaml", tool.CONFIG)
-    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: \d+ tokens.*rank 1 on .* has "data\.path: ')
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens 0 to \d+ of \d+ tokens.*'
+             r'rank 1 on .* has "data\.path: ')
     tool.write("elsewhere/c.yaml", tool.CONFIG.replace("lr: 1e-2", "lr: 2e-2"))
     disagree("elsewhere", r'the ranks disagree: rank 0 has "lr: 0\.01", rank 1 on .* has "lr: 0\.02"')
 
