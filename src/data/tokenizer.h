@@ -18,8 +18,7 @@ enum { TOKENIZER_CHECKSUM_SIZE = 65 }; // 64 hexadecimal digits and the end
 struct tokenizer *tokenizer_create_bytes(void);
 void tokenizer_free(struct tokenizer *t);
 
-// `path` is a tokenizer.json or a directory with one. USAGE when it holds none, or one that is not
-// built in.
+// `path` is a tokenizer.json or a directory with one. USAGE when it holds none, or one that is not built in.
 trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error);
 // Writes tokenizer.json and tokenizer_config.json, as Hugging Face's AutoTokenizer opens them, into `directory`, which
 // exists; files of these names are replaced.

@@ -323,10 +323,11 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     memcpy(back, p->order, moved * sizeof *back);
     choose(p, total, SCOPE_LOCAL, false);
     // Only less is of use: most often it can be told beforehand that it is not.
-    int64_t useful = a->scratch + a->slots * (a->slot - slot), scratch = bound(p, a->l->length);
-    if (moved && scratch < useful)
+    int64_t useful = a->scratch + a->slots * (a->slot - slot);
+    int64_t scratch = moved ? bound(p, a->l->length) : INT64_MAX;
+    if (scratch < useful)
         scratch = place_region(p, total, a->l->length);
-    if (moved && scratch < useful) {
+    if (scratch < useful) {
         a->scratch = scratch;
         a->slot = slot;
         for (size_t i = 0; i < total; i++) {
