@@ -51,11 +51,15 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
         for (int n = 0; n < (int)t->instructions.count; n++) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
+            bool same = history[i->stream].steps > 0;
             for (int s = 0; s < STREAM_COUNT; s++) {
+                if (!i->wait[s] || s == i->stream)
+                    continue;
                 int64_t which =
                     i->wait[s] >= WAIT_OWN ? slot_waits_count(&waits, p, k, i, s) - 1 : history[s].steps - i->wait[s];
-                if (!i->wait[s] || s == i->stream || which < 0)
+                if (which < 0)
                     continue;
+                same = false;
                 const int32_t *theirs = history_at(&history[s], which);
                 for (int of = 0; of < STREAM_COUNT; of++)
                     own[of] = MAX(own[of], theirs[of]);
@@ -63,8 +67,9 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
             if (table->op[i->op].role == ROLE_COMMUNICATION && (!i->only_last || v->last)) {
                 add_call(c, v, n, own);
                 own[i->stream] = (int32_t)c->of[i->stream].count;
+                same = false;
             }
-            history_add(&history[i->stream], own);
+            history_add(&history[i->stream], same ? NULL : own);
         }
     }
     for (int s = 0; s < STREAM_COUNT; s++)

@@ -3,7 +3,7 @@
 void history_add(struct history *h, const int32_t of[STREAM_COUNT]) {
     struct known known = {.from = h->steps++};
     size_t n = h->changes.count;
-    if (n > 0 && memcmp(h->changes.item[n - 1].of, of, sizeof known.of) == 0)
+    if (!of || (n > 0 && memcmp(h->changes.item[n - 1].of, of, sizeof known.of) == 0))
         return;
     memcpy(known.of, of, sizeof known.of);
     VEC_PUSH(&h->changes, known);

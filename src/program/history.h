@@ -13,6 +13,7 @@ struct history {
     changes;
 };
 
+// NULL: as after the step before, of which there must be one.
 void history_add(struct history *history, const int32_t of[STREAM_COUNT]);
 // After that step, counted from 0.
 const int32_t *history_at(const struct history *history, int64_t step);

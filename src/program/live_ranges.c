@@ -38,7 +38,19 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     return s;
 }
 
-static void extend(struct live_range *r, int invocation, int first, int last) {
+// In use in instructions `first` to `last` of the step, invocations `from` to `to`; last < 0: not yet.
+struct span {
+    int first, last, from, to;
+};
+
+static struct span *empty_spans(size_t count) {
+    struct span *all = mem_alloc(count * sizeof *all);
+    for (size_t i = 0; i < count; i++)
+        all[i].last = -1;
+    return all;
+}
+
+static void extend(struct span *r, int invocation, int first, int last) {
     if (r->last < 0) {
         r->first = first;
         r->from = invocation;
@@ -47,65 +59,70 @@ static void extend(struct live_range *r, int invocation, int first, int last) {
     r->to = invocation;
 }
 
-// ranges[allocations][columns] of one invocation, a column for each microbatch, and a last one.
-static void note_invocation(struct live_range *ranges, size_t columns, const struct lifetimes *l, const stretches *s,
+// What one invocation uses. all[microbatches + 1][allocations], the last row for what is not one microbatch's.
+static void note_invocation(struct span *all, int microbatches, const struct lifetimes *l, const stretches *s,
                             int microbatch, int invocation, int start) {
     for (size_t i = 0; i < s->count; i++) {
         const struct allocation *a = &l->allocations.item[s->item[i].allocation];
         bool mine = a->scope == SCOPE_SLOT && !a->once && microbatch != NONE;
-        size_t column = mine ? (size_t)microbatch : columns - 1;
-        extend(&ranges[(size_t)s->item[i].allocation * columns + column], invocation, start + s->item[i].first,
+        size_t row = (size_t)(mine ? microbatch : microbatches);
+        extend(&all[row * l->allocations.count + (size_t)s->item[i].allocation], invocation, start + s->item[i].first,
                start + s->item[i].last);
     }
 }
 
-void live_ranges_create(struct live_ranges *out, const struct lifetimes *l, const struct program *program) {
-    *out = (struct live_ranges){0};
-    size_t columns = (size_t)program->microbatches + 1, templates = program->templates.count;
-    struct live_range *all = mem_alloc(l->allocations.count * columns * sizeof *all);
-    for (size_t i = 0; i < l->allocations.count * columns; i++)
-        all[i] = (struct live_range){
-            .allocation = (int)(i / columns), .microbatch = (int)(i % columns), .last = -1, .offset = -1};
+// held[microbatches + 1][pools]: of the microbatch in the chunk, for what lingers there. Returns the step's length.
+static int note_schedule(struct span *all, struct span *held, const struct lifetimes *l,
+                         const struct program *program) {
+    size_t templates = program->templates.count;
     stretches *of = mem_alloc(templates * sizeof *of);
     for (size_t t = 0; t < templates; t++)
         of[t] = stretches_of(l, program, &program->templates.item[t]);
-    // Of the microbatch in the chunk, for what lingers there.
-    struct live_range *held = mem_alloc(program->pools.count * columns * sizeof *held);
-    for (size_t i = 0; i < program->pools.count * columns; i++)
-        held[i].last = -1;
     int start = 0;
     for (size_t k = 0; k < program->schedule.count; k++) {
         struct invocation v = program->schedule.item[k];
         const struct template *t = &program->templates.item[v.template];
         int count = (int)t->instructions.count;
-        note_invocation(all, columns, l, &of[v.template], v.microbatch, (int)k, start);
+        note_invocation(all, program->microbatches, l, &of[v.template], v.microbatch, (int)k, start);
         if (v.microbatch != NONE && count)
-            extend(&held[(size_t)t->chunk * columns + (size_t)v.microbatch], (int)k, start, start + count - 1);
+            extend(&held[(size_t)v.microbatch * program->pools.count + (size_t)t->chunk], (int)k, start,
+                   start + count - 1);
         start += count;
-    }
-    for (size_t i = 0; i < l->allocations.count * columns; i++) {
-        const struct allocation *a = &l->allocations.item[all[i].allocation];
-        struct live_range r = all[i];
-        if (r.last < 0 || a->bytes == 0)
-            continue;
-        if (a->lingers && a->scope == SCOPE_SLOT && !a->once) {
-            const struct live_range *whole = &held[(size_t)a->pool * columns + i % columns];
-            r.first = whole->first;
-            r.last = whole->last;
-        }
-        if (r.microbatch == program->microbatches)
-            r.microbatch = NONE;
-        if (a->lingers && (a->scope == SCOPE_LOCAL || a->once)) {
-            r.first = r.from = 0;
-            r.last = start - 1;
-            r.to = (int)program->schedule.count - 1;
-        }
-        if (r.last >= 0)
-            VEC_PUSH(&out->items, r);
     }
     for (size_t t = 0; t < templates; t++)
         VEC_RELEASE(&of[t]);
     free(of);
+    return start;
+}
+
+void live_ranges_create(struct live_ranges *out, const struct lifetimes *l, const struct program *program) {
+    *out = (struct live_ranges){0};
+    size_t rows = (size_t)program->microbatches + 1, allocations = l->allocations.count;
+    struct span *all = empty_spans(rows * allocations), *held = empty_spans(rows * program->pools.count);
+    int length = note_schedule(all, held, l, program);
+    for (size_t i = 0; i < allocations; i++) {
+        const struct allocation *a = &l->allocations.item[i];
+        for (size_t m = 0; m < rows && a->bytes; m++) {
+            struct span s = all[m * allocations + i];
+            if (s.last < 0)
+                continue;
+            if (a->lingers && a->scope == SCOPE_SLOT && !a->once) {
+                const struct span *whole = &held[m * program->pools.count + (size_t)a->pool];
+                s.first = whole->first;
+                s.last = whole->last;
+            }
+            if (a->lingers && (a->scope == SCOPE_LOCAL || a->once))
+                s = (struct span){0, length - 1, 0, (int)program->schedule.count - 1};
+            if (s.last >= 0)
+                VEC_PUSH(&out->items, (struct live_range){.allocation = (int)i,
+                                                          .microbatch = m + 1 < rows ? (int)m : NONE,
+                                                          .first = s.first,
+                                                          .last = s.last,
+                                                          .from = s.from,
+                                                          .to = s.to,
+                                                          .offset = -1});
+        }
+    }
     free(held);
     free(all);
 }

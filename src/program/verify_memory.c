@@ -12,10 +12,16 @@ struct instance {
     int64_t begin, end; // bytes within its arena
     bool state;         // which arena
     bool alive;         // holds its bytes
+    int place, above;   // among all by address: itself, and the first that begins where it ends or later
     int owner;          // microbatch whose values a SLOT instance holds
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
     int32_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
+};
+
+struct bounds {
+    int64_t begin, end;
+    int instance;
 };
 
 struct checker {
@@ -24,11 +30,13 @@ struct checker {
     struct instance *instances;
     int *first; // root buffer -> its first instance
     int count;
-    // Instances of the step arena that hold their bytes, SLOT and LOCAL ones only: disjoint, by address. The highest is
-    // the first, since scratch lies lowest, where most come and go.
-    VEC(int) live;
+    // SLOT and LOCAL instances by address, and which of them hold their bytes: those are disjoint. A bit for each, and
+    // one for each 64 of these.
+    struct bounds *by_address;
+    uint64_t *live, *any_live;
     struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
+    bool learned[STREAM_COUNT];                // of others, since the last instruction
     int32_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each: instructions that are done
     struct invocation now;
     int instruction; // of its template
@@ -105,24 +113,19 @@ static trireme_status create(struct checker *c, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// Buffers that live throughout have memory of their own.
-struct fixed {
-    int64_t begin, end;
-    int instance;
-};
-
-static int compare_fixed(const void *a, const void *b) {
-    int64_t x = ((const struct fixed *)a)->begin, y = ((const struct fixed *)b)->begin;
+static int compare_bounds(const void *a, const void *b) {
+    int64_t x = ((const struct bounds *)a)->begin, y = ((const struct bounds *)b)->begin;
     return (x > y) - (x < y);
 }
 
+// Buffers that live throughout have memory of their own.
 static trireme_status check_fixed(struct checker *c, bool state, trireme_error *error) {
-    VEC(struct fixed) fixed = {0};
+    VEC(struct bounds) fixed = {0};
     for (int i = 0; i < c->count; i++)
         if (c->instances[i].state == state && c->instances[i].alive)
-            VEC_PUSH(&fixed, (struct fixed){c->instances[i].begin, c->instances[i].end, i});
+            VEC_PUSH(&fixed, (struct bounds){c->instances[i].begin, c->instances[i].end, i});
     if (fixed.count)
-        qsort(fixed.item, fixed.count, sizeof *fixed.item, compare_fixed);
+        qsort(fixed.item, fixed.count, sizeof *fixed.item, compare_bounds);
     int a = NONE, b = NONE;
     for (size_t i = 1; i < fixed.count && a == NONE; i++)
         if (fixed.item[i].begin < fixed.item[i - 1].end)
@@ -160,26 +163,64 @@ static bool ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREA
     return !later;
 }
 
-// The first live instance that begins before `end`, as an index into c->live.
-static size_t find_live(const struct checker *c, int64_t end) {
-    size_t low = 0, high = c->live.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (c->instances[c->live.item[middle]].begin >= end)
-            low = middle + 1;
-        else
-            high = middle;
+// ---- who holds which bytes
+
+static void order_by_address(struct checker *c) {
+    int count = 0;
+    c->by_address = mem_alloc((size_t)c->count * sizeof *c->by_address);
+    for (int i = 0; i < c->count; i++)
+        if (!planned_alone(&c->program->buffers.item[c->instances[i].root]))
+            c->by_address[count++] = (struct bounds){c->instances[i].begin, c->instances[i].end, i};
+    qsort(c->by_address, (size_t)count, sizeof *c->by_address, compare_bounds);
+    for (int i = 0; i < count; i++) {
+        int low = 0, high = count;
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (c->by_address[middle].begin < c->by_address[i].end)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        c->instances[c->by_address[i].instance].place = i;
+        c->instances[c->by_address[i].instance].above = low;
     }
-    return low;
+    c->live = mem_alloc(((size_t)count / 64 + 1) * sizeof *c->live);
+    c->any_live = mem_alloc(((size_t)count / 4096 + 1) * sizeof *c->any_live);
+}
+
+static void set_live(struct checker *c, struct instance *instance, bool alive) {
+    uint64_t *bits = &c->live[instance->place / 64], *any = &c->any_live[instance->place / 4096];
+    const uint64_t bit = 1UL << instance->place % 64, word = 1UL << instance->place / 64 % 64;
+    instance->alive = alive;
+    *bits = alive ? *bits | bit : *bits & ~bit;
+    *any = *bits ? *any | word : *any & ~word;
+}
+
+// The highest bit below `end` of 64, or NONE.
+static int highest_bit(uint64_t bits, int end) {
+    bits &= end < 64 ? (1UL << end) - 1 : ~0UL;
+    return bits ? 63 - __builtin_clzl(bits) : NONE;
+}
+
+// The last live instance that comes before place `end`, or NULL.
+static struct instance *live_before(const struct checker *c, int end) {
+    int word = end / 64, bit = highest_bit(c->live[word], end % 64);
+    for (int group = word / 64, last = word % 64; bit == NONE; last = 64) {
+        int next = highest_bit(c->any_live[group], last);
+        if (next == NONE && group-- == 0)
+            return NULL;
+        if (next != NONE) {
+            word = (group * 64) + next;
+            bit = highest_bit(c->live[word], 64);
+        }
+    }
+    return &c->instances[c->by_address[word * 64 + bit].instance];
 }
 
 static void take_out(struct checker *c, struct instance *instance, const char *taker) {
-    instance->alive = false;
+    set_live(c, instance, false);
     instance->taken_by = taker;
     written_clear(&instance->written);
-    size_t at = find_live(c, instance->end);
-    c->live.count--;
-    memmove(&c->live.item[at], &c->live.item[at + 1], (c->live.count - at) * sizeof *c->live.item);
 }
 
 // Whether output `out` may take memory of that instance: the instruction does not use it, or as its row allows.
@@ -210,9 +251,8 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
 static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
                             int out, trireme_error *error) {
     const char *name = verify_buffer_name(c->program, instance->root);
-    size_t at = find_live(c, instance->end);
-    while (at < c->live.count && c->instances[c->live.item[at]].end > instance->begin) {
-        struct instance *other = &c->instances[c->live.item[at]];
+    struct instance *other;
+    while ((other = live_before(c, instance->above)) && other->end > instance->begin) {
         if (!may_take(c, instruction, out, other))
             REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
                    verify_buffer_name(c->program, other->root));
@@ -221,10 +261,7 @@ static trireme_status claim(struct checker *c, struct instance *instance, const 
                    verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
     }
-    instance->alive = true;
-    VEC_PUSH(&c->live, NONE);
-    memmove(&c->live.item[at + 1], &c->live.item[at], (c->live.count - 1 - at) * sizeof *c->live.item);
-    c->live.item[at] = (int)(instance - c->instances);
+    set_live(c, instance, true);
     return TRIREME_OK;
 }
 
@@ -328,27 +365,32 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
 static void run_waits(struct checker *c, const struct instruction *instruction) {
     int32_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
+        if (!instruction->wait[s])
+            continue;
         const struct history *h = &c->history[s];
         int64_t which = instruction->wait[s] >= WAIT_OWN
                             ? slot_waits_count(&c->waits, c->program, c->invocation, instruction, s) - 1
                             : h->steps - instruction->wait[s];
-        if (!instruction->wait[s] || which < 0)
+        if (which < 0)
             continue;
         const int32_t *known = history_at(h, which);
         for (int k = 0; k < STREAM_COUNT; k++)
             clock[k] = MAX(clock[k], known[k]);
         clock[s] = MAX(clock[s], (int32_t)which + 1);
+        c->learned[instruction->stream] = true;
     }
     clock[instruction->stream]++;
 }
 
 static trireme_status note_done(struct checker *c, int stream) {
-    if (c->many_streams) {
-        int32_t others[STREAM_COUNT];
-        memcpy(others, c->clock[stream], sizeof others);
-        others[stream] = 0; // of itself it knows as many instructions as it has done
-        history_add(&c->history[stream], others);
-    }
+    int32_t others[STREAM_COUNT];
+    bool same = !c->learned[stream] && c->history[stream].steps > 0;
+    if (!c->many_streams)
+        return TRIREME_OK;
+    memcpy(others, c->clock[stream], sizeof others);
+    others[stream] = 0; // of itself it knows as many instructions as it has done
+    history_add(&c->history[stream], same ? NULL : others);
+    c->learned[stream] = false;
     return TRIREME_OK;
 }
 
@@ -428,6 +470,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
         status = check_fixed(&c, true, error);
     if (status == TRIREME_OK)
         status = check_fixed(&c, false, error);
+    order_by_address(&c);
     c.many_streams = has_many_streams(program);
     slot_waits_create(&c.waits, program);
     if (status == TRIREME_OK)
@@ -440,6 +483,8 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     free(c.first);
     free(c.required);
     slot_waits_release(&c.waits);
-    VEC_RELEASE(&c.live);
+    free(c.by_address);
+    free(c.live);
+    free(c.any_live);
     return status;
 }
