@@ -70,6 +70,7 @@ void schedule_swap(struct schedule *a, struct schedule *b) {
 enum placement { LOOP, THERE_AND_BACK };
 
 enum { ANY_CHUNKS = 0, WAVES_CHUNKS = -1 };
+enum { CHUNKS_SEARCHED = 512 };
 
 static const struct maker {
     const char *name;
@@ -128,6 +129,10 @@ static trireme_status complete_chunks(const struct maker *maker, struct schedule
              given, o->waves);
     if (o->waves && maker->chunks != WAVES_CHUNKS)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no waves, which hanayo has", maker->name);
+    bool is_searched = maker->is_limited || maker->chunks == WAVES_CHUNKS;
+    if (is_searched && (given > CHUNKS_SEARCHED || o->waves > CHUNKS_SEARCHED / 2))
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s is searched for, which takes too long for more than %d chunks",
+             maker->name, CHUNKS_SEARCHED);
     if (maker->chunks == ANY_CHUNKS) {
         o->chunks = given ? given : maker->is_limited ? 1 : 2;
         return TRIREME_OK;
@@ -164,6 +169,9 @@ static trireme_status complete_times(const struct maker *maker, struct schedule_
     }
     for (size_t i = 0; i < ARRAY_LENGTH(all); i++)
         *all[i] /= whole;
+    if (!isfinite(t->latency))
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: the latency is too many times what a microbatch takes",
+             maker->name);
     return TRIREME_OK;
 }
 

@@ -63,25 +63,7 @@ static bool find_of_one(struct schedule *s, const struct schedule_options *o, in
     return found;
 }
 
-// A search with more room may find less: what the usual limits below give counts too.
-static void make_of_one(struct schedule *s, const struct schedule_options *o) {
-    CHECK(find_of_one(s, o, o->activation_limit, INFINITY));
-    double least = cost_of(s, &o->times);
-    for (int quarters = 8; quarters >= 4; quarters -= 2) {
-        int limit = quarters * s->stages / 4;
-        struct schedule other = schedule_empty_like(s);
-        double cost = INFINITY;
-        if (limit < o->activation_limit && find_of_one(&other, o, limit, least))
-            cost = cost_of(&other, &o->times);
-        if (cost < least) {
-            least = cost;
-            schedule_swap(s, &other);
-        }
-        schedule_release(&other);
-    }
-}
-
-// ---- several chunks to a rank
+// ---- what is known
 
 struct best {
     const struct schedule_options *options;
@@ -130,6 +112,37 @@ static struct schedule in_parts(const struct schedule *whole) {
         }
     return parts;
 }
+
+// ---- one chunk to a rank
+
+// The published lists, and what searches find: one with more room may find less, so that what the usual limits below
+// give counts too.
+static void make_of_one(struct schedule *s, const struct schedule_options *o) {
+    struct best best = {.options = o, .cost = INFINITY, .limit = o->activation_limit};
+    struct schedule made = schedule_empty_like(s);
+    schedule_make_1f1b(&made, o);
+    struct schedule parts = in_parts(&made);
+    schedule_release(&made);
+    offer(&best, &parts);
+    made = schedule_empty_like(s);
+    schedule_make_zb_h1(&made, o);
+    offer(&best, &made);
+    made = schedule_empty_like(s);
+    schedule_make_zb_h2(&made, o);
+    offer(&best, &made);
+    for (int quarters = 10; quarters >= 4; quarters -= 2) {
+        int limit = quarters == 10 ? o->activation_limit : quarters * s->stages / 4;
+        made = schedule_empty_like(s);
+        if (quarters == 10 || limit < o->activation_limit)
+            find_of_one(&made, o, limit, best.cost);
+        offer(&best, &made);
+    }
+    CHECK(best.cost < INFINITY);
+    schedule_release(s);
+    *s = best.schedule;
+}
+
+// ---- several chunks to a rank
 
 // As `interleaved`, but with groups of any size, and rank i turns to forward and backward by turns after
 // slope * (stages - 1 - i) + more forwards behind those that the first backward of the last rank needs.
