@@ -38,7 +38,7 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
     safetensors_writer_metadata(writer, "config", progress->config);
     safetensors_writer_metadata(writer, "kernels", progress->kernels);
     if (progress->data)
-        safetensors_writer_metadata(writer, "data", progress->data);
+        safetensors_writer_metadata(writer, "trained_on", progress->data);
 }
 
 static trireme_status write_groups(struct safetensors_writer *writer, const struct parameter_table *table,
@@ -132,7 +132,7 @@ static trireme_status get_progress(const struct safetensors *files, const char *
     TRY(get_text(files, path, "kernels", &text, error));
     out->config = mem_strdup(config);
     out->kernels = mem_strdup(text);
-    const char *data = safetensors_metadata(files, "data");
+    const char *data = safetensors_metadata(files, "trained_on");
     out->data = data ? mem_strdup(data) : NULL;
     return TRIREME_OK;
 }

@@ -22,7 +22,8 @@ enum reduction { REDUCE_SUM, REDUCE_MAX };
 
 // Groups of one process: every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
-// Ranks that are processes which an MPI launcher has started, this one among them. Once in the life of a process.
+// Ranks that are processes which an MPI launcher has started, this one among them; the start of MPI on all of
+// them has `deadline` or 20 s, whichever is longer. Once in the life of a process.
 // Refused where Trireme was built without MPI.
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error);
 // Where the caller is in a world of processes.

@@ -1,5 +1,6 @@
 #include "train/checkpoint.h"
 
+#include "ckpt/manifest.h"
 #include "ckpt/model_files.h"
 #include "train/whole.h"
 
@@ -115,6 +116,18 @@ static trireme_status verify_model(const char *path, trireme_error *error) {
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
     return ours ? directory_verify(path, DIRECTORY_CONTENT, error) : TRIREME_OK;
+}
+
+void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {
+    char *path = mem_printf("%s/" MANIFEST_NAME, directory), *text;
+    size_t length;
+    trireme_error ignored;
+    *hex = 0;
+    if (file_read(path, SIZE_MAX, &text, &length, &ignored) == TRIREME_OK) {
+        checksum_of(text, length, hex);
+        free(text);
+    }
+    free(path);
 }
 
 static bool is_directory(const char *path) {

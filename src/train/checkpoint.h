@@ -2,6 +2,7 @@
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
+#include "ckpt/checksum.h"
 #include "ckpt/state_files.h"
 #include "data/tokenizer.h"
 #include "train/engine.h"
@@ -17,6 +18,8 @@ trireme_status checkpoint_load(struct engine *engine, const char *directory, con
                                trireme_error *error);
 // Parameters alone, from any Hugging Face directory; constants too.
 trireme_status checkpoint_load_model(struct engine *engine, const char *directory, bool exact, trireme_error *error);
+// Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
+void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
 // run directory. Caller frees.
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);

@@ -53,19 +53,25 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
 }
 
 void corpus_identify(const struct token_set *set, struct text *out) {
-    enum { SAMPLES = 256, LENGTH = 64 };
-    int64_t tokens = token_set_tokens(set);
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-    for (int64_t i = 0; i < SAMPLES; i++) {
-        int64_t begin = tokens / SAMPLES * i, end = MIN(begin + LENGTH, tokens);
-        int32_t sample[LENGTH] = {0};
-        trireme_error ignored; // the sampler meets it again
-        if (token_set_read(set, begin, end, INT32_MAX, sample, &ignored) != TRIREME_OK)
-            continue;
-        for (int k = 0; k < LENGTH; k++)
-            hash = (hash ^ (uint32_t)sample[k]) * 0x100000001b3;
+    enum { PIECE = 4096, PIECES = 4096, ALL = 4 * PIECES };
+    int64_t tokens = token_set_tokens(set), pieces = (tokens + PIECE - 1) / PIECE, apart = PIECE;
+    bool all = pieces <= ALL;
+    if (!all) {
+        pieces = PIECES;
+        apart = tokens / PIECES;
     }
-    text_add(out, "%lld tokens with a hash of some %016llx", (long long)tokens, (unsigned long long)hash);
+    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t begin = apart * i, end = MIN(begin + PIECE, tokens);
+        int32_t piece[PIECE] = {0};
+        trireme_error ignored; // the sampler meets it again
+        if (token_set_read(set, begin, end, INT32_MAX, piece, &ignored) != TRIREME_OK)
+            continue;
+        for (int64_t k = 0; k < end - begin; k++)
+            hash = (hash ^ (uint32_t)piece[k]) * 0x100000001b3;
+    }
+    text_add(out, "%lld tokens with a hash of %s %016llx", (long long)tokens, all ? "all" : "some",
+             (unsigned long long)hash);
 }
 
 static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,

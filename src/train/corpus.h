@@ -24,7 +24,7 @@ trireme_status corpus_sample(struct corpus *corpus, const struct config *config,
 void corpus_close(struct corpus *corpus);
 // Tokens that the tokenizer knows; 0 without one.
 int64_t corpus_vocab_size(const struct corpus *corpus);
-// Size and a sample, in words: tokens can be told from others without reading all of them.
+// Size and a hash, in words, by which tokens can be told from others; of a corpus above 64M tokens a sample is hashed.
 void corpus_identify(const struct token_set *set, struct text *out);
 
 // Fills the inputs of the engine's programs with global batch `step` (from 0).

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
+// Seconds that rank 0 has to tell that MPI does not start, and then rank 1; the launcher ends the others.
+enum { START_PATIENCE = 5 };
 // Nanoseconds that rank 0 has to tell what others would tell, too.
 enum { PATIENCE = 300000000 };
 #define HAS_FAILED " has failed: "
@@ -140,13 +142,16 @@ static trireme_status check_same(struct communicator *control, const struct worl
 
 // ---- settings that follow from the launcher
 
-static trireme_status set_ranks(struct config *config, const struct world_place *place, trireme_error *error) {
+static trireme_status set_ranks(struct config *config, const struct launcher *launcher, const struct world_place *place,
+                                trireme_error *error) {
     if (config->parallelism.ranks && config->parallelism.ranks != place->ranks)
         return config_refuse(config, "parallelism.ranks", error,
                              "but %d processes were started: leave it out, or start with -n %lld", place->ranks,
                              (long long)config->parallelism.ranks);
-    config->parallelism.ranks = place->ranks;
-    return TRIREME_OK;
+    char ranks[16], origin[32];
+    snprintf(ranks, sizeof ranks, "%d", place->ranks);
+    snprintf(origin, sizeof origin, "%s -n %d", launcher->name, place->ranks);
+    return config->parallelism.ranks ? TRIREME_OK : config_set(config, "parallelism.ranks", ranks, origin, error);
 }
 
 static trireme_status check_threads(const struct config *config, const struct launcher *launcher,
@@ -186,7 +191,7 @@ static trireme_status set_threads(struct config *config, const struct launcher *
 
 static trireme_status prepare(const struct launcher *launcher, struct config *config, const struct processes_work *work,
                               const struct world_place *place, struct communicator *control, trireme_error *error) {
-    TRY(agree(control, place, set_ranks(config, place, error), error));
+    TRY(agree(control, place, set_ranks(config, launcher, place, error), error));
     struct text identity = {0};
     text_add(&identity, "trireme " TRIREME_VERSION "\n");
     config_print(&identity, config);
@@ -225,6 +230,13 @@ static void tell_failure(struct world *world, const struct world_place *place, t
     free(first);
 }
 
+// Whatever signals come.
+static void sleep_for(int seconds) {
+    struct timespec left = {.tv_sec = seconds};
+    while (nanosleep(&left, &left) != 0) {
+    }
+}
+
 // A world with a communicator of all ranks. What is wrong with the launcher is so for all ranks: the first tells.
 static trireme_status begin(const struct launcher *launcher, double deadline, struct world **world,
                             struct communicator **control, trireme_error *error) {
@@ -236,7 +248,9 @@ static trireme_status begin(const struct launcher *launcher, double deadline, st
     }
     if (started && world_place(*world)->ranks != launcher->ranks)
         status = refuse_launcher(launcher, world_place(*world)->ranks, error);
-    if (status != TRIREME_OK && launcher->rank > 0)
+    if (status == TRIREME_ERROR_LOST)
+        sleep_for(START_PATIENCE * MIN(launcher->rank, 2));
+    else if (status != TRIREME_OK && launcher->rank > 0)
         error->message[0] = 0;
     if (status == TRIREME_OK)
         status = ranks_control(control, &(struct member){*world, world_place(*world)->rank}, launcher->ranks, error);

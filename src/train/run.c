@@ -153,6 +153,26 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// Processes with other working directories, or other machines' disks, may find another run's by the same name. All
+// come to the same answer.
+static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
+    enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
+    const struct world_place *place = world_place(r->engine.member.world);
+    int32_t own[WORDS] = {0};
+    if (!place)
+        return TRIREME_OK;
+    int32_t(*all)[WORDS] = mem_alloc((size_t)place->ranks * sizeof *all);
+    checkpoint_identify(r->resumed_from, (char *)own);
+    trireme_status status = comm_all_gather(r->control, own, all, WORDS, DTYPE_I32, error);
+    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
+        if (memcmp(all[rank], all[0], sizeof own) != 0)
+            status = config_refuse(r->config, "run.directory", error,
+                                   "but rank %d finds %s there: it must be one directory for all ranks", rank,
+                                   all[rank][0] ? "another checkpoint than rank 0" : "none of rank 0's checkpoints");
+    free(all);
+    return status;
+}
+
 // What rank 0 found, known to all.
 static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     if (!r->control)
@@ -164,7 +184,8 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
         return TRIREME_OK;
     if (!r->leads)
         r->resumed_from = mem_alloc((size_t)found[1]);
-    return comm_broadcast(r->control, r->resumed_from, found[1], 0, error);
+    TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
+    return check_same_checkpoint(r, error);
 }
 
 static trireme_status open_directory(struct run *r, trireme_error *error) {

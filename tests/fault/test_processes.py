@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -13,6 +14,8 @@ import mpi  # noqa: E402
 import tool  # noqa: E402
 
 LAYERS = ["--model.num_hidden_layers=2"]
+# Rank 0 here, the others elsewhere.
+RANK = '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { cd "$ELSEWHERE" || exit 1; }\nexec "$@"\n'
 # mpirun gives ranks a second to end by themselves when one of them is gone: little for them to say why, beside others.
 PATIENCE = {"OMPI_MCA_odls_base_sigkill_timeout": "5"}
 # Learning rates do not depend on how many steps a run has.
@@ -123,7 +126,7 @@ def test_bad_starts():
     # Ranks that were not given the same.
     tool.write("t2.txt", "Jackdaws love my big sphinx of quartz. " * 100)
     tool.good("prepare", "t2.txt", "--data.path=other/t")
-    tool.write("rank.sh", '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { cd "$ELSEWHERE" || exit 1; }\nexec "$@"\n')
+    tool.write("rank.sh", RANK)
     os.chmod("rank.sh", 0o755)
     os.mkdir("elsewhere")
     shutil.copytree("other", "elsewhere/text")
@@ -132,6 +135,41 @@ def test_bad_starts():
              r'rank 1 on .* has "data\.path: ')
     tool.write("elsewhere/c.yaml", tool.CONFIG.replace("lr: 1e-2", "lr: 2e-2"))
     disagree("elsewhere", r'the ranks disagree: rank 0 has "lr: 0\.01", rank 1 on .* has "lr: 0\.02"')
+    # One token of thousands.
+    shutil.copytree("text", "elsewhere/text", dirs_exist_ok=True)
+    tool.write("elsewhere/c.yaml", tool.CONFIG)
+    tokens = bytearray(tool.read("elsewhere/text/t.bin"))
+    tokens[len(tokens) // 3 & ~1] ^= 1
+    tool.write("elsewhere/text/t.bin", bytes(tokens))
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
+
+
+def test_two_runs_of_one_name():
+    shutil.copytree("text", "elsewhere/text")
+    tool.write("elsewhere/c.yaml", tool.CONFIG)
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    tool.good("train", "c.yaml")
+    kept = tool.snapshot("run")
+    disagree("elsewhere", r"run\.directory: .* rank 1 finds none of rank 0's checkpoints there")
+    here = os.getcwd()
+    os.chdir("elsewhere")
+    tool.good("train", "c.yaml", "--optimizer.lr=1e-3")
+    os.chdir(here)
+    disagree("elsewhere", r"run\.directory: .* rank 1 finds another checkpoint than rank 0 there")
+    assert {name: kept[name] for name in kept if "checkpoint" in name} == {
+        name: now for name, now in tool.snapshot("run").items() if "checkpoint" in name}
+
+
+def test_a_rank_that_does_not_start():
+    # MPI's start has 20 seconds, however short the deadline is.
+    begin = time.monotonic()
+    process = subprocess.Popen([mpi.MPIRUN, "-n", "1", tool.BINARY, "train", "c.yaml", "--comm.train_timeout_seconds=1",
+                                ":", "-n", "1", "sleep", "100"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    code, _, err = tool.finish(process)
+    assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
+    assert len(mpi.told(err)) == 1 and "MPI has not started on all ranks within 20 s" in mpi.told(err)[0], err
 
 
 def disagree(directory, pattern):
@@ -241,6 +279,7 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in (test_stopped, test_slow, test_signals, test_bench, test_bad_starts):
+        for repeated in (test_stopped, test_slow, test_signals, test_bench, test_bad_starts,
+                         test_a_rank_that_does_not_start):
             del tests[repeated.__name__]
     tool.main(tests)

@@ -1,6 +1,8 @@
 // A world of processes, as others see it.
 #include "comm/mpi/processes.h"
 
+#include "base/clock.h"
+
 static void wake(struct process_world *w) {
     atomic_fetch_add(&w->inbox.word, 1);
     gate_wake(&w->inbox);
@@ -69,6 +71,9 @@ static const struct transport PROCESSES = {
     .run = process_call,
 };
 
+// Seconds that MPI may take to start, at least, however short the deadline is.
+enum { START_LEAST = 20 };
+
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error) {
     struct process_world *w = mem_alloc(sizeof *w);
     w->base.transport = &PROCESSES;
@@ -78,7 +83,12 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
         free(w);
         FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
     }
-    gate_wait(&w->started, 0, 0, 0);
+    // The thread is in MPI, for ever perhaps: nothing of it can be released.
+    const int64_t patience = MAX(w->deadline, START_LEAST * 1000000000LL);
+    if (!gate_wait(&w->started, 0, 0, w->deadline ? clock_now() + patience : 0))
+        FAIL(TRIREME_ERROR_LOST,
+             "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
+             1e-9 * (double)patience);
     if (w->start_status != TRIREME_OK) {
         pthread_join(w->thread, NULL);
         *error = w->start_error;
