@@ -6,6 +6,7 @@
 #include "cli/keys.h"
 #include "train/synthetic.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 // Later no plan is begun to be simulated.
@@ -83,6 +84,44 @@ static trireme_status choose_ranks(int *ranks, const struct config *config, stru
         FAIL(TRIREME_ERROR_USAGE, "devices=%s: %s has %d", devices->given, cluster->name, cluster->total_devices);
     if (devices->given && given > 0 && given != devices->integer)
         TRY(cluster_resize(cluster, (int)devices->integer, error));
+    return TRIREME_OK;
+}
+
+// A search is in vain whose answer cannot be written; what is no configuration is not overwritten.
+static trireme_status check_save(const char *path, trireme_error *error) {
+    struct config there;
+    trireme_error why;
+    if (access(path, F_OK) == 0) {
+        if (config_load(&there, path, NULL, 0, &why) != TRIREME_OK)
+            FAIL(TRIREME_ERROR_USAGE, "save=%s: there is such a file, which is no configuration; remove it first",
+                 path);
+        config_release(&there);
+    }
+    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    int found = access(slash ? folder : ".", W_OK);
+    free(folder);
+    if (found != 0)
+        FAIL(TRIREME_ERROR_USAGE, "save=%s: cannot be written there: %s", path, strerror(errno));
+    return TRIREME_OK;
+}
+
+static trireme_status check_keys(const struct config *config, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const struct {
+        const char *key;
+        int64_t degree;
+    } DEGREES[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
+                   {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree},
+                   {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
+                   {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree}};
+    for (size_t i = 0; i < ARRAY_LENGTH(DEGREES); i++)
+        if (config_is_set(config, DEGREES[i].key) && DEGREES[i].degree == 0)
+            return config_refuse(config, DEGREES[i].key, error, "expected 1 or more; left out it is searched");
+    const char *key = "parallelism.pipeline_parallel_schedule", *name = p->pipeline_parallel_schedule;
+    if (config_is_set(config, key) && !schedule_has_name(name) && access(name, R_OK) != 0)
+        return config_refuse(config, key, error, "which is neither a file nor one of %s", schedule_names());
     return TRIREME_OK;
 }
 
@@ -317,7 +356,11 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();
-    trireme_status status = cluster_load(&cluster, ops, values[PLAN_CLUSTER].given, error);
+    trireme_status status = check_keys(config, error);
+    if (status == TRIREME_OK && values[PLAN_SAVE].given)
+        status = check_save(values[PLAN_SAVE].given, error);
+    if (status == TRIREME_OK)
+        status = cluster_load(&cluster, ops, values[PLAN_CLUSTER].given, error);
     if (status == TRIREME_OK)
         status = choose_dtype(config, &cluster, error);
     if (status == TRIREME_OK)

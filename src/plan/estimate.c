@@ -369,14 +369,24 @@ static double states_of(const struct probe_part *p) {
     return p->states;
 }
 
-static void add_rank(struct pipe_estimate *out, const struct probe *p, const struct load *l, double activations) {
-    double seconds = load_seconds(p, l);
+double slowest_of(const struct estimator *e, int stages, int stage) {
+    int each = e->request->ranks / stages;
+    double most = 0;
+    for (int r = stage * each; r < (stage + 1) * each && e->slower; r++)
+        most = MAX(most, e->slower[r]);
+    return e->slower ? most : 1;
+}
+
+// `slower`: so many times as long as the probe took.
+static void add_rank(struct pipe_estimate *out, const struct probe *p, const struct load *l, double activations,
+                     double slower) {
+    double seconds = slower * load_seconds(p, l);
     if (seconds > out->seconds) {
         out->seconds = seconds;
         out->layers = l->layers;
-        out->forward = l->layers * p->layer.forward + l->head * p->rest.forward;
+        out->forward = slower * (l->layers * p->layer.forward + l->head * p->rest.forward);
         out->backward = seconds - out->forward;
-        out->update = l->layers * p->layer.update + l->ends * p->rest.update;
+        out->update = slower * (l->layers * p->layer.update + l->ends * p->rest.update);
     }
     double parameters = load_bytes(&p->layer, &p->rest, l, parameters_of),
            gradients = load_bytes(&p->layer, &p->rest, l, gradients_of),
@@ -421,7 +431,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     double layers = (double)r->model->num_hidden_layers;
     if (c->stages == 1) {
         add_rank(out, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
-                 layers * p->layer.activations + p->rest.activations);
+                 layers * p->layer.activations + p->rest.activations, slowest_of(e, 1, 0));
         out->last_backward = out->backward;
         out->seconds *= out->microbatches;
         return true;
@@ -438,7 +448,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * p->rest.activations);
-        add_rank(out, p, &load, slot->possible ? held : INFINITY);
+        add_rank(out, p, &load, slot->possible ? held : INFINITY, slowest_of(e, c->stages, rank));
     }
     free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
@@ -528,8 +538,33 @@ static int64_t room_of(const struct cluster *cluster, int ranks) {
     return least;
 }
 
+// By what products take, of ranks that have a device each. Stages are ranks that follow one another.
+static double *compare_devices(const struct plan_request *request) {
+    const struct cluster *c = request->cluster;
+    const enum dtype dtype = options_dtype(request->config);
+    int types = 0;
+    for (size_t i = 0; i < c->groups.count; i++)
+        types += i == 0 || c->groups.item[i].device != c->groups.item[0].device;
+    if ((types == 1 && c->stragglers.count == 0) || request->ranks > c->total_devices)
+        return NULL;
+    double *slower = mem_alloc((size_t)request->ranks * sizeof *slower);
+    for (int r = 0; r < request->ranks; r++) {
+        const struct device *d = &c->devices.item[cluster_type(c, r)];
+        double compute = d->curve[OP_MATMUL][dtype].compute;
+        slower[r] = 1 / (d->peak[dtype] * (compute > 0 ? compute : 1));
+    }
+    for (size_t i = 0; i < c->stragglers.count; i++)
+        if (c->stragglers.item[i].device < request->ranks)
+            slower[c->stragglers.item[i].device] *= c->stragglers.item[i].slower;
+    double first = slower[0];
+    for (int r = 0; r < request->ranks; r++)
+        slower[r] /= first;
+    return slower;
+}
+
 void estimator_create(struct estimator *e, const struct plan_request *request) {
     *e = (struct estimator){.request = request, .room = (double)room_of(request->cluster, request->ranks)};
+    e->slower = compare_devices(request);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     static const char *const MODES[] = {"none", "selective", "full"};
     for (int balanced = 0; balanced < 2; balanced++)
@@ -557,4 +592,5 @@ void estimator_release(struct estimator *e) {
     }
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);
+    free(e->slower);
 }

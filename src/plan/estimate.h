@@ -50,6 +50,7 @@ struct estimator {
     bool stages;                // whether there may be pipelines
     bool collecting;            // what is looked for is noted, and filled later
     double room;                // bytes of a rank
+    double *slower;             // [ranks] computing takes so many times as long as rank 0's; NULL: all are alike
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
@@ -100,6 +101,8 @@ struct load {
 struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
                           int rank);
 // The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
+// So many times as long as on rank 0's device do the slowest of a stage's compute.
+double slowest_of(const struct estimator *estimator, int stages, int stage);
 double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests);
 

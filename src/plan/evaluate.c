@@ -200,7 +200,8 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
 static const double ROUNDING = 1e-9;
 
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
-    bool again = better->choice.recompute != worse->choice.recompute || better->choice.mixed || worse->choice.mixed;
+    bool again = better->choice.recompute != worse->choice.recompute || plan_choice_mixes(&better->choice) ||
+                 plan_choice_mixes(&worse->choice);
     const char *what = again ? "recompute" : "computing";
     double most = worse->computing - better->computing;
     if (worse->bubble - better->bubble > most) {

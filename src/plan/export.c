@@ -14,6 +14,11 @@ static bool is_schedule(const struct plan_answer *a, const char *name) {
     return strcmp(rest_of(a), name) == 0;
 }
 
+// Of a replica and step.
+static int64_t microbatches_of(const struct plan_request *r, const struct plan_choice *c) {
+    return r->config->training.global_batch_size / (c->replicas * c->shards) / c->micro_batch_size;
+}
+
 // The layers of each virtual stage; NULL where they are as even as can be. The caller frees.
 static int *uneven_layers(const struct plan_request *r, const struct plan_answer *a, int *stages) {
     struct config config;
@@ -41,7 +46,7 @@ static int *uneven_layers(const struct plan_request *r, const struct plan_answer
 }
 
 static void mixed_is_not_there(struct text *cannot, const struct plan_choice *c) {
-    if (c->mixed)
+    if (plan_choice_mixes(c))
         text_add(cannot,
                  "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s); "
                  "here all are, which is slower\n",
@@ -64,12 +69,25 @@ static void megatron_model(struct text *out, const struct model_config *m, const
                  "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope "
                  "--rotary-base %.0f \\\n",
                  m->rope_theta);
+    text_add(out, "--attention-dropout 0 --hidden-dropout 0 \\\n");
     if (!m->tie_word_embeddings)
         text_add(out, "--untie-embeddings-and-output-weights \\\n");
     if (m->attention_bias)
         text_add(out, "--add-qkv-bias \\\n");
     if (m->qk_norm)
         text_add(out, "--qk-layernorm \\\n");
+}
+
+// Its interleaved order takes microbatches in groups, of which the last has as many as there are stages, too.
+static void megatron_groups(struct text *out, struct text *cannot, const struct plan_choice *c, int64_t microbatches) {
+    int64_t group = c->stages;
+    while (group < microbatches && microbatches % group && microbatches % group < c->stages)
+        group++;
+    if (microbatches < c->stages)
+        text_add(cannot, "# not there: interleaved with fewer microbatches (%" PRId64 ") than stages (%d)\n",
+                 microbatches, c->stages);
+    else if (group > c->stages)
+        text_add(out, "--microbatch-group-size-per-virtual-pipeline-stage %" PRId64 " \\\n", group);
 }
 
 static void megatron_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
@@ -94,6 +112,8 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
     } else if (c->chunks > 1 && interleaved) {
         text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", c->chunks);
     }
+    if (c->chunks > 1 && interleaved)
+        megatron_groups(out, cannot, c, microbatches_of(r, c));
     free(layers);
 }
 
@@ -122,7 +142,7 @@ static void megatron_recompute(struct text *out, struct text *cannot, const stru
         alike = strtol(rest, NULL, 10) == alike ? alike : 0;
     if (alike) {
         text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", alike);
-    } else if (c->mixed || c->recompute == CONFIG_RECOMPUTE_FULL) {
+    } else if (plan_choice_mixes(c) || c->recompute == CONFIG_RECOMPUTE_FULL) {
         text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
         mixed_is_not_there(cannot, c);
     } else if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
@@ -155,6 +175,8 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
     megatron_model(&flags, r->model, config);
+    text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
+             r->model->vocab_size);
     // The last line goes on nowhere.
     text_add(out, "# Megatron-LM, on %d ranks\n%s%.*s\n", r->ranks, cannot.length ? cannot.text : "",
              (int)flags.length - 3, flags.text);
@@ -174,6 +196,18 @@ static const char *torch_schedule(const struct plan_answer *a) {
     return NULL;
 }
 
+// What torch.distributed.pipelining asks of the number of microbatches.
+static void titan_microbatches(struct text *cannot, const struct plan_answer *a, int64_t microbatches) {
+    const int64_t stages = a->choice.stages, rounds = MAX(1, microbatches / stages);
+    if (is_schedule(a, "interleaved") && microbatches % rounds)
+        text_add(cannot,
+                 "# not there: interleaved with %" PRId64 " microbatches, which are not %" PRId64 " equal rounds\n",
+                 microbatches, rounds);
+    if ((is_schedule(a, "1f1b") || is_schedule(a, "gpipe")) && microbatches < stages)
+        text_add(cannot, "# not there: fewer microbatches (%" PRId64 ") than stages (%" PRId64 ")\n", microbatches,
+                 stages);
+}
+
 static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
                            const struct plan_answer *a, int64_t sequences) {
     const struct plan_choice *c = &a->choice;
@@ -190,6 +224,7 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     else
         text_add(cannot, "# not there: the schedule %s\n", c->schedule);
     text_add(out, "pipeline_parallel_microbatch_size = %" PRId64 "\n", c->micro_batch_size);
+    titan_microbatches(cannot, a, microbatches_of(r, c));
     if (layers) {
         text_add(out, "module_fqns_per_model_part = [");
         for (int v = 0, layer = 0; v < stages; v++) {
@@ -224,6 +259,8 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
              c->replicas, c->shards);
     if (c->zero_stage > 0)
         text_add(&body, "fsdp_reshard_after_forward = \"%s\"\n", c->zero_stage == 3 ? "always" : "never");
+    if (c->replicas > 1 && c->shards == 1 && c->tensor * c->stages > 1)
+        text_add(&cannot, "# not there: replicas without shards beside tensor or pipeline parallel ranks\n");
     if (c->zero_stage == 1)
         text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
@@ -233,7 +270,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
     text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-             MODES[c->mixed ? CONFIG_RECOMPUTE_FULL : c->recompute]);
+             MODES[plan_choice_mixes(c) ? CONFIG_RECOMPUTE_FULL : c->recompute]);
     mixed_is_not_there(&cannot, c);
     if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");
@@ -245,7 +282,9 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: training in f64\n");
     if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
-    text_add(&cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    text_add(&cannot, "%s",
+             r->model->family == FAMILY_GPT2 ? "# not there: GPT-2\n"
+                                             : "# to be set: [model] name and flavor, or a flavor of these sizes\n");
     text_add(out,
              "# TorchTitan until February 2026, on %d ranks; later ones have no TOML: fields of mostly these names\n"
              "%s\n%s",

@@ -10,10 +10,11 @@ int layers_count(const struct layers_choice *c) {
 }
 
 double layers_seconds(const struct layers_problem *p, int stage, const struct layers_choice *c) {
-    double seconds = p->stage[stage].seconds;
+    const struct layers_stage *s = &p->stage[stage];
+    double seconds = 0;
     for (int m = 0; m < LAYERS_MODES; m++)
         seconds += c->of[m] * p->seconds[m];
-    return seconds;
+    return s->seconds + (s->slower > 0 ? s->slower : 1) * seconds;
 }
 
 double layers_bytes(const struct layers_problem *p, int stage, const struct layers_choice *c) {

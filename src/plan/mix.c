@@ -33,16 +33,18 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
             p->stage[r].held[m] = m ? MIN(one, p->stage[r].held[m - 1]) : one;
         }
         mix->fixed[r] = most;
-        p->stage[r].seconds = l->head * (mix->rest.forward + mix->rest.backward);
+        p->stage[r].slower = slowest_of(e, c->stages, r);
+        p->stage[r].seconds = p->stage[r].slower * l->head * (mix->rest.forward + mix->rest.backward);
         p->stage[r].layers = given ? (int)l->layers : 0;
     }
     return true;
 }
 
-static void read_whole(struct mix *mix, const struct probe *const *probe) {
+static void read_whole(struct mix *mix, const struct estimator *e, const struct probe *const *probe) {
     struct layers_problem *p = &mix->problem;
     mix->load[0] = (struct load){.layers = p->layers, .ends = 1, .head = 1};
-    p->stage[0] = (struct layers_stage){.seconds = mix->rest.forward + mix->rest.backward};
+    p->stage[0].slower = slowest_of(e, 1, 0);
+    p->stage[0].seconds = p->stage[0].slower * (mix->rest.forward + mix->rest.backward);
     for (int m = 0; m < LAYERS_MODES; m++) {
         p->stage[0].held[m] = probe[m]->layer.activations;
         mix->fixed[0] = MAX(mix->fixed[0], probe[m]->rest.activations);
@@ -65,7 +67,7 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
         if (!probe[m]->possible)
             return false;
     }
-    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest};
+    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest, .unequal = e->slower && choice->stages > 1};
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
@@ -78,7 +80,7 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
     mix.fixed = mem_alloc(stages * sizeof *mix.fixed);
     bool possible = true;
     if (choice->stages == 1) {
-        read_whole(&mix, probe);
+        read_whole(&mix, e, probe);
     } else {
         int64_t batch = e->request->config->training.global_batch_size;
         mix.shape = find_shape(e, choice, (int)(batch / data / choice->micro_batch_size));
@@ -134,6 +136,8 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
     double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
+    if (mix->unequal)
+        return isfinite(layers_choose(p, mix->of));
     if (none_fits(mix) || !layers_may_fit(p))
         return false;
     return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) && is_mixed(mix);
@@ -155,7 +159,8 @@ struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate 
     for (int r = 0; r < p->stages; r++)
         layers += layers_seconds(p, r, &mix->of[r]) - p->stage[r].seconds;
     out.layers = layers_count(&mix->of[slowest]);
-    out.forward = out.layers * mix->layer.forward + mix->load[slowest].head * mix->rest.forward;
+    out.forward =
+        p->stage[slowest].slower * (out.layers * mix->layer.forward + mix->load[slowest].head * mix->rest.forward);
     out.backward = seconds - out.forward;
     out.last_backward *= out.backward / pipe->backward;
     out.seconds = seconds * out.microbatches + (mix->shape ? mix->shape->idle * layers / p->stages : 0);

@@ -1,5 +1,5 @@
-// Internal to plan/: which layers of a choice are computed again, each stage as few as its memory allows. First by
-// estimate, then by its programs.
+// Internal to plan/: which layers of a choice are computed again, each stage as few as its memory allows; and how many
+// each stage has. First by estimate, then by its programs.
 #ifndef PLAN_MIX_H
 #define PLAN_MIX_H
 
@@ -10,6 +10,7 @@ struct mix {
     struct layers_problem problem;
     struct layers_choice *of;  // [stages]: what is chosen
     const struct shape *shape; // NULL: no pipeline
+    bool unequal;              // devices: layers go by their speed
     bool given;                // the user says which layers a stage has
     int *first_layer;          // of each virtual stage, the user's or as even as can be; owned
     struct load *load;         // [stages]
@@ -22,8 +23,8 @@ bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_
 void mix_release(struct mix *mix);
 
 // Chooses for the memory that the choice's data parallel ranks leave; `quickly` leaves as many layers to each stage as
-// it has, if that fits. False where nothing fits, and where all layers of all stages are in one mode: that is another
-// choice.
+// it has, if that fits and devices are equal. False where nothing fits, and, on equal devices, where all layers of all
+// stages are in one mode: that is another choice.
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // `pipe` as the mix makes it.
 struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);

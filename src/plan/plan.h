@@ -38,6 +38,11 @@ struct plan_choice {
 
 enum { HALF_LAYERS = -1 };
 
+// Whether some layers alone are computed again.
+static inline bool plan_choice_mixes(const struct plan_choice *c) {
+    return c->full_layers || c->selective_layers;
+}
+
 struct plan_request {
     const struct config *config; // keys that are set are kept, the others of struct plan_choice searched
     const struct model_config *model;

@@ -68,10 +68,11 @@ static int by_bytes(const void *x, const void *y) {
 static void keep(struct plan_result *out, const struct plan_answer *answer) {
     for (size_t i = 0; i < out->answers.count; i++) {
         const struct plan_answer *a = &out->answers.item[i];
-        // Layouts that are the same, under another word.
+        const struct plan_choice *x = &a->choice, *y = &answer->choice;
+        // The same layouts, orders and units, under another word.
         if (a->seconds == answer->seconds && a->memory == answer->memory && a->computing == answer->computing &&
-            a->choice.stages == answer->choice.stages &&
-            (a->choice.balanced != answer->choice.balanced || a->choice.mixed != answer->choice.mixed))
+            x->stages == y->stages && x->tensor == y->tensor && x->shards == y->shards &&
+            x->micro_batch_size == y->micro_batch_size)
             return;
     }
     VEC_PUSH(&out->answers, *answer);
@@ -93,11 +94,12 @@ static void take(struct plan_result *out, const struct plan_answer *answer) {
         out->closest = *answer;
 }
 
-// How estimates of choices with the same schedule and ZeRO stage were wrong: the smallest that were seen.
+// How estimates of choices with the same schedule and ZeRO stage were wrong: the smallest that were seen. Where devices
+// differ, balanced layouts are a kind of their own: layers of the same cost, on any device.
 struct kin {
     const char *schedule;
     int zero_stage;
-    bool pipeline;
+    bool pipeline, balanced;
     double seconds, bytes; // real over estimated
 };
 
@@ -111,13 +113,17 @@ struct search {
 };
 
 static struct kin *family_of(struct search *s, const struct plan_choice *c) {
+    const struct kin own = {.schedule = c->schedule,
+                            .zero_stage = c->zero_stage,
+                            .pipeline = c->stages > 1,
+                            .balanced = s->estimator->slower && c->balanced};
     for (size_t i = 0; i < s->families.count; i++) {
         struct kin *f = &s->families.item[i];
-        if (f->zero_stage == c->zero_stage && f->pipeline == (c->stages > 1) && strcmp(f->schedule, c->schedule) == 0)
+        if (f->zero_stage == own.zero_stage && f->pipeline == own.pipeline && f->balanced == own.balanced &&
+            strcmp(f->schedule, own.schedule) == 0)
             return f;
     }
-    VEC_PUSH(&s->families,
-             (struct kin){.schedule = c->schedule, .zero_stage = c->zero_stage, .pipeline = c->stages > 1});
+    VEC_PUSH(&s->families, own);
     return &s->families.item[s->families.count - 1];
 }
 
@@ -144,7 +150,7 @@ static bool may_fit(struct search *s, const struct candidate *c) {
 static void prepare(struct search *s, struct job *job) {
     const struct plan_choice *c = &job->choice;
     struct pipe_estimate pipe;
-    if (!c->mixed || c->full_layers || c->selective_layers || !estimate_pipe(s->estimator, c, &pipe) ||
+    if (!c->mixed || c->full_layers || c->selective_layers || c->layout || !estimate_pipe(s->estimator, c, &pipe) ||
         !mix_create(&job->mix, s->estimator, c))
         return;
     if (!mix_choose(&job->mix, c, &pipe, false))

@@ -4,6 +4,19 @@ import tool
 
 MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
 
+UNEQUAL = """
+devices:
+  large: {peak: {f32: 150 TFLOP/s, bf16: 300 TFLOP/s}, memory: 80 GB, bandwidth: 2000 GB/s, launch: 1 us,
+          efficiency: {other: {memory: 0.8}, matmul: {compute: 0.8}}}
+  small: {peak: {f32: 50 TFLOP/s, bf16: 100 TFLOP/s}, memory: 32 GB, bandwidth: 2000 GB/s, launch: 1 us,
+          efficiency: {other: {memory: 0.8}, matmul: {compute: 0.8}}}
+nodes:
+  - {device: large, nodes: 1, devices: 2}
+  - {device: small, nodes: 1, devices: 2}
+links:
+  - {name: all, spans: all, latency: 5 us, bandwidth: 20 GB/s}
+"""
+
 
 def test_answers():
     result = tool.good_json("plan", *MODEL, "save=best.yaml")
@@ -24,6 +37,53 @@ def test_exports():
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
     toml = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
+
+
+def test_what_others_do_not_do():
+    def exported(to, *words):
+        return tool.good("plan", "gpt2-124m", "cluster=h100", "mode=none", "seq_len=256", "micro_batch_size=1", *words,
+                         f"export={to}")
+    words = ("devices=3", "pipeline_parallel_degree=3", "pipeline_parallel_schedule=interleaved",
+             "pipeline_parallel_chunks=2")
+    flags = exported("megatron", *words, "global_batch_size=13")
+    # The smallest group of 3 or more that leaves none over, or 3 or more: 13 = 5 + 5 + 3.
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 5 " in flags, flags
+    assert "--attention-dropout 0 --hidden-dropout 0" in flags and "# to be set: --data-path" in flags, flags
+    assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
+    assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
+                                                                                 "global_batch_size=2")
+    toml = exported("torchtitan", *words, "global_batch_size=13")
+    assert "not there: interleaved with 13 microbatches, which are not 4 equal rounds" in toml, toml
+    assert "not there: GPT-2" in toml, toml
+    assert "equal rounds" not in exported("torchtitan", *words, "global_batch_size=12")
+    toml = exported("torchtitan", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b",
+                    "global_batch_size=2")
+    assert "not there: fewer microbatches (2) than stages (4)" in toml, toml
+    toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
+                    "global_batch_size=4")
+    assert "not there: replicas without shards beside" in toml, toml
+
+
+def test_unequal_devices():
+    # A third as fast: the last stages get fewer layers, and no word for the same plan comes twice.
+    tool.write("unequal.yaml", UNEQUAL)
+    words = ("gpt2-124m", "cluster=unequal.yaml", "global_batch_size=8", "seq_len=1024", "pipeline_parallel_degree=2",
+             "micro_batch_size=1")
+    result = tool.good_json("plan", *words, "save=best.yaml")
+    best = result["plans"][0]
+    layers = [int(n) for n in best["pipeline_parallel_layout"].split(",")]
+    half = len(layers) // 2
+    stages = [sum(layers[v] for v in range(len(layers)) if (v < 1 or v >= 3) == (stage == 0)) for stage in (0, 1)] \
+        if half == 2 and best["pipeline_parallel_schedule"] in ("zb-v", "v-half", "v-min", "hanayo") else \
+        [sum(layers[stage::2]) for stage in (0, 1)]
+    assert sum(stages) == 12 and stages[0] > 1.5 * stages[1], best
+    seen = [(p["step_seconds"], p["peak_bytes"], p["computing_seconds"], p["micro_batch_size"],
+             p["data_parallel_shard_degree"], p["tensor_parallel_degree"]) for p in result["plans"]]
+    assert len(set(seen)) == len(seen), seen
+    again = tool.good_json("simulate", "best.yaml", "cluster=unequal.yaml")
+    assert again["step_seconds"] == best["step_seconds"], (again["step_seconds"], best)
+    even = tool.good_json("plan", *words, "mode=none", "pipeline_parallel_layout=6,6")
+    assert best["step_seconds"] < .9 * even["plans"][0]["step_seconds"], (best, even["plans"][0])
 
 
 def test_refusals():
@@ -55,6 +115,14 @@ def test_refusals():
     refused(r"vocabulary_parallel: given true, but there is no pipeline", *MODEL, "vocabulary_parallel=true",
             "pipeline_parallel_degree=1")
     refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")
+    refused(r"schedule: given zb-w, which is neither a file nor one of gpipe, ", *MODEL,
+            "pipeline_parallel_schedule=zb-w")
+    refused(r"tensor_parallel_degree: given 0, expected 1 or more", *MODEL, "tensor_parallel_degree=0")
+    refused(r"save=none/best.yaml: cannot be written there: No such file", *MODEL, "save=none/best.yaml")
+    tool.write("mine.yaml", UNEQUAL)
+    refused(r"save=mine.yaml: there is such a file, which is no configuration", MODEL[0], "cluster=mine.yaml",
+            *MODEL[2:], "save=mine.yaml")
+    assert tool.read("mine.yaml").decode() == UNEQUAL
     refused(r"devices=2: cpu has 1; their cores may have a rank each: ranks=2", "llama-5m", "cluster=cpu", "devices=2")
 
 
