@@ -50,7 +50,9 @@ static trireme_status command_simulate_programs(const struct arguments *a, trire
     struct arguments rest;
     TRY(command_keys_read(a, PROGRAM_KEYS, SIMULATE_PROGRAM_KEYS, values, &rest, error));
     trireme_status status;
-    if (values[SIMULATE_PROGRAM_CLUSTER].given)
+    if (values[SIMULATE_PROGRAM_RANKS].given && !values[SIMULATE_PROGRAM_TRACE].given)
+        status = error_set(error, TRIREME_ERROR_USAGE, "trace_ranks= says what trace=FILE has, which is missing");
+    else if (values[SIMULATE_PROGRAM_CLUSTER].given)
         status = simulate_programs(values, &rest, error);
     else if (rest.operands.count || rest.settings.count)
         status = cluster_refuse("cluster= is missing (or schedule=, for a pipeline alone)", error);

@@ -251,6 +251,9 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     TRY(outline_need(t, mapping, "name", &node, error));
     TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     TRY(check_name(t, node, text_of(t, node), error));
+    for (int i = 0; i < c->levels; i++)
+        if (strcmp(c->level[i].name, text_of(t, node)) == 0)
+            return outline_refuse(t, node, error, "two links are called %s", c->level[i].name);
     level->name = mem_strdup(text_of(t, node));
     c->levels++;
     TRY(outline_need(t, mapping, "spans", &node, error));
@@ -310,6 +313,9 @@ static trireme_status read_stragglers(const struct reading *r, trireme_error *er
         TRY(outline_known(t, node, "device slower", error));
         TRY(outline_need_integer(t, node, "device", 0, r->cluster->total_devices - 1, &s.device, error));
         TRY(outline_need_figure(t, node, "slower", QUANTITY_NUMBER, 0.01, 1000, &s.slower, error));
+        for (size_t i = 0; i < r->cluster->stragglers.count; i++)
+            if (r->cluster->stragglers.item[i].device == s.device)
+                return outline_refuse(t, node, error, "device %d is there twice", s.device);
         VEC_PUSH(&r->cluster->stragglers, s);
     }
     return TRIREME_OK;

@@ -128,7 +128,10 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     if (search.path) {
         r->resumed_from = mem_strdup(search.path);
         r->saved_step = search.number;
-    } else if (search.skipped.count) {
+    } else if (search.skipped.count == 0) {
+        if (!r->directory.fresh)
+            tell(r, "%s holds no checkpoint: from the first step on, again", r->config->run.directory);
+    } else {
         status = error_set(error, TRIREME_ERROR_CORRUPT,
                            "no checkpoint in %s is complete (%s): repair or remove them to start afresh",
                            r->config->run.directory, search.skipped.item[0].reason);

@@ -14,12 +14,13 @@ static char *join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
 }
 
-// An empty directory may be used, or one with lock and config.yaml; with a lock alone when a start was cut short.
+// An empty directory may be used, or one with config.yaml and lock or, as copies may lack that, metrics.jsonl; with a
+// lock alone when a start was cut short.
 static trireme_status check_ours(const char *path, trireme_error *error) {
     DIR *directory = opendir(path);
     if (!directory)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno));
-    bool lock = false, config = false, other = false;
+    bool lock = false, config = false, metrics = false, other = false;
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
@@ -29,9 +30,10 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
             config = true;
         else
             other = true;
+        metrics |= strcmp(entry->d_name, "metrics.jsonl") == 0;
     }
     closedir(directory);
-    if ((other || config) && !(lock && config))
+    if ((other || config) && !(config && (lock || metrics)))
         FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one",
              path);
     return TRIREME_OK;

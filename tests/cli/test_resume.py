@@ -1,6 +1,7 @@
 """A run that was stopped and went on ends with the bits of one that was not; what is damaged is passed over."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -27,6 +28,16 @@ def test_older_checkpoint():
         out = tool.good(*arguments)
         assert f"going on from parts-{dtype}/checkpoint/step-2" in out, out
         same_end(f"whole-{dtype}", f"parts-{dtype}", 6)
+
+
+def test_a_copy():
+    tool.good("train", "c.yaml")
+    os.remove("run/lock")  # empty files get lost
+    assert "going on from run/checkpoint/step-6" in tool.good("train", "c.yaml", "--training.steps=7")
+    shutil.rmtree("run/checkpoint")
+    code, _, err = tool.run("train", "c.yaml", "--training.steps=7")
+    assert code == 0 and "run holds no checkpoint: from the first step on, again" in err, (code, err)
+    assert [line["step"] for line in tool.metrics("run")] == list(range(1, 8))
 
 
 def test_interrupt():
