@@ -23,8 +23,12 @@ static void show_start(void *user, const struct train_start *s) {
     if (s->ranks > 1)
         printf("%d ranks (%s) on %d core%s of %d node%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s",
                s->nodes, s->nodes == 1 ? "" : "s");
-    printf("%d thread%s%s, %s predicted, %.2f epochs", s->threads, s->threads == 1 ? "" : "s",
-           s->ranks > 1 ? " each" : "", predicted, s->epochs);
+    printf("%d thread%s", s->threads, s->threads == 1 ? "" : "s");
+    if (s->ranks > 1)
+        printf(" each");
+    else
+        printf(" on %d core%s", s->cores, s->cores == 1 ? "" : "s");
+    printf(", %s predicted, %.2f epochs", predicted, s->epochs);
     if (s->peak_flops > 0)
         printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     printf("\n");

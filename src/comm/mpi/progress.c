@@ -132,6 +132,16 @@ static void check_neighbours(struct process_world *w) {
     process_world_break(&w->base, reason);
 }
 
+// Who was stopped for longer than the others wait finds them gone: that is not their fault.
+static void check_awake(struct process_world *w, int64_t slept) {
+    char reason[BREAK_TEXT];
+    if (!w->deadline || slept < w->deadline)
+        return;
+    snprintf(reason, sizeof reason, "rank %d was stopped for %.3g s, longer than the others wait for it",
+             w->base.place.rank, (double)slept * 1e-9);
+    process_world_break(&w->base, reason);
+}
+
 // Each call is looked after again in an eighth of the time that its round has taken, or will take: often enough to be
 // on time, and seldom enough to leave the core to those who compute.
 static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quiet) {
@@ -172,6 +182,7 @@ static void drive(struct process_world *w) {
             watched = now;
         }
         gate_wait(&w->inbox, seen, 0, now + pause_of(w, now, now - quiet_since));
+        check_awake(w, clock_now() - now);
     }
 }
 
