@@ -107,19 +107,8 @@ static trireme_status check_save(const char *path, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status check_keys(const struct config *config, trireme_error *error) {
-    const struct config_parallelism *p = &config->parallelism;
-    const struct {
-        const char *key;
-        int64_t degree;
-    } DEGREES[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
-                   {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree},
-                   {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
-                   {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree}};
-    for (size_t i = 0; i < ARRAY_LENGTH(DEGREES); i++)
-        if (config_is_set(config, DEGREES[i].key) && DEGREES[i].degree == 0)
-            return config_refuse(config, DEGREES[i].key, error, "expected 1 or more; left out it is searched");
-    const char *key = "parallelism.pipeline_parallel_schedule", *name = p->pipeline_parallel_schedule;
+static trireme_status check_schedule(const struct config *config, trireme_error *error) {
+    const char *key = "parallelism.pipeline_parallel_schedule", *name = config->parallelism.pipeline_parallel_schedule;
     if (config_is_set(config, key) && !schedule_has_name(name) && access(name, R_OK) != 0)
         return config_refuse(config, key, error, "which is neither a file nor one of %s", schedule_names());
     return TRIREME_OK;
@@ -356,7 +345,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();
-    trireme_status status = check_keys(config, error);
+    trireme_status status = check_schedule(config, error);
     if (status == TRIREME_OK && values[PLAN_SAVE].given)
         status = check_save(values[PLAN_SAVE].given, error);
     if (status == TRIREME_OK)

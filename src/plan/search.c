@@ -325,7 +325,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     if (request->seconds > 0)
         search.until = clock_now() + (int64_t)(1e9 * request->seconds);
     estimator_create(&estimator, request);
-    space_list(&all, &estimator);
+    trireme_status status = space_list(&all, &estimator, error);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++)
         result.pipelines += all.item[i].choice.stages > 1;
@@ -348,10 +348,9 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_smallest(&search, &every);
         result.fits |= result.answers.count > 0;
     }
-    trireme_status status = TRIREME_OK;
-    if (result.choices == 0)
+    if (status == TRIREME_OK && result.choices == 0)
         status = refuse(&search, &estimator.why, error);
-    else if (!result.fits && result.closest.memory == 0)
+    else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)
         status = refuse(&search, &search.why, error);
     VEC_RELEASE(&search.families);
     VEC_RELEASE(&all);

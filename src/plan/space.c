@@ -229,17 +229,7 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
     return s;
 }
 
-// What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
-void space_list(struct candidates *out, struct estimator *estimator) {
-    estimator->collecting = true;
-    list(out, estimator);
-    estimator_fill(estimator);
-    list(out, estimator);
-}
-
-// ---- nothing is possible
-
-// The first degree that, with those before, does not divide the ranks.
+// The first degree that is none or, with those before, does not divide the ranks.
 static trireme_status check_degrees(const struct config *c, int ranks, trireme_error *error) {
     const struct config_parallelism *p = &c->parallelism;
     const struct {
@@ -251,6 +241,8 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree}};
     int64_t all = 1; // divides the ranks: no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
+        if (config_is_set(c, GIVEN[i].key) && GIVEN[i].degree == 0)
+            return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
         all *= MAX(1, fixed(c, GIVEN[i].key, GIVEN[i].degree));
         if (ranks % all)
             return config_refuse(c, GIVEN[i].key, error, "but %d ranks do not divide into groups of %lld", ranks,
@@ -259,11 +251,22 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
     return TRIREME_OK;
 }
 
+// What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
+trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error) {
+    TRY(check_degrees(estimator->request->config, estimator->request->ranks, error));
+    estimator->collecting = true;
+    list(out, estimator);
+    estimator_fill(estimator);
+    list(out, estimator);
+    return TRIREME_OK;
+}
+
+// ---- nothing is possible
+
 trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
     struct candidates none = {0};
-    TRY(check_degrees(c, r->ranks, error));
     const struct space s = list(&none, estimator);
     VEC_RELEASE(&none);
     if (s.stages > s.layers)

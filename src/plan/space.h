@@ -14,8 +14,8 @@ struct candidates {
     size_t count, capacity;
 };
 
-// All that are possible, with their estimates.
-void space_list(struct candidates *out, struct estimator *estimator);
+// All that are possible, with their estimates. Refuses degrees that do not divide the ranks.
+trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
 // Where none is possible, and not for a reason that the estimator has: the key that rules them out.
 trireme_status space_refuse(struct estimator *estimator, trireme_error *error);
 

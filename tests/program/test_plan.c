@@ -71,7 +71,7 @@ static void winner_is_that_of_all(void **unused) {
     struct estimator estimator;
     struct candidates all = {0};
     estimator_create(&estimator, &f.request);
-    space_list(&all, &estimator);
+    assert_ok(space_list(&all, &estimator, &error), &error);
     assert_true(all.count > 20);
     double best = INFINITY;
     for (size_t i = 0; i < 2 * all.count; i++) {
@@ -103,7 +103,7 @@ static void memory_estimates_are_near(void **unused) {
     struct estimator estimator;
     struct candidates all = {0};
     estimator_create(&estimator, &f.request);
-    space_list(&all, &estimator);
+    assert_ok(space_list(&all, &estimator, &error), &error);
     assert_true(all.count > 100);
     double sum = 0, most = 0, least = 0;
     int count = 0;
