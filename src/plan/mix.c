@@ -51,6 +51,18 @@ static void read_whole(struct mix *mix, const struct estimator *e, const struct 
     }
 }
 
+static void choose_by_speed(struct mix *mix) {
+    struct layers_problem *p = &mix->problem;
+    double room = p->room;
+    mix->by_speed = mem_alloc((size_t)p->stages * sizeof *mix->by_speed);
+    p->room = INFINITY;
+    if (!isfinite(layers_choose(p, mix->by_speed))) {
+        free(mix->by_speed);
+        mix->by_speed = NULL;
+    }
+    p->room = room;
+}
+
 bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
     const struct probe *probe[LAYERS_MODES];
     int data = choice->replicas * choice->shards;
@@ -67,7 +79,7 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
         if (!probe[m]->possible)
             return false;
     }
-    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest, .unequal = e->slower && choice->stages > 1};
+    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest};
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
@@ -87,6 +99,8 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
         possible = mix.shape->possible && read_stages(&mix, e, choice, probe);
     }
     *out = mix;
+    if (possible && e->slower && choice->stages > 1)
+        choose_by_speed(out);
     if (!possible)
         mix_release(out);
     return possible;
@@ -95,6 +109,7 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
 void mix_release(struct mix *mix) {
     free(mix->problem.stage);
     free(mix->of);
+    free(mix->by_speed);
     free(mix->load);
     free(mix->fixed);
     free(mix->first_layer);
@@ -113,14 +128,18 @@ static bool is_mixed(const struct mix *mix) {
     return kinds > 1;
 }
 
-// As even as can be, or as the user says, nothing computed again.
-static bool none_fits(const struct mix *mix) {
+static bool all_fit(const struct mix *mix, const struct layers_choice *of) {
     bool fits = true;
-    for (int r = 0; r < mix->problem.stages; r++) {
-        struct layers_choice none = {{(int)mix->load[r].layers}};
-        fits &= layers_bytes(&mix->problem, r, &none) <= mix->problem.room;
-    }
+    for (int r = 0; r < mix->problem.stages; r++)
+        fits &= layers_bytes(&mix->problem, r, &of[r]) <= mix->problem.room;
     return fits;
+}
+
+// As even as can be, or as the user says, nothing computed again.
+static bool none_fits(struct mix *mix) {
+    for (int r = 0; r < mix->problem.stages; r++)
+        mix->of[r] = (struct layers_choice){{(int)mix->load[r].layers}};
+    return all_fit(mix, mix->of);
 }
 
 static bool choose_modes(struct mix *mix) {
@@ -136,11 +155,13 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
     double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
-    if (mix->unequal)
-        return isfinite(layers_choose(p, mix->of));
+    if (mix->by_speed && all_fit(mix, mix->by_speed)) {
+        memcpy(mix->of, mix->by_speed, (size_t)p->stages * sizeof *mix->of);
+        return true;
+    }
     if (none_fits(mix) || !layers_may_fit(p))
         return false;
-    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) && is_mixed(mix);
+    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) && (mix->by_speed || is_mixed(mix));
 }
 
 static int slowest_stage(const struct mix *mix) {

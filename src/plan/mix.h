@@ -8,13 +8,13 @@
 
 struct mix {
     struct layers_problem problem;
-    struct layers_choice *of;  // [stages]: what is chosen
-    const struct shape *shape; // NULL: no pipeline
-    bool unequal;              // devices: layers go by their speed
-    bool given;                // the user says which layers a stage has
-    int *first_layer;          // of each virtual stage, the user's or as even as can be; owned
-    struct load *load;         // [stages]
-    double *fixed;             // [stages]: bytes that no choice changes
+    struct layers_choice *of;       // [stages]: what is chosen
+    struct layers_choice *by_speed; // [stages], where devices differ: as if memory were no matter; else NULL
+    const struct shape *shape;      // NULL: no pipeline
+    bool given;                     // the user says which layers a stage has
+    int *first_layer;               // of each virtual stage, the user's or as even as can be; owned
+    struct load *load;              // [stages]
+    double *fixed;                  // [stages]: bytes that no choice changes
     struct probe_part layer, rest;
 };
 

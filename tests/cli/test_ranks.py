@@ -20,7 +20,7 @@ def untouched(code, pattern, *arguments):
 
 def test_meshes():
     one = tool.good(*TRAIN, "--run.directory=one")
-    assert "1 thread," in one and "rank" not in one, one
+    assert "1 thread on " in one and "rank" not in one, one
     losses = [line["loss"] for line in tool.metrics("one")]
     meshes = {"fsdp 2": ["--ranks=2"], "fsdp 2 zero": ["--ranks", "2", "--zero_stage=1"],
               "dp 2": ["--parallelism.ranks=2", "--data_parallel_replicate_degree=-1"],

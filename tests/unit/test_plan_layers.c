@@ -18,7 +18,8 @@ static double try_all(const struct layers_problem *p, int stage, int left, doubl
                 double bytes = s->bytes + n * p->state + none * s->held[0] + selective * s->held[1] + full * s->held[2];
                 if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
                     continue;
-                double seconds = s->seconds + none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
+                double layers = none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
+                double seconds = s->seconds + (s->slower > 0 ? s->slower : 1) * layers;
                 if (seconds > limit)
                     continue;
                 double rest = try_all(p, stage + 1, left - n, limit);
@@ -45,6 +46,7 @@ static void best_of_all(void **unused) {
             double microbatches = p.stages - r;
             stage[r] = (struct layers_stage){.seconds = (throw % 2 ? 8 : 2) * U(),
                                              .bytes = U(),
+                                             .slower = throw % 5 < 2 ? .4 + 2 * U() : 0,
                                              .held = {microbatches, selective * microbatches, .1 * microbatches}};
         }
         if (throw % 3 == 0)
@@ -69,7 +71,9 @@ static void best_of_all(void **unused) {
             const double *held = stage[r].held;
             double layers_held = of[0] * held[0] + of[1] * held[1] + of[2] * held[2];
             assert_true(stage[r].bytes + n * p.state + layers_held <= p.room + 1e-12);
-            double seconds = stage[r].seconds + of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2];
+            double slower = stage[r].slower > 0 ? stage[r].slower : 1,
+                   seconds =
+                       stage[r].seconds + slower * (of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2]);
             assert_true(seconds <= got + 1e-9);
             sum += seconds;
         }
