@@ -35,7 +35,8 @@ static void best_of_all(void **unused) {
         uint64_t next = 0;
 #define U() rng_uniform(7, throw, next++)
         struct layers_stage stage[3];
-        struct layers_problem p = {.stages = 1 + (int)(3 * U()), .stage = stage, .least = 1 + (int)(1.5 * U())};
+        struct layers_problem p = {.stages = 1 + (int)(3 * U()), .stage = stage};
+        p.least = 1 + (int)(1.5 * U());
         p.layers = p.least * p.stages + (int)(4 * U());
         p.state = U();
         p.seconds[0] = 3;
@@ -44,9 +45,10 @@ static void best_of_all(void **unused) {
         double selective = .3 + .6 * U();
         for (int r = 0; r < p.stages; r++) {
             double microbatches = p.stages - r;
-            stage[r] = (struct layers_stage){.seconds = (throw % 2 ? 8 : 2) * U(),
-                                             .bytes = U(),
-                                             .slower = throw % 5 < 2 ? .4 + 2 * U() : 0,
+            double seconds = (throw % 2 ? 8 : 2) * U(), bytes = U(), slower = throw % 5 < 2 ? .4 + 2 * U() : 0;
+            stage[r] = (struct layers_stage){.seconds = seconds,
+                                             .bytes = bytes,
+                                             .slower = slower,
                                              .held = {microbatches, selective * microbatches, .1 * microbatches}};
         }
         if (throw % 3 == 0)
