@@ -130,11 +130,12 @@ static void make_of_one(struct schedule *s, const struct schedule_options *o) {
     made = schedule_empty_like(s);
     schedule_make_zb_h2(&made, o);
     offer(&best, &made);
-    for (int quarters = 10; quarters >= 4; quarters -= 2) {
-        int limit = quarters == 10 ? o->activation_limit : quarters * s->stages / 4;
+    const int limits[] = {o->activation_limit, 2 * s->stages, 3 * s->stages / 2, s->stages};
+    for (size_t i = 0; i < ARRAY_LENGTH(limits); i++) {
+        if (i > 0 && limits[i] >= o->activation_limit)
+            continue;
         made = schedule_empty_like(s);
-        if (quarters == 10 || limit < o->activation_limit)
-            find_of_one(&made, o, limit, best.cost);
+        find_of_one(&made, o, limits[i], best.cost);
         offer(&best, &made);
     }
     CHECK(best.cost < INFINITY);

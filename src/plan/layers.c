@@ -14,7 +14,7 @@ double layers_seconds(const struct layers_problem *p, int stage, const struct la
     double seconds = 0;
     for (int m = 0; m < LAYERS_MODES; m++)
         seconds += c->of[m] * p->seconds[m];
-    return s->seconds + (s->slower > 0 ? s->slower : 1) * seconds;
+    return s->seconds + s->slower * seconds;
 }
 
 double layers_bytes(const struct layers_problem *p, int stage, const struct layers_choice *c) {

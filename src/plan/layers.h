@@ -10,7 +10,7 @@ enum { LAYERS_MODES = 3 }; // none, selective, full
 // What a stage has beside its layers, and what it holds of each.
 struct layers_stage {
     double seconds, bytes;
-    double slower;             // layers take so many times what the problem says, 0: once
+    double slower;             // layers take so many times what the problem says
     double held[LAYERS_MODES]; // bytes, of all microbatches; fall
     int layers;                // 0: as suits
 };

@@ -19,7 +19,7 @@ static double try_all(const struct layers_problem *p, int stage, int left, doubl
                 if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
                     continue;
                 double layers = none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
-                double seconds = s->seconds + (s->slower > 0 ? s->slower : 1) * layers;
+                double seconds = s->seconds + s->slower * layers;
                 if (seconds > limit)
                     continue;
                 double rest = try_all(p, stage + 1, left - n, limit);
@@ -45,7 +45,7 @@ static void best_of_all(void **unused) {
         double selective = .3 + .6 * U();
         for (int r = 0; r < p.stages; r++) {
             double microbatches = p.stages - r;
-            double seconds = (throw % 2 ? 8 : 2) * U(), bytes = U(), slower = throw % 5 < 2 ? .4 + 2 * U() : 0;
+            double seconds = (throw % 2 ? 8 : 2) * U(), bytes = U(), slower = throw % 5 < 2 ? .4 + 2 * U() : 1;
             stage[r] = (struct layers_stage){.seconds = seconds,
                                              .bytes = bytes,
                                              .slower = slower,
@@ -73,9 +73,8 @@ static void best_of_all(void **unused) {
             const double *held = stage[r].held;
             double layers_held = of[0] * held[0] + of[1] * held[1] + of[2] * held[2];
             assert_true(stage[r].bytes + n * p.state + layers_held <= p.room + 1e-12);
-            double slower = stage[r].slower > 0 ? stage[r].slower : 1,
-                   seconds =
-                       stage[r].seconds + slower * (of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2]);
+            double layers_take = of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2],
+                   seconds = stage[r].seconds + stage[r].slower * layers_take;
             assert_true(seconds <= got + 1e-9);
             sum += seconds;
         }
