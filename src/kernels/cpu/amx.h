@@ -9,6 +9,7 @@
 #ifndef KERNELS_CPU_AMX_H
 #define KERNELS_CPU_AMX_H
 
+#include "kernels/cpu/ask.h"
 #include "kernels/cpu/vec.h"
 
 #include <stdbool.h>
@@ -56,9 +57,12 @@ struct amx_product {
 };
 
 // Adds a product to registers 0 to 3: `tiles` (1, 2) of rows and `vecs` (1, 2) of AMX_SIDE columns.
-VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p) {
+VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p, struct ask *ask) {
     const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row;
+    _Static_assert((int)AMX_SIDE == ASK_UNITS, "one request in each round");
     for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
+        if (ask)
+            ask_more(ask);
         _tile_loadd(6, p.b, bs);
         _tile_loadd(4, p.a, as);
         _tile_dpbf16ps(0, 4, 6);
@@ -75,9 +79,9 @@ VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p) {
     }
 }
 
-// out[i * out_row + j] = or += the sum of `count` products, for so many i and j.
-VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, float *out,
-                             int64_t out_row, bool add) {
+// out[i * out_row + j] = or += the sum of `count` products, for so many i and j. `ask`: what to ask for, or NULL.
+VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, struct ask *ask,
+                             float *out, int64_t out_row, bool add) {
     const int64_t os = 4 * out_row;
     float *low = out + AMX_SIDE * out_row;
     amx_fence();
@@ -95,7 +99,7 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
             _tile_loadd(3, low + AMX_SIDE, os);
     }
     for (int i = 0; i < count; i++)
-        amx_add(tiles, vecs, product[i]);
+        amx_add(tiles, vecs, product[i], ask);
     _tile_stored(0, out, os);
     if (vecs == 2)
         _tile_stored(1, out + AMX_SIDE, os);
@@ -107,19 +111,19 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
 
 // The same for as many of `rows` and `columns` as one amx_multiply takes.
 VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, int count, const struct amx_product *product,
-                                  float *out, int64_t out_row, bool add) {
+                                  struct ask *ask, float *out, int64_t out_row, bool add) {
     switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {
     case 0:
-        amx_multiply(1, 1, count, product, out, out_row, add);
+        amx_multiply(1, 1, count, product, ask, out, out_row, add);
         break;
     case 1:
-        amx_multiply(1, 2, count, product, out, out_row, add);
+        amx_multiply(1, 2, count, product, ask, out, out_row, add);
         break;
     case 2:
-        amx_multiply(2, 1, count, product, out, out_row, add);
+        amx_multiply(2, 1, count, product, ask, out, out_row, add);
         break;
     default:
-        amx_multiply(2, 2, count, product, out, out_row, add);
+        amx_multiply(2, 2, count, product, ask, out, out_row, add);
     }
 }
 

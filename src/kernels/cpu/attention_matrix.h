@@ -61,7 +61,7 @@ static inline void matrix_multiply_row(int count, const struct amx_product *prod
             p[i].b += 4 * LANES;
     }
     for (; c < columns; c += LANES) {
-        amx_multiply(1, 1, count, p, out + c, out_row, add);
+        amx_multiply(1, 1, count, p, NULL, out + c, out_row, add);
         for (int i = 0; i < count; i++)
             p[i].b += LANES;
     }
@@ -75,7 +75,7 @@ static inline void matrix_multiply_halves(int64_t rows, int64_t columns, int64_t
         for (int64_t c = 0; c < columns; c += AMX_VECS * LANES) {
             const struct amx_product p[2] = {{units, a + i * units, a_tile, b.high + c, b_row},
                                              {units, a + i * units, a_tile, b.low + c, b_row}};
-            amx_multiply_some(rows - i, columns - c, 2, p, out + i * out_row + c, out_row, true);
+            amx_multiply_some(rows - i, columns - c, 2, p, NULL, out + i * out_row + c, out_row, true);
         }
 }
 

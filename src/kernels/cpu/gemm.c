@@ -5,8 +5,10 @@
 #include <omp.h>
 
 // Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
-// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all.
-enum { GEMM_UNITS = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
+// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all: of matrix units two such blocks,
+// since a panel of b must then serve longer, to come from the last-level cache in time. Sums of several blocks of a
+// product in bf16 need a workspace; that of f32 holds them itself.
+enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 256 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
 // Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
@@ -59,7 +61,7 @@ static int64_t sized(enum kernel_way way, int64_t size) {
 static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     struct blocking s = {0};
     const int64_t units = pack_units(g->bf16, g->k), height = tile_rows(g->bf16), width = tile_columns(g);
-    s.k_blocks = MAX(1, divide_up(units, GEMM_UNITS));
+    s.k_blocks = MAX(1, divide_up(units, g->bf16 ? GEMM_UNITS_BF16 : GEMM_UNITS));
     s.units = pack_units(g->bf16, divide_up(units, s.k_blocks) * pack_unit(g->bf16));
     s.k_block = s.units * pack_unit(g->bf16);
     s.panels = divide_up(g->n, width);
@@ -82,7 +84,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / width, 1));
     s.a_blocks = g->threads;
     s.b_blocks = 1;
-    int64_t rows = sized(way, MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
+    const int64_t block = g->bf16 && TILE_MATRIX ? 2 * GEMM_BLOCK : GEMM_BLOCK;
+    int64_t rows = sized(way, MIN(MAX(block / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
     // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
@@ -203,6 +206,17 @@ void ISA(gemm_finish)(const struct gemm *g, const float *tile, int64_t rows, int
     finish_tile(&f, tile, TILE_COLUMNS, 0, rows, j0, columns);
 }
 
+// Asks for where a tile goes, to write there when it is finished.
+VEC_INLINE void finish_ask(const struct finish *f, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
+    const struct gemm *g = f->g;
+    const bool sum = !f->last || !g->bf16_out; // as sums then, else in c
+    const int64_t size = sum ? 4 : 2, row = size * (sum ? f->sum_row : g->c_row);
+    const char *p = (sum ? (const char *)f->sum : (const char *)g->c) + i0 * row + size * j0;
+    for (int64_t i = 0; i < rows; i++, p += row)
+        for (int64_t at = 0; at < size * columns; at += ASK_LINE)
+            __builtin_prefetch(p + at, 1, 3);
+}
+
 // Columns of b that are packed together.
 struct panel {
     int64_t first, columns;
@@ -226,14 +240,16 @@ static struct panel panel_of(const struct gemm *g, int64_t index) {
 struct factors {
     const float *a, *b;
     int64_t units, a_row, a_step; // of both; how the tile walks a
+    struct ask ask;
 };
 
-#define TILE_CASE(v, pairs)                                                                                 \
-    case 2 * (v) + (pairs):                                                                                 \
-        tile_multiply(v, pairs, p.units, p.a, p.a_row, p.a_step, p.b, (v)*LANES, out, TILE_COLUMNS, false); \
+#define TILE_CASE(v, pairs)                                                                                       \
+    case 2 * (v) + (pairs):                                                                                       \
+        tile_multiply(v, pairs, p->units, p->a, p->a_row, p->a_step, p->b, (v)*LANES, &p->ask, out, TILE_COLUMNS, \
+                      false);                                                                                     \
         break
 
-VEC_INLINE void tile_vectors(struct factors p, int vecs, bool pairs, float *out) {
+VEC_INLINE void tile_vectors(const struct factors *p, int vecs, bool pairs, float *out) {
     switch (2 * vecs + pairs) {
         TILE_CASE(1, false);
         TILE_CASE(2, false);
@@ -247,7 +263,7 @@ VEC_INLINE void tile_vectors(struct factors p, int vecs, bool pairs, float *out)
 }
 
 // The tile of rows from i on, against one panel.
-VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, struct factors p, int64_t i,
+VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const struct factors *p, int64_t i,
                          struct panel panel) {
     enum { FLOATS = MAX(TILE_ROWS * TILE_COLUMNS, TILE_MATRIX_ROWS * TILE_MATRIX_VECS * LANES) };
     float tile[FLOATS] __attribute__((aligned(64)));
@@ -255,11 +271,15 @@ VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, struct fa
 #ifdef __AMX_BF16__
     if (g->bf16) {
         const int64_t columns = panel.vecs * LANES;
-        const struct amx_product product = {p.units, p.a, AMX_SIDE * p.units, p.b, columns};
-        amx_multiply_some(rows, columns, 1, &product, tile, AMX_VECS * LANES, false);
+        const struct amx_product product = {p->units, p->a, AMX_SIDE * p->units, p->b, columns};
+        struct ask ask = p->ask;
+        amx_multiply_some(rows, columns, 1, &product, &ask, tile, AMX_VECS * LANES, false);
     } else
 #endif
+    {
+        finish_ask(f, i, rows, panel.first, panel.columns);
         tile_vectors(p, panel.vecs, g->bf16 && TILE_PAIRS, tile);
+    }
     finish_tile(f, tile, tile_columns(g), i, rows, panel.first, panel.columns);
 }
 
@@ -274,12 +294,14 @@ struct rows {
 // One row block against `panels` panels from `first` on; `b`: the first of them, packed.
 static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct rows *rows,
                       int64_t units, int64_t first, int64_t panels, const float *b) {
+    const int64_t apart = b_units(g, s->units), bytes = 4 * b_units(g, units);
     struct factors p = {.b = b, .units = units};
     pack_a_strides(&g->a, units, &p.a_row, &p.a_step);
-    for (int64_t k = 0; k < panels; k++, p.b += b_units(g, s->units))
+    for (int64_t k = 0; k < panels; k++, p.b += apart)
         for (int64_t t = 0; t < rows->tiles; t++) {
             p.a = rows->a + t * a_units(g, units);
-            tile_run(g, f, p, (rows->first_tile + t) * tile_rows(g->bf16), panel_of(g, first + k));
+            p.ask = ask_part(k + 1 < panels ? p.b + apart : b, bytes, t, rows->tiles, units);
+            tile_run(g, f, &p, (rows->first_tile + t) * tile_rows(g->bf16), panel_of(g, first + k));
         }
 }
 
@@ -326,7 +348,7 @@ static void run_panels(const struct gemm *g, const struct blocking *s, const str
             factors.a = a + t * a_units(g, s->units);
             for (int64_t p = 0; p < panels; p++) {
                 factors.b = b + p * b_units(g, s->units);
-                tile_run(g, f, factors, t * tile_rows(g->bf16), panel_of(g, from + p));
+                tile_run(g, f, &factors, t * tile_rows(g->bf16), panel_of(g, from + p));
             }
         }
     }

@@ -16,6 +16,7 @@ enum { TILE_ROWS = 8, TILE_VECS = 3 };
 enum { TILE_ROWS = 4, TILE_VECS = 3 };
 #endif
 enum { TILE_COLUMNS = TILE_VECS * LANES };
+enum { TILE_AHEAD = 16 }; // units
 
 #ifdef __AVX512BF16__
 enum { TILE_PAIRS = 1 }; // bf16 operands are multiplied in pairs
@@ -76,8 +77,11 @@ VEC_INLINE uint32_t tile_unit(const char *p) {
 
 // out[i * out_row + j] = or += sum over `units` k of a(i, k) b(k, j), for TILE_ROWS i and vecs * LANES j.
 // Strides are in units for a and b: a(i, k) at a[i * a_row + k * a_step], b(k, j) at b[k * b_step + j]; out in floats.
+// `ask`: what else to ask for while b, too, is asked for into the first-level cache, TILE_AHEAD units ahead; NULL where
+// all that is near already.
 VEC_INLINE void tile_multiply(int vecs, bool pairs, int64_t units, const void *a, int64_t a_row, int64_t a_step,
-                              const void *b, int64_t b_step, float *out, int64_t out_row, bool add) {
+                              const void *b, int64_t b_step, const struct ask *ask, float *out, int64_t out_row,
+                              bool add) {
     vec_f32 acc[TILE_ROWS][TILE_VECS];
     for (int i = 0; i < TILE_ROWS; i++)
         for (int j = 0; j < TILE_VECS; j++)
@@ -86,10 +90,17 @@ VEC_INLINE void tile_multiply(int vecs, bool pairs, int64_t units, const void *a
     const float *pb = b;
     // Multiples of the row stride that the addressing modes cannot form.
     int64_t s = 4 * a_row, s3 = 3 * s, s5 = 5 * s, s7 = 7 * s;
+    struct ask asked = ask ? *ask : (struct ask){0};
     for (int64_t k = 0; k < units; k++) {
         vec_f32 column[TILE_VECS];
         for (int j = 0; j < vecs; j++)
             column[j] = vec_load(pb + j * LANES);
+        if (ask) {
+            if (k % ASK_UNITS == 0)
+                ask_more(&asked);
+            for (int j = 0; j < vecs; j++)
+                __builtin_prefetch(pb + TILE_AHEAD * b_step + j * LANES, 0, 3);
+        }
 #define TILE_ROW(i, offset)        \
     for (int j = 0; j < vecs; j++) \
     acc[i][j] = tile_multiply_add(pairs, tile_unit(pa + (offset)), column[j], acc[i][j])
