@@ -5,7 +5,6 @@
 #include "base/rng.h"
 #include "program/place.h"
 
-enum { ROUNDS = 400 };
 static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, before no other order is tried
 
 struct span {
@@ -112,11 +111,12 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
     return top;
 }
 
-// Returns the bytes that all span, and the class that spans most.
-static int64_t place(struct stepping *s, size_t *highest) {
+// Returns the bytes that all span, and the class that spans most. Once those are more than `most` they do not matter:
+// then some classes have not been placed.
+static int64_t place(struct stepping *s, int64_t most, size_t *highest) {
     int64_t top = 0;
     s->placed.count = 0;
-    for (size_t i = 0; i < s->classes.count; i++) {
+    for (size_t i = 0; i < s->classes.count && top <= most; i++) {
         int64_t reached = place_class(s, &s->classes.item[i]);
         if (reached > top)
             *highest = i;
@@ -196,8 +196,8 @@ static void note(struct best *best, const struct stepping *s, int64_t top) {
 static void vary(struct stepping *s, struct best *best, int64_t enough) {
     size_t highest = 0, classes = s->classes.count, size = classes * sizeof *s->classes.item;
     struct range_class *kept = mem_alloc(size);
-    int64_t least = place(s, &highest);
-    for (uint64_t round = 0; round < ROUNDS && classes > 1 && best->top > enough && s->work < WORK; round++) {
+    int64_t least = place(s, INT64_MAX, &highest);
+    for (uint64_t round = 0; classes > 1 && best->top > enough && s->work < WORK; round++) {
         struct rng_block random = rng_philox(0, 1, round);
         size_t other = random.word[1] % classes, now = 0;
         memcpy(kept, s->classes.item, size);
@@ -205,7 +205,7 @@ static void vary(struct stepping *s, struct best *best, int64_t enough) {
             move_up(s, highest, random.word[0] % highest);
         if (random.word[2] % 2 && other)
             move_up(s, other, random.word[3] % other);
-        int64_t top = place(s, &now);
+        int64_t top = place(s, least, &now);
         note(best, s, top);
         if (top <= least) {
             least = top;
@@ -236,7 +236,7 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         // Each class looks at all that is placed.
         if (best.top < INT64_MAX && (int64_t)(s.classes.count * s.count) > WORK)
             continue;
-        note(&best, &s, place(&s, &highest));
+        note(&best, &s, place(&s, INT64_MAX, &highest));
         first = best.top < so_far ? (enum order)by : first;
     }
     if (best.top > enough && s.work < WORK) {
