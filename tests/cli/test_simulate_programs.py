@@ -51,8 +51,8 @@ def test_memory_is_the_plan():
 def test_trillion():
     batch = 48 if tool.SANITIZED else 384
     answer = simulate("--model.preset=gpt3-1t", "cluster=a100", "devices=3072", "--training.dtype=bf16",
-                      "--training.seq_len=2048", f"--training.global_batch_size={batch}", "--training.micro_batch_size=1",
-                      "--tensor_parallel_degree=8", "--pipeline_parallel_degree=64",
+                      "--training.seq_len=2048", f"--training.global_batch_size={batch}",
+                      "--training.micro_batch_size=1", "--tensor_parallel_degree=8", "--pipeline_parallel_degree=64",
                       "--data_parallel_replicate_degree=6", "--activation_checkpoint.mode=full")
     assert answer["ranks"] == 3072 and len(answer["classes"]) == 64, answer["ranks"]
 
