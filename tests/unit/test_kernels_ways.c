@@ -1,6 +1,7 @@
 // Every way that a kernel has to run a call gives the bits of its rule, on every instruction set, and keeps within its
-// operands and workspace.
+// operands and workspace. What products ask the caches for on their way is all that they should.
 #include "kernels/choices.h"
+#include "kernels/cpu/ask.h"
 #include "kernels/cpu/isa.h"
 #include "support/op_table.h"
 #include "support/ops.h"
@@ -105,7 +106,26 @@ static void all_ways_give_the_bits_of_the_rule(void **state) {
     }
 }
 
+// Products that ask, in turn, for parts of what comes next: line after line, each once, to the end.
+static void parts_ask_for_all_lines(void **state) {
+    (void)state;
+    static const int64_t BYTES[] = {64, 4096, 147456, 100000}, PARTS[] = {1, 3, 16}, UNITS[] = {0, 1, 16, 100, 768};
+    static const char memory[1];
+    for (size_t n = 0; n < ARRAY_LENGTH(BYTES) * ARRAY_LENGTH(PARTS) * ARRAY_LENGTH(UNITS); n++) {
+        const int64_t bytes = BYTES[n % 4], parts = PARTS[n / 4 % 3], units = UNITS[n / 12], least = MAX(units, 1);
+        int64_t end = 0;
+        for (int64_t part = 0; part < parts; part++) {
+            struct ask ask = ask_part(memory, bytes, part, parts, units);
+            assert_true(ask.lines == 0 ? end >= bytes : ask.next == memory + end);
+            for (int64_t k = 0; k < least; k += ASK_UNITS)
+                end += ASK_LINE * ask.lines;
+        }
+        assert_true(end >= bytes && end < bytes + ASK_LINE * parts * (least / ASK_UNITS + 1) + ASK_LINE);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ways_give_the_bits_of_the_rule)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_ways_give_the_bits_of_the_rule),
+                                       cmocka_unit_test(parts_ask_for_all_lines)};
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

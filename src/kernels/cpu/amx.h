@@ -56,7 +56,8 @@ struct amx_product {
     int64_t b_row;
 };
 
-// Adds a product to registers 0 to 3: `tiles` (1, 2) of rows and `vecs` (1, 2) of AMX_SIDE columns.
+// Adds a product to registers 0 to 3: `tiles` (1, 2) of rows and `vecs` (1, 2) of AMX_SIDE columns. `ask` (may be NULL)
+// goes on.
 VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p, struct ask *ask) {
     const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row;
     _Static_assert((int)AMX_SIDE == ASK_UNITS, "one request in each round");
@@ -80,8 +81,9 @@ VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p, struct ask *a
 }
 
 // out[i * out_row + j] = or += the sum of `count` products, for so many i and j. `ask`: what to ask for, or NULL.
-VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, struct ask *ask,
+VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, const struct ask *ask,
                              float *out, int64_t out_row, bool add) {
+    struct ask asked = ask ? *ask : (struct ask){0};
     const int64_t os = 4 * out_row;
     float *low = out + AMX_SIDE * out_row;
     amx_fence();
@@ -99,7 +101,7 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
             _tile_loadd(3, low + AMX_SIDE, os);
     }
     for (int i = 0; i < count; i++)
-        amx_add(tiles, vecs, product[i], ask);
+        amx_add(tiles, vecs, product[i], ask ? &asked : NULL);
     _tile_stored(0, out, os);
     if (vecs == 2)
         _tile_stored(1, out + AMX_SIDE, os);
@@ -111,7 +113,7 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
 
 // The same for as many of `rows` and `columns` as one amx_multiply takes.
 VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, int count, const struct amx_product *product,
-                                  struct ask *ask, float *out, int64_t out_row, bool add) {
+                                  const struct ask *ask, float *out, int64_t out_row, bool add) {
     switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {
     case 0:
         amx_multiply(1, 1, count, product, ask, out, out_row, add);

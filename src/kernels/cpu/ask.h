@@ -19,7 +19,8 @@ static inline void ask_more(struct ask *ask) {
         __builtin_prefetch(ask->next, 0, 2);
 }
 
-// What one of `parts` products, each over `units` units, asks for: its part of the `bytes` at `p`.
+// What one of `parts` products, each over `units` units, asks for: its part of the `bytes` at `p`. All parts together
+// ask for every line of them, and for few behind.
 static inline struct ask ask_part(const void *p, int64_t bytes, int64_t part, int64_t parts, int64_t units) {
     const int64_t times = parts * ((MAX(units, 1) + ASK_UNITS - 1) / ASK_UNITS);
     const int64_t lines = (bytes + times * ASK_LINE - 1) / (times * ASK_LINE);

@@ -5,10 +5,10 @@
 #include <omp.h>
 
 // Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
-// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all: of matrix units two such blocks,
-// since a panel of b must then serve longer, to come from the last-level cache in time. Sums of several blocks of a
-// product in bf16 need a workspace; that of f32 holds them itself.
-enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 256 };
+// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all and up to GEMM_ROWS_MAX rows: of
+// matrix units twice as much, since a panel of b must then serve longer, for the next to come in time. Sums of several
+// blocks of a product in bf16 need a workspace; that of f32 holds them itself.
+enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
 // Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
@@ -84,8 +84,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / width, 1));
     s.a_blocks = g->threads;
     s.b_blocks = 1;
-    const int64_t block = g->bf16 && TILE_MATRIX ? 2 * GEMM_BLOCK : GEMM_BLOCK;
-    int64_t rows = sized(way, MIN(MAX(block / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
+    int64_t rows = sized(way, MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
+    rows *= g->bf16 && TILE_MATRIX ? 2 : 1;
     // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
@@ -272,8 +272,7 @@ VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const str
     if (g->bf16) {
         const int64_t columns = panel.vecs * LANES;
         const struct amx_product product = {p->units, p->a, AMX_SIDE * p->units, p->b, columns};
-        struct ask ask = p->ask;
-        amx_multiply_some(rows, columns, 1, &product, &ask, tile, AMX_VECS * LANES, false);
+        amx_multiply_some(rows, columns, 1, &product, &p->ask, tile, AMX_VECS * LANES, false);
     } else
 #endif
     {
@@ -319,7 +318,7 @@ static void run_item(const struct gemm *g, const struct blocking *s, const struc
     const int64_t tile = block * s->row_tiles / s->row_blocks, end = (block + 1) * s->row_tiles / s->row_blocks;
     const struct rows rows = {.first_tile = tile, .tiles = end - tile, .a = a};
     const int64_t i0 = tile * tile_rows(g->bf16), count = MIN(end * tile_rows(g->bf16), g->m) - i0;
-    float sums[2 * GEMM_ROWS_MAX] = {0};
+    float sums[4 * GEMM_ROWS_MAX] = {0}; // of matrix units, in large blocks
     bool sum = g->row_sums && first == 0 && split == 0;
     ISA(pack_a)(g->bf16, &g->a, i0, count, k0, k, a, sum ? sums : NULL);
     if (sum)
