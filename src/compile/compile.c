@@ -118,8 +118,8 @@ static void declare_chunk_pools(struct program *p, const struct compile_options 
     free(slot);
 }
 
-// Pools of the chunks' activations, then those of their inputs, those of the vocabulary, and where backward is in two
-// parts, so that it has not what it begins with as long as activations, those of that.
+// Pools of the chunks' activations, then those of their inputs, those of the vocabulary, and those of what backwards
+// begin with, which is not there as long as activations are.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
     const struct schedule *s = o->parallel.schedule;
     if (!s)
@@ -129,7 +129,7 @@ static void declare_pools(struct program *p, const struct compile_options *o, bo
     declare_chunk_pools(p, o, SLOTS_FOR_INPUTS, forward_only);
     if (s->vocabulary)
         vocabulary_pools(p, s, o->parallel.stage, forward_only);
-    if (!forward_only && schedule_splits_backward(s))
+    if (!forward_only)
         declare_chunk_pools(p, o, SLOTS_FOR_GRADIENTS, false);
 }
 
@@ -398,7 +398,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         struct recompute_layers layers = recompute_of(o, &stage);
         recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
-        if (split)
+        if (o->parallel.schedule)
             place_received(p, backward, (int)p->pools.count - chunks + chunk); // the last that were declared
     }
     if (is_spread(o))

@@ -100,9 +100,8 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
 
 // ---- what microbatches hold
 
-// Messages that a rank has room for: activations, one more than are held; gradients, with backwards in two parts
-// likewise, else as many as activations; and what it sends, once where pools are in parts, as they mostly are with
-// several chunks or backwards in two parts.
+// Messages that a rank has room for: activations and gradients, one more than are held; and what it sends, once where
+// pools are in parts, as they mostly are with several chunks or backwards in two parts.
 static double count_messages(const struct schedule *s, bool split, int rank) {
     int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot), last = s->stages * s->chunks - 1;
     double messages = 0;
@@ -113,7 +112,7 @@ static double count_messages(const struct schedule *s, bool split, int rank) {
         if (v > 0 && s->place[v - 1].rank != rank)
             messages += 1 + sent;
         if (v < last && s->place[v + 1].rank != rank)
-            messages += sent + (split ? schedule_slots(s, rank, c, SLOTS_FOR_GRADIENTS, false, slot) : held);
+            messages += sent + schedule_slots(s, rank, c, SLOTS_FOR_GRADIENTS, false, slot);
     }
     free(slot);
     return messages;

@@ -1,5 +1,6 @@
-// Greedy, in several orders: each allocation goes to the lowest offset where nothing that lives at the same time
-// stands. As long as the best result is not tight, orders are varied: what stood on top is placed earlier.
+// By the skyline, and where that is not tight, greedy in several orders: each allocation goes to the lowest offset
+// where nothing that lives at the same time stands. As long as the best result is not tight, orders are varied: what
+// stood on top is placed earlier.
 #include "program/place.h"
 
 #include "base/rng.h"
@@ -166,6 +167,19 @@ static void note(struct best *best, const struct placing *p, int64_t top) {
         best->offset[p->order[i]] = p->item[p->order[i]].offset;
 }
 
+static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
+    struct in_use *all = mem_alloc(p->count * sizeof *all);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct allocation *a = &p->item[p->order[i]];
+        all[i] = (struct in_use){a->first, a->last, a->bytes, 0};
+    }
+    int64_t top = place_skyline(all, p->count, enough);
+    for (size_t i = 0; i < p->count; i++)
+        offset[p->order[i]] = all[i].offset;
+    free(all);
+    return top;
+}
+
 static int64_t place_region(const struct placing *p, size_t total, int length) {
     static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
     if (p->count == 0)
@@ -173,6 +187,7 @@ static int64_t place_region(const struct placing *p, size_t total, int length) {
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
     int64_t enough = (int64_t)(TIGHT * (double)bound(p, length));
     int64_t one = (int64_t)p->count * (int64_t)p->count / 2, rounds = MIN((int64_t)ROUNDS, WORK / MAX(one, 1));
+    best.top = place_by_skyline(p, enough, best.offset);
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
         sort(p, ORDERS[o]);
         note(&best, p, place(p, INT64_MAX));

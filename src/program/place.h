@@ -19,6 +19,14 @@ int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // It ends where `enough` bytes do.
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough);
 
+// Memory that is in use from one time to another, inclusive; where it is placed.
+struct in_use {
+    int first, last;
+    int64_t bytes, offset;
+};
+// Gives each an offset; returns the bytes that they span. It ends where `enough` bytes do (place_skyline.c).
+int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
+
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
 void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);
 // Gives buffers what their allocations have.

@@ -1,11 +1,17 @@
 // Greedy, as place.c does it, for ranges as many as microbatches times allocations: class after class, the largest or
 // those that live longest first, each range at the lowest offset where nothing that is in use at the same time stands.
 // Ranges of a class are of one size and come in the order of time, so that only what is in use around that time has to
-// be looked at. As long as the result is not tight, the order of classes is varied.
+// be looked at. As long as the result is not tight, the skyline is tried, the largest take turns at several places, and
+// the order of classes is varied.
 #include "base/rng.h"
 #include "program/place.h"
 
-static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, before no other order is tried
+static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, while orders are varied
+enum {
+    HOLES = 50, // of the whole, that orders may leave
+    LARGE = 20, // of the whole: a large class
+    TURNS = 6,  // places at which it takes turns, at most
+};
 
 struct span {
     int64_t offset, end;
@@ -18,6 +24,8 @@ typedef VEC(struct span) spans;
 struct range_class {
     int64_t bytes;
     size_t from, to;
+    int turns; // 0, or it is placed first: each microbatch's one `distance` further than the one's before, of so many
+    int64_t distance;
 };
 
 struct stepping {
@@ -84,7 +92,7 @@ static void merge(spans *placed, const spans *more) {
 static int64_t place_class(struct stepping *s, const struct range_class *c) {
     spans mine = {0};
     size_t next = 0, many = 64; // of which most may be over
-    int64_t top = 0;
+    int64_t top = 0, turn = 0;
     s->active.count = 0;
     for (size_t i = c->from; i < c->to; i++) {
         struct live_range *r = &s->item[s->order[i]];
@@ -98,7 +106,8 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
                 s->work += (int64_t)s->active.count / 8;
             }
         s->work += (int64_t)s->active.count;
-        r->offset = lowest_offset(&s->active, r, c->bytes);
+        turn += i > c->from && s->item[s->order[i - 1]].microbatch != r->microbatch;
+        r->offset = c->turns ? turn % c->turns * c->distance : lowest_offset(&s->active, r, c->bytes);
         struct span span = {r->offset, r->offset + c->bytes, r->first, r->last};
         insert_active(&s->active, span);
         s->work += (int64_t)s->active.count / 8;
@@ -168,9 +177,14 @@ static void arrange(struct stepping *s, enum order by) {
     for (size_t i = 0; i < s->count; i++) {
         const struct live_range *r = &s->item[s->order[i]];
         if (i == 0 || compare_classes(&context, &s->item[s->order[i - 1]], r))
-            VEC_PUSH(&s->classes, (struct range_class){s->allocation[r->allocation].bytes, i, i});
+            VEC_PUSH(&s->classes, (struct range_class){.bytes = s->allocation[r->allocation].bytes, .from = i});
         s->classes.item[s->classes.count - 1].to = i + 1;
     }
+}
+
+// Each class looks at all that is placed.
+static bool too_many(const struct stepping *s) {
+    return (int64_t)(s->classes.count * s->count) > WORK;
 }
 
 static void move_up(struct stepping *s, size_t from, size_t to) {
@@ -190,6 +204,54 @@ static void note(struct best *best, const struct stepping *s, int64_t top) {
     best->top = top;
     for (size_t i = 0; i < s->count; i++)
         best->offset[s->order[i]] = s->item[s->order[i]].offset;
+}
+
+// Where classes in order leave holes.
+static void try_skyline(const struct stepping *s, struct best *best, int64_t enough) {
+    if (best->top - enough < enough / HOLES)
+        return;
+    struct in_use *all = mem_alloc(s->count * sizeof *all);
+    for (size_t i = 0; i < s->count; i++)
+        all[i] = (struct in_use){s->item[i].first, s->item[i].last, s->allocation[s->item[i].allocation].bytes, 0};
+    int64_t top = place_skyline(all, s->count, enough);
+    if (top < best->top)
+        for (size_t i = 0; i < s->count; i++)
+            best->offset[i] = all[i].offset;
+    best->top = MIN(best->top, top);
+    free(all);
+}
+
+// A class that is larger than all others and at least a part of the whole, of which one range is in use at a time; NONE
+// where there is none.
+static int find_largest(const struct stepping *s, int64_t whole) {
+    int largest = 0;
+    for (int i = 1; i < (int)s->classes.count; i++)
+        if (s->classes.item[i].bytes > s->classes.item[largest].bytes)
+            largest = i;
+    const struct range_class *c = &s->classes.item[largest];
+    bool alone = c->bytes > whole / LARGE;
+    for (int i = 0; i < (int)s->classes.count; i++)
+        alone &= i == largest || s->classes.item[i].bytes < c->bytes;
+    for (size_t i = c->from + 1; i < c->to; i++)
+        alone &= s->item[s->order[i]].first > s->item[s->order[i - 1]].last;
+    return alone ? largest : NONE;
+}
+
+// Blocks as large as logits that are always at the same place leave a hole: what lives from one of them to the next
+// cannot be there. Where they take turns at as many places as microbatches are in flight, what the last one leaves is
+// room for the next microbatch. The order is by invocation.
+static void take_turns(struct stepping *s, struct best *best, int64_t enough) {
+    int largest = find_largest(s, enough);
+    if (largest == NONE)
+        return;
+    move_up(s, (size_t)largest, 0);
+    struct range_class *c = s->classes.item;
+    size_t highest = 0;
+    for (c->turns = 2; c->turns <= TURNS; c->turns++)
+        for (int part = 5; part > 2 && best->top > enough; part -= 2) { // fifths of what there is
+            c->distance = (enough - c->bytes) / (c->turns - 1) / 5 * part / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+            note(best, s, place(s, best->top, &highest));
+        }
 }
 
 // What stands on top is placed earlier, and every other time something else, too, as long as that helps.
@@ -230,16 +292,21 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
     }
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
     enum order first = BY_BYTES;
-    for (int by = 0; by < ORDERS && best.top > enough && s.work < WORK; by++) {
-        int64_t so_far = best.top;
+    int64_t least = INT64_MAX;
+    for (int by = 0; by < ORDERS && best.top > enough; by++) {
         arrange(&s, (enum order)by);
-        // Each class looks at all that is placed.
-        if (best.top < INT64_MAX && (int64_t)(s.classes.count * s.count) > WORK)
+        if (by && too_many(&s))
             continue;
-        note(&best, &s, place(&s, INT64_MAX, &highest));
-        first = best.top < so_far ? (enum order)by : first;
+        int64_t top = place(&s, INT64_MAX, &highest);
+        note(&best, &s, top);
+        first = top < least ? (enum order)by : first;
+        least = MIN(least, top);
     }
-    if (best.top > enough && s.work < WORK) {
+    try_skyline(&s, &best, enough);
+    arrange(&s, BY_INVOCATION);
+    if (best.top > enough && !too_many(&s)) {
+        take_turns(&s, &best, enough);
+        s.work = 0;
         arrange(&s, first);
         vary(&s, &best, enough);
     }

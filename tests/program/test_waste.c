@@ -43,10 +43,9 @@ static double worst_stage(const struct stages *stages) {
     return worst;
 }
 
-// Units that are gathered as a whole and are large beside all else leave holes that little fits into; a slot has no
-// room for them where other slots are full.
+// Units that are gathered as a whole and are large beside all else leave holes that little fits into.
 static double allowed(const struct layout *layout) {
-    return layout->zero == 3 && layout->tp * layout->pp > 1 ? 0.07 : 0.02;
+    return layout->zero == 3 && layout->pp > 1 ? 0.03 : 0.02;
 }
 
 static double waste_of(const struct shape *shape, const struct layout *layout, int microbatches, const char *dtype,
@@ -105,8 +104,7 @@ static void hardly_any(void **unused) {
 }
 
 // Schedules under which microbatches do not hold as much at all times. Logits that are one block as large as a layer's
-// activations many times over leave holes on the stage that has the head (gpt2); where backward is whole, a rank has
-// room for a gradient from another rank for each microbatch of each chunk (interleaved).
+// activations many times over leave holes on the stage that has the head (gpt2).
 static void hardly_any_by_schedule(void **unused) {
     (void)unused;
     static const struct {
@@ -115,22 +113,22 @@ static void hardly_any_by_schedule(void **unused) {
         int microbatches;
         double allowed;
     } PLANS[] = {
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-h1", 0}, 16, .03},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-h2", 0}, 16, .025},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0}, 16, .025},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "v-half", 0}, 16, .03},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "v-min", 0}, 16, .025},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 1}, 16, .025},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 2}, 16, .025},
-        {{"llama-42m", 1, 512}, {1, 4, 2, 2, "zb-v", 0}, 16, .045},
-        {{"llama-42m", 1, 512}, {2, 4, 1, 1, "v-half", 0}, 16, .045},
-        {{"llama-42m", 1, 512}, {1, 2, 1, 1, "v-min", 0}, 16, .03},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "interleaved", 2}, 16, .07},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-h1", 0}, 16, .12},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-h1", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-h2", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "v-half", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "v-min", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 1}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 2}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 2, 2, "zb-v", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {2, 4, 1, 1, "v-half", 0}, 16, .025},
+        {{"llama-42m", 1, 512}, {1, 2, 1, 1, "v-min", 0}, 16, .02},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "interleaved", 2}, 16, .02},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-h1", 0}, 16, .03},
         {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-v", 0}, 16, .05},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "v-min", 0}, 16, .1},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 2, 2, "zb-v", 0}, 16, .05},
-        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0}, 1500, .1}, // allocations are placed in blocks
+        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "v-min", 0}, 16, .08},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 2, 2, "zb-v", 0}, 16, .04},
+        {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0}, 1500, .05}, // allocations are placed in blocks
     };
     static const char *const MODES[] = {"none", "selective", "full"};
     double sum = 0;
@@ -146,7 +144,7 @@ static void hardly_any_by_schedule(void **unused) {
             plans++;
         }
     print_message("%d plans, %.3f%% on average\n", plans, 100 * sum / plans);
-    assert_true(sum < .03 * plans);
+    assert_true(sum < .02 * plans);
 }
 
 int main(void) {

@@ -1,0 +1,88 @@
+// Memory by the skyline: nothing that is in use at the same time overlaps, little is wasted, and what can be told by
+// hand is as told.
+#include "base/rng.h"
+#include "program/place.h"
+#include "support/test.h"
+
+static int64_t most_in_use(const struct in_use *range, size_t count) {
+    int64_t most = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t now = 0;
+        for (size_t k = 0; k < count; k++)
+            now += range[k].first <= range[i].first && range[i].first <= range[k].last ? range[k].bytes : 0;
+        most = MAX(most, now);
+    }
+    return most;
+}
+
+static void assert_apart(const struct in_use *range, size_t count, int64_t top) {
+    int64_t highest = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(range[i].offset >= 0);
+        highest = MAX(highest, range[i].offset + range[i].bytes);
+        for (size_t k = 0; k < i; k++) {
+            bool meet = range[i].first <= range[k].last && range[k].first <= range[i].last;
+            bool overlap = range[i].offset < range[k].offset + range[k].bytes &&
+                           range[k].offset < range[i].offset + range[i].bytes;
+            if (meet && overlap)
+                fail_msg("%zu and %zu of %zu overlap", i, k, count);
+        }
+    }
+    assert_int_equal(highest, top);
+}
+
+static void nothing_overlaps(void **unused) {
+    (void)unused;
+    enum { MOST = 300 };
+    struct in_use range[MOST];
+    for (uint64_t round = 0; round < 200; round++) {
+        size_t count = 1 + rng_philox(1, 0, round).word[0] % MOST;
+        int length = 1 + (int)(rng_philox(1, 0, round).word[1] % 200);
+        for (size_t i = 0; i < count; i++) {
+            struct rng_block random = rng_philox(2, round, i);
+            int first = (int)(random.word[0] % (uint32_t)length), last = (int)(random.word[1] % (uint32_t)length);
+            range[i] = (struct in_use){MIN(first, last), MAX(first, last), 1 + random.word[2] % 1000, -1};
+        }
+        int64_t top = place_skyline(range, count, 0);
+        assert_apart(range, count, top);
+        assert_true(top >= most_in_use(range, count));
+    }
+    assert_int_equal(place_skyline(range, 0, 0), 0);
+}
+
+// What lives long is below, what comes and goes above it, in the memory of what was there before.
+static void known(void **unused) {
+    (void)unused;
+    struct in_use range[] = {{4, 5, 30, -1}, {0, 9, 10, -1}, {0, 3, 20, -1}, {6, 9, 5, -1}, {2, 3, 10, -1}};
+    assert_int_equal(place_skyline(range, ARRAY_LENGTH(range), 0), 40);
+    const int64_t offsets[] = {10, 0, 10, 10, 30};
+    for (size_t i = 0; i < ARRAY_LENGTH(range); i++)
+        assert_int_equal(range[i].offset, offsets[i]);
+}
+
+// Microbatches of a pipeline that each hold layers until their backward: as in a step, there is hardly a hole.
+static void microbatches(void **unused) {
+    (void)unused;
+    enum { MICROBATCHES = 64, LAYERS = 12, HELD = 4, COUNT = MICROBATCHES * LAYERS * 2 };
+    struct in_use *range = mem_alloc(COUNT * sizeof *range);
+    size_t count = 0;
+    for (int m = 0; m < MICROBATCHES; m++)
+        for (int i = 0; i < LAYERS; i++) {
+            int forward = 2 * LAYERS * m + i, backward = 2 * LAYERS * (m + HELD) + 2 * LAYERS - 1 - i;
+            range[count++] = (struct in_use){forward, backward, 1000 + 100 * (i % 3), -1};
+            range[count++] = (struct in_use){backward, backward, 700, -1};
+        }
+    int64_t least = most_in_use(range, count), top = place_skyline(range, count, 0);
+    assert_apart(range, count, top);
+    assert_true(top <= least + least / 50);
+    free(range);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_overlaps),
+        cmocka_unit_test(known),
+        cmocka_unit_test(microbatches),
+    };
+    return cmocka_run_group_tests_name("place_skyline", tests, NULL, NULL);
+}
