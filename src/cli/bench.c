@@ -404,7 +404,9 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     if (launcher.ranks > 1) {
         status = processes_run(&launcher, deadline, config, &work, error);
     } else {
-        status = bench_prepare(&b, error);
+        status = processes_check_one(&launcher, config, error);
+        if (status == TRIREME_OK)
+            status = bench_prepare(&b, error);
         int ranks = status == TRIREME_OK ? mesh_ranks(&b.plan.mesh) : 0;
         if (ranks > 1)
             status = ranks_run(ranks, deadline, bench_rank, &b, error);

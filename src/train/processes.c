@@ -1,5 +1,6 @@
 #include "train/processes.h"
 
+#include "base/crew.h"
 #include "train/ranks.h"
 
 #include <time.h>
@@ -30,11 +31,9 @@ struct launcher launcher_find(void) {
                  {"srun", "SLURM_NTASKS", "SLURM_PROCID"}};
     for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
         int ranks = number_of(KNOWN[i].ranks, 0);
-        if (ranks > 1)
+        if (ranks > 0)
             return (struct launcher){i == 1 && getenv("SLURM_STEP_ID") ? "srun" : KNOWN[i].name, ranks,
-                                     number_of(KNOWN[i].rank, 0)};
-        if (ranks == 1)
-            break;
+                                     ranks > 1 ? number_of(KNOWN[i].rank, 0) : 0};
     }
     return (struct launcher){.ranks = 1};
 }
@@ -176,6 +175,16 @@ static trireme_status check_threads(const struct config *config, const struct la
                           is_srun(launcher) ? "srun --cpus-per-task=" : "mpirun --map-by slot:PE=", (long long)threads);
     free(where);
     return status;
+}
+
+trireme_status processes_check_one(const struct launcher *launcher, const struct config *config, trireme_error *error) {
+    if (!launcher->name)
+        return TRIREME_OK;
+    char host[HOST_BYTES] = "this machine";
+    gethostname(host, sizeof host - 1);
+    const struct world_place place = {
+        .ranks = 1, .node_ranks = 1, .core_ranks = 1, .cores = usable_cores(), .host = host};
+    return check_threads(config, launcher, &place, error);
 }
 
 static trireme_status set_threads(struct config *config, const struct launcher *launcher,

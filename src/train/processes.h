@@ -8,7 +8,7 @@
 // What the environment says of who started this process.
 struct launcher {
     const char *name; // "mpirun", "srun"; NULL: nobody that starts ranks
-    int ranks, rank;  // 1 and 0 then
+    int ranks, rank;  // 1 and 0 then, or where it has started one
 };
 struct launcher launcher_find(void);
 
@@ -26,6 +26,8 @@ struct processes_work {
 };
 trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,
                              const struct processes_work *work, trireme_error *error);
+// Of the only process that a launcher has started, if any has: refuses more threads than it is bound to cores.
+trireme_status processes_check_one(const struct launcher *launcher, const struct config *config, trireme_error *error);
 // Of a process that cannot even begin: agrees with the others, in place of processes_run. Returns `status`, or what
 // another rank fails with; the message is rank 0's.
 trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error);

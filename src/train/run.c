@@ -536,6 +536,7 @@ static trireme_status run_job(struct job *job, const struct launcher *launcher, 
     const struct processes_work work = {job, prepare, identify, run_rank};
     if (launcher->ranks > 1)
         return processes_run(launcher, deadline, &job->config, &work, error);
+    TRY(processes_check_one(launcher, &job->config, error));
     TRY(prepare(job, error));
     if (job->ranks > THREADS_MOST)
         FAIL(TRIREME_ERROR_USAGE,
