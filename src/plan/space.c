@@ -67,8 +67,20 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
     mix_release(&mix);
 }
 
+// The virtual stages of a layout that is given in numbers; 0: none is.
+static int given_stages(const struct config *config) {
+    const char *text = config->parallelism.pipeline_parallel_layout;
+    int stages = *text >= '0' && *text <= '9';
+    for (; stages && *text; text++)
+        stages += *text == ',';
+    return stages;
+}
+
 static void add_layouts(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
+    int given = given_stages(config), stages = c->stages == 1 ? 1 : c->stages * c->chunks;
+    if (given && stages && given != stages)
+        return;
     bool layout = config_is_set(config, "parallelism.pipeline_parallel_layout"),
          vocabulary = config_is_set(config, "parallelism.vocabulary_parallel");
     for (int way = 0; way < 3; way++) {
@@ -285,6 +297,9 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
     if (config_is_set(c, "parallelism.vocabulary_parallel") && p->vocabulary_parallel &&
         (s.stages == 1 || r->ranks == 1))
         return config_refuse(c, "parallelism.vocabulary_parallel", error, "but there is no pipeline to spread it over");
+    if (given_stages(c))
+        return config_refuse(c, "parallelism.pipeline_parallel_layout", error,
+                             "but no schedule that the configuration allows has %d virtual stages", given_stages(c));
     if (config_is_set(c, "parallelism.pipeline_parallel_schedule") && s.stages > 1 &&
         !config_is_set(c, "parallelism.pipeline_parallel_chunks"))
         return config_refuse(c, "parallelism.pipeline_parallel_schedule", error,

@@ -84,12 +84,14 @@ void engine_describe_memory(const struct engine *e, struct text *out) {
     memory_profile_release(&profile);
 }
 
-// What may help: of the state only another type or model, of the step what makes it shorter.
+// What may help: of the state only another model or type, which takes more than half as much; of the step what makes it
+// shorter.
 static const char *memory_advice(const struct engine *e, size_t state, size_t available) {
     if (!e->trains)
         return state > available ? "take a smaller model" : "lower training.micro_batch_size or training.seq_len";
     if (state > available)
-        return e->dtype == DTYPE_BF16 ? "take a smaller model" : "set training.dtype to bf16, or take a smaller model";
+        return e->dtype == DTYPE_BF16 || state / 2 > available ? "take a smaller model"
+                                                               : "set training.dtype to bf16, or take a smaller model";
     return "lower training.micro_batch_size or training.seq_len, or set activation_checkpoint.mode";
 }
 

@@ -116,6 +116,11 @@ def test_refusals():
             *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
     refused(r"pipeline_parallel_schedule: given v-min, which 6 layers on 4 stages do not suffice for", *MODEL[:2],
             "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=v-min")
+    layout = ["pipeline_parallel_degree=2", "pipeline_parallel_layout=1,2,3"]
+    refused(r'layout: given "1,2,3", but no schedule that the configuration allows has 3 virtual stages', *MODEL,
+            "pipeline_parallel_schedule=1f1b", *layout)
+    refused(r'layout: given "3,4", expected 2 numbers whose sum is 6, the layers of the model', *MODEL,
+            "pipeline_parallel_degree=2", "pipeline_parallel_layout=3,4")
     refused(r"vocabulary_parallel: given true, but there is no pipeline", *MODEL, "vocabulary_parallel=true",
             "pipeline_parallel_degree=1")
     refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")

@@ -109,7 +109,9 @@ def test_bench():
 
 def test_bad_starts():
     refused(2, 2, r"parallelism\.ranks: given 3, but 2 processes were started", "train", "c.yaml", "--ranks=3")
-    refused(2, 2, r"training\.threads: given 999, but.*room for \d+ thr", "train", "c.yaml", "--training.threads=999")
+    for ranks in (2, 1):
+        refused(ranks, 2, r"training\.threads: given 999, but.*room for \d+ thr", "train", "c.yaml",
+                "--training.threads=999")
     if os.cpu_count() >= 4:
         refused(2, 2, r"training\.threads: given 2, but .*is bound to 1 core: start with `mpirun --map-by slot:PE=2`",
                 "train", "c.yaml", "--training.threads=2")
