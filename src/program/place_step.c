@@ -221,15 +221,17 @@ static void try_skyline(const struct stepping *s, struct best *best, int64_t eno
     free(all);
 }
 
-// A class that is larger than all others and at least a part of the whole, of which one range is in use at a time; NONE
+// A class that is larger than all others and a large part of the whole, of which one range is in use at a time; NONE
 // where there is none.
 static int find_largest(const struct stepping *s, int64_t whole) {
     int largest = 0;
+    if (s->classes.count == 0)
+        return NONE;
     for (int i = 1; i < (int)s->classes.count; i++)
         if (s->classes.item[i].bytes > s->classes.item[largest].bytes)
             largest = i;
     const struct range_class *c = &s->classes.item[largest];
-    bool alone = c->bytes > whole / LARGE;
+    bool alone = c->bytes > whole / LARGE && c->bytes < whole;
     for (int i = 0; i < (int)s->classes.count; i++)
         alone &= i == largest || s->classes.item[i].bytes < c->bytes;
     for (size_t i = c->from + 1; i < c->to; i++)
