@@ -129,6 +129,8 @@ def test_does_not_fit():
                      "c.yaml", "--model.family=auto", *size, "--model.preset=llama3.1-405b")
     assert time.monotonic() - begin < 60 and "layers." in line or "embed" in line, line
     untouched(1, r"does not fit.*training\.micro_batch_size", "train", "c.yaml", "--training.global_batch_size=4000000")
+    # What no type would bring into memory.
+    tool.refused(1, r"does not fit.*; take a smaller model$", "bench", "step", "--model.preset=llama3.1-405b")
 
 
 def test_not_finite():
