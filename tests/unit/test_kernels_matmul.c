@@ -13,7 +13,8 @@ static double get(const struct tensor *t, int64_t i, int64_t j) {
     return t->dtype == DTYPE_BF16 ? bf16_to_float(((uint16_t *)t->data)[at]) : ((float *)t->data)[at];
 }
 
-// Element (i, j) of the product by its definition, and the sum of the magnitudes of its terms.
+// Element (i, j) of the product by its definition, with bias and residual where a call has them, and the sum of the
+// magnitudes of its terms.
 static double plain(const struct call *call, int64_t i, int64_t j, double *magnitude) {
     const struct tensor *a = &call->in[0], *b = &call->in[1];
     int64_t terms = call->op == OP_MATMUL_DW ? a->dim[0] : a->dim[1];
@@ -26,12 +27,17 @@ static double plain(const struct call *call, int64_t i, int64_t j, double *magni
         sum += term;
         *magnitude += fabs(term);
     }
+    for (int k = 2; k < call->inputs; k++)
+        if (call->in[k].data)
+            sum += call->in[k].ndim == 1 ? get(&call->in[k], j, 0) : get(&call->in[k], i, j);
     return sum;
 }
 
-static void check(const struct op_table *table, const char *spec, enum dtype model, enum isa isa, bool accumulate) {
-    // Without bias, residual and its gradient, which small cases cover.
-    struct op_options options = {.model = model, .seed = 1, .threads = 1, .accumulate = accumulate, .absent = 0x2000c};
+// Gradients of the bias, and bias and residual unless `all`, are for the small cases.
+static void check(const struct op_table *table, const char *spec, enum dtype model, enum isa isa, bool accumulate,
+                  bool all) {
+    struct op_options options = {.model = model, .seed = 1, .threads = 1, .accumulate = accumulate};
+    options.absent = all ? 0x20000 : 0x2000c;
     struct op_instance instance = {0}, before = {0};
     trireme_error error = {0};
     if (op_instance_create(&instance, table, spec, &options, &error) != TRIREME_OK ||
@@ -40,8 +46,9 @@ static void check(const struct op_table *table, const char *spec, enum dtype mod
         fail_msg("%s", error.message);
     const struct tensor *out = &instance.call.out[0];
     accumulate = accumulate && op_output_accumulates(instance.info, 0);
+    const int64_t step = out->dim[0] * out->dim[1] > 1000000 ? 197 : 7;
     for (int64_t i = 0; i < out->dim[0]; i++)
-        for (int64_t j = i % 7; j < out->dim[1]; j += 7) {
+        for (int64_t j = i % step; j < out->dim[1]; j += step) {
             double magnitude, y = plain(&instance.call, i, j, &magnitude), x = get(out, i, j);
             y += accumulate ? get(&before.call.out[0], i, j) : 0;
             double accepted = 1e-6 * magnitude + (out->dtype == DTYPE_BF16 ? 0x1p-8 * fabs(y) : 1e-6);
@@ -65,11 +72,28 @@ static void large_products_are_right(void **state) {
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
         for (size_t i = 0; i < ARRAY_LENGTH(specs) && isa_usable(isa); i++)
             for (int k = 0; k < 2; k++)
-                check(table, specs[i], k ? DTYPE_BF16 : DTYPE_F32, isa, isa % 2);
+                check(table, specs[i], k ? DTYPE_BF16 : DTYPE_F32, isa, isa % 2, false);
+    free(table);
+}
+
+// Outputs that may be written past the caches: of whole lines and of others, with one block of the summed dimension and
+// (for matrix units alone, since it takes long) with two.
+static void large_outputs_are_right(void **state) {
+    (void)state;
+    static const char *const specs[] = {"matmul m=1025 k=3 n=2080", "matmul m=2049 k=70 n=1032",
+                                        "matmul_dx m=1040 n=5 k=2049", "matmul m=1025 k=6200 n=2080"};
+    struct op_table *table = op_table_create();
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (size_t i = 0; i < ARRAY_LENGTH(specs) && isa_usable(isa); i++)
+            if (isa == ISA_AMX || i + 1 < ARRAY_LENGTH(specs))
+                check(table, specs[i], DTYPE_BF16, isa, false, true);
     free(table);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large_products_are_right)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_products_are_right),
+        cmocka_unit_test(large_outputs_are_right),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
 // Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
 // second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all and up to GEMM_ROWS_MAX rows: of
 // matrix units twice as much, since a panel of b must then serve longer, for the next to come in time. Sums of several
-// blocks of a product in bf16 need a workspace; that of f32 holds them itself.
+// blocks of a product in bf16 need a workspace, so that of bf16 has one block up to GEMM_UNITS_BF16; that of f32 holds
+// them itself.
 enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
@@ -17,6 +18,9 @@ enum { GEMM_PACKED = 2097152 };
 enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
 // Bytes that a way may need beyond the workspace of the rule's.
 enum { GEMM_MORE = 2097152 };
+// An output of matrix units in bf16 from so many bytes on leaves the caches before anybody reads it: to write it past
+// them spares reading it first.
+enum { GEMM_STREAMED = 4194304 };
 
 struct blocking {
     int64_t k_block, k_blocks; // elements
@@ -46,6 +50,12 @@ static int64_t b_units(const struct gemm *g, int64_t units) {
     return tile_columns(g) * units;
 }
 
+// Units of the largest block that pays.
+static int64_t block_units(const struct gemm *g, int64_t units) {
+    const bool one = g->bf16_out && units <= GEMM_UNITS_BF16;
+    return g->bf16 && (one || !TILE_MATRIX) ? GEMM_UNITS_BF16 : GEMM_UNITS;
+}
+
 // Whether threads get about equally many panels.
 static bool shares_panels(const struct blocking *s, int threads) {
     int64_t most = divide_up(s->panels, threads);
@@ -61,7 +71,7 @@ static int64_t sized(enum kernel_way way, int64_t size) {
 static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     struct blocking s = {0};
     const int64_t units = pack_units(g->bf16, g->k), height = tile_rows(g->bf16), width = tile_columns(g);
-    s.k_blocks = MAX(1, divide_up(units, g->bf16 ? GEMM_UNITS_BF16 : GEMM_UNITS));
+    s.k_blocks = MAX(1, divide_up(units, block_units(g, units)));
     s.units = pack_units(g->bf16, divide_up(units, s.k_blocks) * pack_unit(g->bf16));
     s.k_block = s.units * pack_unit(g->bf16);
     s.panels = divide_up(g->n, width);
@@ -131,6 +141,7 @@ struct finish {
     float *sum; // partial sums so far: c itself, or the workspace for bf16; rows sum_row apart
     int64_t sum_row;
     bool add, last; // there are partial sums; this was the last block of k
+    bool streamed;  // whole tiles are written past the caches
 };
 
 VEC_INLINE vec_f32 load(bool bf16, const void *p, int64_t i) {
@@ -262,24 +273,78 @@ VEC_INLINE void tile_vectors(const struct factors *p, int vecs, bool pairs, floa
     }
 }
 
+// Whether whole tiles of c are lines of the cache, written once and large enough in all.
+static bool streams(const struct gemm *g) {
+    enum { LINE = TILE_MATRIX_VECS * LANES };
+    return TILE_MATRIX && g->bf16_out && !g->accumulate && 2 * g->m * g->n >= GEMM_STREAMED &&
+           (uintptr_t)g->c % (2 * LINE) == 0 && g->c_row % LINE == 0;
+}
+
+#ifdef __AMX_BF16__
+static void finish_streamed(const struct finish *f, const float *tile, int64_t i0, int64_t j0) {
+    const struct gemm *g = f->g;
+    vec_f32 bias[2] = {{0}, {0}};
+    for (int k = 0; k < 2 && g->bias; k++)
+        bias[k] = load(true, g->bias, j0 + k * LANES);
+    for (int64_t i = i0; i < i0 + TILE_MATRIX_ROWS; i++, tile += 2 * LANES) {
+        vec_f32 x[2];
+        for (int k = 0; k < 2; k++) {
+            x[k] = vec_load(tile + k * LANES) + bias[k];
+            if (f->add)
+                x[k] += vec_load(f->sum + i * f->sum_row + j0 + k * LANES);
+            if (g->residual)
+                x[k] += load(true, g->residual, i * g->residual_row + j0 + k * LANES);
+        }
+        _mm512_stream_si512((void *)((uint16_t *)g->c + i * g->c_row + j0),
+                            (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]));
+    }
+}
+
+static void tile_run_matrix(const struct finish *f, const struct factors *p, int64_t i, int64_t rows,
+                            struct panel panel) {
+    const int64_t columns = panel.vecs * LANES;
+    const bool whole = rows == TILE_MATRIX_ROWS && panel.columns == TILE_MATRIX_VECS * LANES;
+    const bool sum = !f->last || (!f->g->bf16_out && !f->g->bias && !f->g->residual);
+    const struct amx_product product = {p->units, p->a, AMX_SIDE * p->units, p->b, columns};
+    float tile[TILE_MATRIX_ROWS * TILE_MATRIX_VECS * LANES] __attribute__((aligned(64)));
+    if (!f->streamed)
+        finish_ask(f, i, rows, panel.first, panel.columns);
+    if (whole && sum) {
+        amx_multiply(2, 2, 1, &product, &p->ask, f->sum + i * f->sum_row + panel.first, f->sum_row, f->add);
+        return;
+    }
+    amx_multiply_some(rows, columns, 1, &product, &p->ask, tile, TILE_MATRIX_VECS * LANES, false);
+    if (whole && f->streamed && f->last)
+        finish_streamed(f, tile, i, panel.first);
+    else
+        finish_tile(f, tile, TILE_MATRIX_VECS * LANES, i, rows, panel.first, panel.columns);
+}
+#endif
+
 // The tile of rows from i on, against one panel.
 VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const struct factors *p, int64_t i,
                          struct panel panel) {
-    enum { FLOATS = MAX(TILE_ROWS * TILE_COLUMNS, TILE_MATRIX_ROWS * TILE_MATRIX_VECS * LANES) };
-    float tile[FLOATS] __attribute__((aligned(64)));
     const int64_t rows = MIN(tile_rows(g->bf16), g->m - i);
 #ifdef __AMX_BF16__
     if (g->bf16) {
-        const int64_t columns = panel.vecs * LANES;
-        const struct amx_product product = {p->units, p->a, AMX_SIDE * p->units, p->b, columns};
-        amx_multiply_some(rows, columns, 1, &product, &p->ask, tile, AMX_VECS * LANES, false);
-    } else
-#endif
-    {
-        finish_ask(f, i, rows, panel.first, panel.columns);
-        tile_vectors(p, panel.vecs, g->bf16 && TILE_PAIRS, tile);
+        tile_run_matrix(f, p, i, rows, panel);
+        return;
     }
-    finish_tile(f, tile, tile_columns(g), i, rows, panel.first, panel.columns);
+#endif
+    float tile[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+    finish_ask(f, i, rows, panel.first, panel.columns);
+    tile_vectors(p, panel.vecs, g->bf16 && TILE_PAIRS, tile);
+    finish_tile(f, tile, TILE_COLUMNS, i, rows, panel.first, panel.columns);
+}
+
+// Before others read what a thread has written past the caches.
+static void streams_end(const struct finish *f) {
+#ifdef __AMX_BF16__
+    if (f->streamed)
+        _mm_sfence();
+#else
+    (void)f;
+#endif
 }
 
 // ---- many
@@ -368,8 +433,12 @@ static void pack_tiles(const struct gemm *g, const struct blocking *s, int64_t f
 static void run_by_columns(const struct gemm *g, const struct blocking *s) {
     float *a = g->workspace;
     char *all_b = (char *)g->workspace + s->a_bytes;
-    const struct finish f = {
-        .g = g, .sum = g->c, .sum_row = g->c_row, .add = g->accumulate && !g->bf16_out, .last = true};
+    const struct finish f = {.g = g,
+                             .sum = g->c,
+                             .sum_row = g->c_row,
+                             .add = g->accumulate && !g->bf16_out,
+                             .last = true,
+                             .streamed = streams(g)};
 #pragma omp parallel num_threads(g->threads)
     {
         const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
@@ -381,6 +450,7 @@ static void run_by_columns(const struct gemm *g, const struct blocking *s) {
         run_panels(g, s, &f, s->panels * thread / team, s->panels * (thread + 1) / team, a,
                    (float *)(all_b + thread * s->b_bytes));
         tile_end(g->bf16);
+        streams_end(&f);
     }
 }
 
@@ -395,7 +465,7 @@ void ISA(gemm_run)(const struct gemm *g) {
     char *workspace = g->workspace;
     float *b = (float *)workspace;
     char *all_a = workspace + s.b_bytes;
-    struct finish whole = {.g = g, .sum = g->c, .sum_row = g->c_row};
+    struct finish whole = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = streams(g)};
     if (s.sum_bytes) {
         whole.sum = (float *)(all_a + g->threads * s.a_bytes);
         whole.sum_row = g->n;
@@ -422,5 +492,6 @@ void ISA(gemm_run)(const struct gemm *g) {
                     run_item(g, &s, &f, item, k0, k, first, panels, b, a);
             }
         tile_end(g->bf16);
+        streams_end(&whole);
     }
 }

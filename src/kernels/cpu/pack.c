@@ -154,30 +154,41 @@ VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows,
     }
 }
 
-// Where its columns lie along, squares are transposed.
+// One square from p on, of which so many rows and elements along the summed dimension exist, to `out`; what the rows'
+// elements sum to.
+VEC_INLINE vec_f32 pack_square(const char *p, int64_t row, int64_t present, int64_t k, float *out) {
+    vec_f32 square[LANES], sum = {0};
+    for (int64_t j = 0; j < LANES; j++, p += 2 * row) {
+        const int64_t left = k - 2 * j;
+        square[j] = left > 0 ? load_neighbours(true, p, left > 1 ? p + row : NULL, present) : (vec_f32){0};
+        sum += unit_sum(true, square[j]);
+    }
+    tile_transpose(square);
+    for (int64_t j = 0; j < LANES; j++, out += LANES)
+        vec_store(out, square[j]);
+    return sum;
+}
+
+// Where its columns lie along, squares are transposed. The rows read are far apart: those of the next squares are asked
+// for, every second one for each square, since a line of the cache is two squares wide.
 VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                                   float *sums) {
     const int64_t units = pack_units(true, k), row = 2 * a->column;
-    for (int64_t i = 0; i < rows; i += LANES) {
-        const char *p = element(true, a, i0 + i, k0);
-        const int64_t present = MIN(rows - i, LANES);
-        vec_f32 sum = {0};
-        for (int64_t u = 0; u < units; u += LANES) {
-            vec_f32 square[LANES];
-            for (int64_t j = 0; j < LANES; j++, p += 2 * row) {
-                const int64_t left = k - (u + j) * 2;
-                square[j] = left > 0 ? load_neighbours(true, p, left > 1 ? p + row : NULL, present) : (vec_f32){0};
-                for (int64_t e = 0; e < 2 && left > 2 * AHEAD + e; e++)
-                    __builtin_prefetch(p + (2 * AHEAD + e) * row);
-                sum += unit_sum(true, square[j]);
-            }
-            tile_transpose(square);
-            for (int64_t j = 0; j < LANES; j++, out += LANES)
-                vec_store(out, square[j]);
+    for (int64_t u = 0; u < units; u += LANES)
+        for (int64_t i = 0; i < rows; i += LANES) {
+            const char *p = element(true, a, i0 + i, k0 + 2 * u);
+            const int64_t present = MIN(rows - i, LANES), left = k - 2 * u;
+            for (int64_t j = 2 * LANES + i / LANES % 2; j < MIN(left, 4 * LANES); j += 2)
+                __builtin_prefetch(p + j * row);
+            float *to = out + i * units + u * LANES;
+            vec_f32 sum;
+            if (present == LANES && left >= 2 * LANES)
+                sum = pack_square(p, row, LANES, 2 * LANES, to);
+            else
+                sum = pack_square(p, row, present, left, to);
+            for (int64_t j = 0; sums && j < present; j++)
+                sums[i + j] += sum[j];
         }
-        for (int64_t j = 0; sums && j < present; j++)
-            sums[i + j] += sum[j];
-    }
 }
 
 // a's columns lie across: TILE_ROWS neighbours of one unit after another. The rows read are far apart, which no
