@@ -56,35 +56,11 @@ struct amx_product {
     int64_t b_row;
 };
 
-// Adds a product to registers 0 to 3: `tiles` (1, 2) of rows and `vecs` (1, 2) of AMX_SIDE columns. `ask` (may be NULL)
-// goes on.
-VEC_INLINE void amx_add(int tiles, int vecs, struct amx_product p, struct ask *ask) {
-    const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row;
-    _Static_assert((int)AMX_SIDE == ASK_UNITS, "one request in each round");
-    for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
-        if (ask)
-            ask_more(ask);
-        _tile_loadd(6, p.b, bs);
-        _tile_loadd(4, p.a, as);
-        _tile_dpbf16ps(0, 4, 6);
-        if (tiles == 2) {
-            _tile_loadd(5, p.a + p.a_tile, as);
-            _tile_dpbf16ps(2, 5, 6);
-        }
-        if (vecs == 2) {
-            _tile_loadd(7, p.b + AMX_SIDE, bs);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (tiles == 2 && vecs == 2)
-            _tile_dpbf16ps(3, 5, 7);
-    }
-}
-
-// out[i * out_row + j] = or += the sum of `count` products, for so many i and j. `ask`: what to ask for, or NULL.
-VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_product *product, const struct ask *ask,
-                             float *out, int64_t out_row, bool add) {
-    struct ask asked = ask ? *ask : (struct ask){0};
-    const int64_t os = 4 * out_row;
+// out[i * out_row + j] = or += the product, for `tiles` (1, 2) of rows i and `vecs` (1, 2) of AMX_SIDE columns j.
+// `ask`: what to ask for meanwhile.
+VEC_INLINE void amx_multiply(int tiles, int vecs, struct amx_product p, struct ask ask, float *out, int64_t out_row,
+                             bool add) {
+    const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row, os = 4 * out_row;
     float *low = out + AMX_SIDE * out_row;
     amx_fence();
     _tile_zero(0);
@@ -100,8 +76,23 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
         if (tiles == 2 && vecs == 2)
             _tile_loadd(3, low + AMX_SIDE, os);
     }
-    for (int i = 0; i < count; i++)
-        amx_add(tiles, vecs, product[i], ask ? &asked : NULL);
+    _Static_assert((int)AMX_SIDE == ASK_UNITS, "one request in each round");
+    for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
+        ask_more(&ask);
+        _tile_loadd(6, p.b, bs);
+        _tile_loadd(4, p.a, as);
+        _tile_dpbf16ps(0, 4, 6);
+        if (tiles == 2) {
+            _tile_loadd(5, p.a + p.a_tile, as);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (vecs == 2) {
+            _tile_loadd(7, p.b + AMX_SIDE, bs);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (tiles == 2 && vecs == 2)
+            _tile_dpbf16ps(3, 5, 7);
+    }
     _tile_stored(0, out, os);
     if (vecs == 2)
         _tile_stored(1, out + AMX_SIDE, os);
@@ -111,58 +102,22 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, int count, const struct amx_pr
         _tile_stored(3, low + AMX_SIDE, os);
 }
 
-// The same for as many of `rows` and `columns` as one amx_multiply takes.
-VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, int count, const struct amx_product *product,
-                                  const struct ask *ask, float *out, int64_t out_row, bool add) {
+// The product alone for as many of `rows` and `columns` as one amx_multiply takes.
+VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, struct amx_product product, struct ask ask, float *out,
+                                  int64_t out_row) {
     switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {
     case 0:
-        amx_multiply(1, 1, count, product, ask, out, out_row, add);
+        amx_multiply(1, 1, product, ask, out, out_row, false);
         break;
     case 1:
-        amx_multiply(1, 2, count, product, ask, out, out_row, add);
+        amx_multiply(1, 2, product, ask, out, out_row, false);
         break;
     case 2:
-        amx_multiply(2, 1, count, product, ask, out, out_row, add);
+        amx_multiply(2, 1, product, ask, out, out_row, false);
         break;
     default:
-        amx_multiply(2, 2, count, product, ask, out, out_row, add);
+        amx_multiply(2, 2, product, ask, out, out_row, false);
     }
-}
-
-// amx_multiply for one tile of rows and four vectors of columns.
-VEC_INLINE void amx_multiply_wide(int count, const struct amx_product *product, float *out, int64_t out_row, bool add) {
-    const int64_t as = 4 * AMX_SIDE, os = 4 * out_row;
-    amx_fence();
-    if (add) {
-        _tile_loadd(0, out, os);
-        _tile_loadd(1, out + AMX_SIDE, os);
-        _tile_loadd(2, out + 2 * AMX_SIDE, os);
-        _tile_loadd(3, out + 3 * AMX_SIDE, os);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int i = 0; i < count; i++) {
-        struct amx_product p = product[i];
-        const int64_t bs = 4 * p.b_row;
-        for (int64_t k = 0; k < p.units; k += AMX_SIDE, p.a += AMX_SQUARE, p.b += AMX_SIDE * p.b_row) {
-            _tile_loadd(4, p.a, as);
-            _tile_loadd(6, p.b, bs);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, p.b + AMX_SIDE, bs);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_loadd(6, p.b + 2 * AMX_SIDE, bs);
-            _tile_dpbf16ps(2, 4, 6);
-            _tile_loadd(7, p.b + 3 * AMX_SIDE, bs);
-            _tile_dpbf16ps(3, 4, 7);
-        }
-    }
-    _tile_stored(0, out, os);
-    _tile_stored(1, out + AMX_SIDE, os);
-    _tile_stored(2, out + 2 * AMX_SIDE, os);
-    _tile_stored(3, out + 3 * AMX_SIDE, os);
 }
 
 #endif

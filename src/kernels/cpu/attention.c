@@ -10,10 +10,10 @@ struct forward_space {
     int64_t rows;
     float *q;       // packed as a
     float *o, *sum; // [rows, columns]; [rows, LANES]: partial sums of the softmax's denominator
-    float *max;     // [rows]
+    float *base;    // [rows]: what the softmax is relative to
     float *k, *v;   // a block of keys, transposed, packed as b, and of values, as floats
-    float *score;   // of a tile, rows SCORE_ROW apart
-    float *split;   // on matrix units: its probabilities in two parts; and v is in pairs of keys
+    float *score;   // of a tile, rows SCORE_ROW apart; on matrix units of two
+    float *split;   // on matrix units: their probabilities in two parts; and v is in pairs of keys
     int64_t bytes;
 };
 
@@ -31,83 +31,188 @@ static struct forward_space forward_space(const struct attention *s, int threads
     w.q = attention_take(base, &w.bytes, w.rows * (s->units + LANES));
     w.o = attention_take(base, &w.bytes, w.rows * s->columns);
     w.sum = attention_take(base, &w.bytes, w.rows * LANES);
-    w.max = attention_take(base, &w.bytes, w.rows);
+    w.base = attention_take(base, &w.bytes, w.rows);
     w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
     w.v = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
-    w.score = attention_take(base, &w.bytes, attention_height(s) * SCORE_ROW);
-    w.split = attention_take(base, &w.bytes, attention_matrix(s) ? attention_height(s) * ATTENTION_KEYS : 0);
+    w.score = attention_take(base, &w.bytes, 2 * LANES * SCORE_ROW);
+    w.split = attention_take(base, &w.bytes, attention_matrix(s) ? 2 * LANES * ATTENTION_KEYS : 0);
     return w;
 }
 
-// Scores of one row to probabilities relative to the greatest so far; what was summed before shrinks to match.
-VEC_INLINE void softmax_row(const struct attention *s, bool masked, struct span span, int64_t low, int64_t high,
-                            float *score, float *max, float *sum, float *o) {
-    vec_f32 top = vec_splat(*max);
+// What a query sees of the columns that its tile computes of a block of keys: [low, high), unless all.
+struct sight {
+    int64_t low, high;
+    bool masked;
+};
+
+static struct sight sight_of(const struct attention *s, int64_t b, int64_t t, int64_t j0, struct span span) {
+    const int64_t low = attention_low(s, b, t) - j0, high = t + 1 - j0;
+    return (struct sight){low, high, low > span.c0 || high < span.c1};
+}
+
+// The greatest of one row's scores.
+VEC_INLINE float greatest_score(bool masked, struct span span, struct sight sight, float scale, const float *score) {
+    vec_f32 top = vec_splat(-INFINITY);
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
-        vec_f32 x = vec_load(score + c) * s->scale;
-        if (masked)
-            x = vec_select(span_mask(c, low, high), x, vec_splat(-INFINITY));
-        vec_store(score + c, x);
-        top = vec_max(x, top);
+        const vec_f32 x = vec_load(score + c) * scale;
+        top = vec_max(masked ? vec_select(span_mask(c, sight.low, sight.high), x, vec_splat(-INFINITY)) : x, top);
     }
-    float greatest = vec_max_lane(top);
-    vec_f32 total = vec_load(sum);
-    if (greatest > *max) {
-        vec_f32 shrink = vec_exp(vec_splat(*max - greatest));
-        total *= shrink;
+    return vec_max_lane(top);
+}
+
+// The score to which probabilities of one row of a block are relative: no score so far exceeds it by more than RISE.
+// Only where one does, it changes, and what was summed before becomes smaller: seldom behind the first block of keys.
+static float softmax_base(const struct attention *s, const struct forward_space *w, int64_t row, struct span span,
+                          struct sight sight, const float *score) {
+    enum { RISE = 8 };
+    float *base = w->base + row, *sum = w->sum + row * LANES, *o = w->o + row * s->columns;
+    const float greatest = sight.masked ? greatest_score(true, span, sight, s->scale, score)
+                                        : greatest_score(false, span, sight, s->scale, score);
+    if (greatest > *base + RISE) {
+        const vec_f32 shrink = vec_exp(vec_splat(*base - greatest));
+        vec_store(sum, vec_load(sum) * shrink);
         for (int64_t c = 0; c < s->columns; c += LANES)
             vec_store(o + c, vec_load(o + c) * shrink);
-        *max = greatest;
+        *base = greatest;
     }
+    return *base;
+}
+
+// Scores of one row to probabilities, which are added to `sum`.
+VEC_INLINE void softmax_row(bool masked, struct span span, struct sight sight, float scale, float base, float *score,
+                            float *sum) {
+    vec_f32 total = vec_load(sum);
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
-        vec_f32 p = vec_exp(vec_load(score + c) - greatest);
+        const vec_f32 p = attention_probability(masked, score, c, sight.low, sight.high, scale, base);
         total += p;
         vec_store(score + c, p);
     }
     vec_store(sum, total);
 }
 
-// One tile of queries [t0, t1) against one block of keys from j0 on.
+// Queries [t, t1) of a block from t0 on against one block of keys from j0 on.
 VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct forward_space *w, int64_t b,
-                             int64_t row, int64_t t0, int64_t t1, int64_t j0, int64_t keys) {
-    struct span span = attention_span(s, b, t0, t1, j0, keys);
+                             int64_t t0, int64_t t, int64_t t1, int64_t j0, int64_t keys) {
+    const struct span span = attention_span(s, b, t, t1, j0, keys);
     if (span.low >= span.high)
         return;
-    const int64_t columns = span.c1 - span.c0;
-    float *o = w->o + row * s->columns;
-    const float *q = w->q + pack_a_row(s->bf16, s->units, row);
-#ifdef __AMX_BF16__
-    if (pairs)
-        matrix_multiply_row(1, &(struct amx_product){s->units, q, 0, w->k + span.c0, ATTENTION_KEYS}, columns,
-                            w->score + span.c0, SCORE_ROW, false);
-    else
-#endif
-        attention_multiply(pairs, columns, s->units, q, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
-                           w->score + span.c0, SCORE_ROW, false);
-    for (int64_t t = t0; t < t1; t++) {
-        int64_t i = t - t0, low = attention_low(s, b, t) - j0, high = t + 1 - j0;
-        float *score = w->score + i * SCORE_ROW;
-        float *max = w->max + row + i, *sum = w->sum + (row + i) * LANES;
-        if (low <= span.c0 && high >= span.c1)
-            softmax_row(s, false, span, low, high, score, max, sum, o + i * s->columns);
+    const float *q = w->q + pack_a_row(s->bf16, s->units, t - t0);
+    attention_multiply(pairs, span.c1 - span.c0, s->units, q, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
+                       w->score + span.c0, SCORE_ROW, false);
+    for (int64_t i = 0; i < t1 - t; i++) {
+        const int64_t row = t - t0 + i;
+        float *score = w->score + i * SCORE_ROW, *sum = w->sum + row * LANES;
+        const struct sight sight = sight_of(s, b, t + i, j0, span);
+        const float base = softmax_base(s, w, row, span, sight, score);
+        if (sight.masked)
+            softmax_row(true, span, sight, s->scale, base, score, sum);
         else
-            softmax_row(s, true, span, low, high, score, max, sum, o + i * s->columns);
+            softmax_row(false, span, sight, s->scale, base, score, sum);
     }
-#ifdef __AMX_BF16__
-    if (pairs) {
-        const struct halves p = {w->split, w->split + AMX_SIDE * ATTENTION_KEYS / 2};
-        const float *v = w->v + span.c0 / 2 * s->columns;
-        for (int64_t i = 0; i < t1 - t0; i++)
-            split_row(w->score + i * SCORE_ROW + span.c0, i, columns, p);
-        matrix_multiply_row(
-            2, (struct amx_product[]){{columns / 2, p.high, 0, v, s->columns}, {columns / 2, p.low, 0, v, s->columns}},
-            s->columns, o, s->columns, true);
-        return;
-    }
-#endif
     attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,
-                       w->v + span.c0 * s->columns, s->columns, o, s->columns, true);
+                       w->v + span.c0 * s->columns, s->columns, w->o + (t - t0) * s->columns, s->columns, true);
 }
+
+#ifdef __AMX_BF16__
+// A tile of queries [t, end) and the keys that it sees. Neighbours alternate between two sets of scores and of
+// probabilities.
+struct tile {
+    int64_t t, end;
+    struct span span;
+    float *score;
+    struct halves p;
+};
+
+// The first tile from t on that sees some of the block of keys; one with t = t1 where there is none.
+static struct tile tile_from(const struct attention *s, const struct forward_space *w, int64_t b, int64_t t, int64_t t1,
+                             int64_t j0, int64_t keys, int set) {
+    enum { HALF = AMX_SIDE * ATTENTION_KEYS / 2 };
+    for (; t < t1; t += AMX_SIDE) {
+        const int64_t end = MIN(t + AMX_SIDE, t1);
+        const struct span span = attention_span(s, b, t, end, j0, keys);
+        if (span.low < span.high)
+            return (struct tile){t, end, span, w->score + set * AMX_SIDE * SCORE_ROW,
+                                 halves_at(w->split + 2 * set * HALF, HALF)};
+    }
+    return (struct tile){.t = t1};
+}
+
+static struct row_product scores_of(const struct attention *s, const struct forward_space *w, const struct tile *tile,
+                                    int64_t t0) {
+    const struct span span = tile->span;
+    return (struct row_product){.units = s->units,
+                                .a = w->q + pack_a_row(true, s->units, tile->t - t0),
+                                .b = w->k + span.c0,
+                                .b_row = ATTENTION_KEYS,
+                                .columns = span.c1 - span.c0,
+                                .out = tile->score + span.c0,
+                                .out_row = SCORE_ROW};
+}
+
+// What the probabilities of a tile add to o.
+static struct row_product values_of(const struct attention *s, const struct forward_space *w, const struct tile *tile,
+                                    int64_t t0) {
+    return (struct row_product){.units = (tile->span.c1 - tile->span.c0) / 2,
+                                .a = tile->p.high,
+                                .low = tile->p.low,
+                                .b = w->v + tile->span.c0 / 2 * s->columns,
+                                .b_row = s->columns,
+                                .columns = s->columns,
+                                .out = w->o + (tile->t - t0) * s->columns,
+                                .out_row = s->columns,
+                                .add = true};
+}
+
+// softmax_row for row i of a tile, to two parts.
+VEC_INLINE void softmax_row_matrix(bool masked, const struct tile *tile, int64_t i, struct sight sight, float scale,
+                                   float base, float *sum, struct beside *beside) {
+    const float *score = tile->score + i * SCORE_ROW;
+    vec_f32 total = vec_load(sum);
+    for (int64_t c = tile->span.c0; c < tile->span.c1; c += 2 * LANES) {
+        vec_f32 p[2];
+        beside_more(beside);
+        for (int k = 0; k < 2; k++) {
+            p[k] = attention_probability(masked, score, c + k * LANES, sight.low, sight.high, scale, base);
+            total += p[k];
+        }
+        split_along(i, c - tile->span.c0, p, tile->p);
+    }
+    vec_store(sum, total);
+}
+
+// Queries [t0, t1) against one block of keys, on matrix units: beside the softmax of a tile, the scores of the next and
+// what the one before adds to o.
+static void forward_tiles_matrix(const struct attention *s, const struct forward_space *w, int64_t b, int64_t t0,
+                                 int64_t t1, int64_t j0, int64_t keys) {
+    int set = 0;
+    struct tile tile = tile_from(s, w, b, t0, t1, j0, keys, set);
+    struct beside beside = {0};
+    if (tile.t < t1)
+        beside_add(&beside, scores_of(s, w, &tile, t0));
+    beside_end(&beside);
+    while (tile.t < t1) {
+        set = !set;
+        const struct tile next = tile_from(s, w, b, tile.end, t1, j0, keys, set);
+        if (next.t < t1)
+            beside_add(&beside, scores_of(s, w, &next, t0));
+        beside.parts = (tile.end - tile.t) * ((tile.span.c1 - tile.span.c0) / (2 * LANES));
+        for (int64_t i = 0; i < tile.end - tile.t; i++) {
+            const int64_t row = tile.t - t0 + i;
+            const struct sight sight = sight_of(s, b, tile.t + i, j0, tile.span);
+            const float base = softmax_base(s, w, row, tile.span, sight, tile.score + i * SCORE_ROW);
+            float *sum = w->sum + row * LANES;
+            if (sight.masked)
+                softmax_row_matrix(true, &tile, i, sight, s->scale, base, sum, &beside);
+            else
+                softmax_row_matrix(false, &tile, i, sight, s->scale, base, sum, &beside);
+        }
+        beside_end(&beside);
+        beside_add(&beside, values_of(s, w, &tile, t0));
+        tile = next;
+    }
+    beside_end(&beside);
+}
+#endif
 
 static void forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
                            int64_t t0, int64_t t1) {
@@ -120,7 +225,7 @@ static void forward_finish(const struct attention *s, const struct forward_space
         int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
         attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
         if (s->lse)
-            s->lse[(b * s->heads + head) * s->length + t] = w->max[t - t0] + logf(sum);
+            s->lse[(b * s->heads + head) * s->length + t] = w->base[t - t0] + logf(sum);
     }
 }
 
@@ -133,7 +238,7 @@ static void forward_block(const struct attention *s, const struct forward_space 
     memset(w->o, 0, (size_t)(w->rows * s->columns) * sizeof *w->o);
     memset(w->sum, 0, (size_t)(w->rows * LANES) * sizeof *w->sum);
     for (int64_t i = 0; i < w->rows; i++)
-        w->max[i] = -1e30f; // finite: a row may see no key of a block before its first
+        w->base[i] = -1e30f; // finite: a row may see no key of a block before its first
     for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
         int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
         ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
@@ -141,11 +246,17 @@ static void forward_block(const struct attention *s, const struct forward_space 
             ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
         else
             attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
-        for (int64_t t = t0; t < t1; t += attention_height(s))
+#ifdef __AMX_BF16__
+        if (s->bf16) {
+            forward_tiles_matrix(s, w, b, t0, t1, j0, keys);
+            continue;
+        }
+#endif
+        for (int64_t t = t0; t < t1; t += TILE_ROWS)
             if (s->bf16 && TILE_PAIRS)
-                forward_tile(s, true, w, b, t - t0, t, MIN(t + attention_height(s), t1), j0, keys);
+                forward_tile(s, true, w, b, t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
             else
-                forward_tile(s, false, w, b, t - t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
+                forward_tile(s, false, w, b, t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
     }
     forward_finish(s, w, b, head, t0, t1);
 }

@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pack.h"
 
-enum { ATTENTION_KEYS = 192 }; // per block: a multiple of TILE_COLUMNS everywhere
+enum { ATTENTION_KEYS = 288 }; // per block: a multiple of TILE_COLUMNS everywhere
 // Floats between the rows of scores: rows a power of two apart would fight for the same cache sets.
 enum { SCORE_ROW = ATTENTION_KEYS + LANES };
 
@@ -109,6 +109,13 @@ VEC_INLINE vec_i32 span_mask(int64_t c, int64_t low, int64_t high) {
     for (int i = 0; i < LANES; i++)
         at[i] = i;
     return (at >= vec_splat_i32((int32_t)(low - c))) & (at < vec_splat_i32((int32_t)(high - c)));
+}
+
+// What LANES scores from column c on become, where those outside [low, high) are `masked`: e^(scale score - base).
+VEC_INLINE vec_f32 attention_probability(bool masked, const float *score, int64_t c, int64_t low, int64_t high,
+                                         float scale, float base) {
+    const vec_f32 p = vec_exp(vec_load(score + c) * scale - base);
+    return masked ? vec_select(span_mask(c, low, high), p, (vec_f32){0}) : p;
 }
 
 // out[TILE_ROWS][columns] = or += a b, as tile_multiply has it, for any number of columns (a multiple of LANES).

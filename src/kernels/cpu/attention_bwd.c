@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-enum { QUERIES = 64, PART_BLOCKS = 3, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
+enum { QUERIES = 64, PART_BLOCKS = 2, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
 
 // What one thread works in.
 struct backward_space {
@@ -51,7 +51,7 @@ static struct backward_space backward_space(const struct attention *s, char *bas
     if (attention_matrix(s)) { // transposed, in pairs of queries
         w.q_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
         w.do_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
-        w.split = attention_take(base, &w.bytes, (QUERIES + LANES) * ATTENTION_KEYS);
+        w.split = attention_take(base, &w.bytes, 2 * (QUERIES + LANES) * ATTENTION_KEYS);
     } else if (in_pairs(s)) {
         w.q_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.do_across = attention_take(base, &w.bytes, QUERIES * s->columns);
@@ -123,9 +123,7 @@ static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_
 VEC_INLINE void gradient_row(bool masked, struct span span, int64_t low, int64_t high, float scale, float lse,
                              float delta, float *score, float *dp) {
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
-        vec_f32 p = vec_exp(vec_load(score + c) * scale - lse);
-        if (masked)
-            p = vec_select(span_mask(c, low, high), p, (vec_f32){0});
+        const vec_f32 p = attention_probability(masked, score, c, low, high, scale, lse);
         vec_store(score + c, p);
         vec_store(dp + c, p * (vec_load(dp + c) - delta) * scale);
     }
@@ -215,36 +213,153 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
 }
 
 #ifdef __AMX_BF16__
-// The same on matrix units, of a tile of AMX_SIDE queries; p and ds are 0 in the other columns [c0, c1).
-static void query_tile_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
-                              int64_t i0, struct span span, int64_t c0, int64_t c1, const float *delta, float *dq) {
-    const struct attention *s = &r->s;
-    const int64_t columns = span.c1 - span.c0, packed = pack_a_row(true, s->units, i0);
-    float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
-    const struct amx_product scores = {s->units, w->q + packed, 0, w->k + span.c0, ATTENTION_KEYS};
-    const struct amx_product dp = {s->units, w->d_o + packed, 0, w->v + span.c0, ATTENTION_KEYS};
-    matrix_multiply_row(1, &scores, columns, p + span.c0, SCORE_ROW, false);
-    matrix_multiply_row(1, &dp, columns, ds + span.c0, SCORE_ROW, false);
-    gradient_rows(r, m, span, i0, AMX_SIDE, delta, p, ds);
-    const struct halves parts = {w->split, w->split + AMX_SIDE * ATTENTION_KEYS / 2};
-    for (int64_t i = 0; i < AMX_SIDE; i++) {
-        float *rows[2] = {p + i * SCORE_ROW, ds + i * SCORE_ROW};
-        split_row(rows[1] + span.c0, i, columns, parts);
-        for (int k = 0; k < 2; k++) {
-            memset(rows[k] + c0, 0, (size_t)(span.c0 - c0) * sizeof(float));
-            memset(rows[k] + span.c1, 0, (size_t)(c1 - span.c1) * sizeof(float));
-        }
-    }
-    const float *k = w->k_across + span.c0 / 2 * s->columns;
-    const struct amx_product product[2] = {{columns / 2, parts.high, 0, k, s->columns},
-                                           {columns / 2, parts.low, 0, k, s->columns}};
-    matrix_multiply_row(2, product, s->columns, dq + (m->t0 + i0) * s->columns, s->columns, true);
+// p and ds of a block of queries in two parts: in pairs of queries, rows of pairs ATTENTION_KEYS apart; ds of a tile
+// and of the one before also in squares.
+struct gradients {
+    struct halves p, ds, tile[2];
+};
+
+static struct gradients gradients_at(float *split) {
+    enum { PART = QUERIES / 2 * ATTENTION_KEYS, TILE = AMX_SIDE / 2 * ATTENTION_KEYS };
+    return (struct gradients){halves_at(split, PART),
+                              halves_at(split + 2 * PART, PART),
+                              {halves_at(split + 4 * PART, TILE), halves_at(split + 4 * PART + 2 * TILE, TILE)}};
 }
 
+// What a query has to do with a block of keys: which of them it sees, and what gradient_row takes.
+struct query {
+    int64_t low, high;
+    float lse, delta;
+};
+
+static struct query query_of(const struct backward *r, const struct meeting *m, int64_t i, const float *delta) {
+    const struct attention *s = &r->s;
+    const int64_t t = m->t0 + i;
+    if (i >= m->queries)
+        return (struct query){0};
+    return (struct query){attention_low(s, m->b, t) - m->j0, t + 1 - m->j0,
+                          s->lse[(m->b * s->heads + m->head) * s->length + t], delta[t]};
+}
+
+// Scores and dp of a tile that begins at row i0; ds of it goes to `squares`.
+struct gradient_tile {
+    int64_t i0;
+    struct span span;
+    float *score, *dp;
+    struct halves squares;
+};
+
+// Scores and dp of rows i and i + 1 of a tile to parts of p and ds.
+VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, float scale, const struct query query[2],
+                              int64_t i, const struct gradients *to, struct beside *beside) {
+    const struct span span = tile->span;
+    for (int64_t c = span.c0; c < span.c1; c += 2 * LANES) {
+        vec_f32 p[2][2], ds[2][2]; // [row][vector]
+        beside_more(beside);
+        for (int e = 0; e < 2; e++)
+            for (int k = 0; k < 2; k++) {
+                const struct query *row = &query[e];
+                const int64_t at = (i + e) * SCORE_ROW, column = c + k * LANES;
+                p[e][k] = attention_probability(masked, tile->score + at, column, row->low, row->high, scale, row->lse);
+                ds[e][k] = p[e][k] * (vec_load(tile->dp + at + column) - row->delta) * scale;
+            }
+        const int64_t pairs = (tile->i0 + i) / 2 * ATTENTION_KEYS + c;
+        for (int k = 0; k < 2; k++) {
+            split_pairs(pairs + k * LANES, p[0][k], p[1][k], to->p);
+            split_pairs(pairs + k * LANES, ds[0][k], ds[1][k], to->ds);
+        }
+        split_along(i, c - span.c0, ds[0], tile->squares);
+        split_along(i + 1, c - span.c0, ds[1], tile->squares);
+    }
+}
+
+static void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_t to) {
+    for (int64_t i = i0 / 2; i < (i0 + AMX_SIDE) / 2 && from < to; i++) {
+        memset(x.high + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.high);
+        memset(x.low + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.low);
+    }
+}
+
+// Parts of p and ds of a tile; 0 in the other columns [c0, c1).
+static void gradient_tile(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
+                          int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
+                          struct beside *beside) {
+    const struct span span = tile->span;
+    beside->parts = AMX_SIDE / 2 * (span.c1 - span.c0) / (2 * LANES);
+    for (int64_t i = 0; i < AMX_SIDE; i += 2) {
+        const struct query query[2] = {query_of(r, m, tile->i0 + i, delta), query_of(r, m, tile->i0 + i + 1, delta)};
+        if (MAX(query[0].low, query[1].low) <= span.c0 && MIN(query[0].high, query[1].high) >= span.c1)
+            gradient_pair(false, tile, r->s.scale, query, i, to, beside);
+        else
+            gradient_pair(true, tile, r->s.scale, query, i, to, beside);
+    }
+    clear_pairs(to->p, tile->i0, c0, span.c0);
+    clear_pairs(to->p, tile->i0, span.c1, c1);
+    clear_pairs(to->ds, tile->i0, c0, span.c0);
+    clear_pairs(to->ds, tile->i0, span.c1, c1);
+    beside_end(beside);
+}
+
+// Adds the products for scores and dp of a tile, and for what ds of one adds to dq.
+static void add_scores(const struct backward *r, const struct backward_space *w, const struct gradient_tile *tile,
+                       struct beside *beside) {
+    const int64_t units = r->s.units, packed = pack_a_row(true, units, tile->i0), c0 = tile->span.c0;
+    struct row_product product = {.units = units,
+                                  .a = w->q + packed,
+                                  .b = w->k + c0,
+                                  .b_row = ATTENTION_KEYS,
+                                  .columns = tile->span.c1 - c0,
+                                  .out = tile->score + c0,
+                                  .out_row = SCORE_ROW};
+    beside_add(beside, product);
+    product.a = w->d_o + packed;
+    product.b = w->v + c0;
+    product.out = tile->dp + c0;
+    beside_add(beside, product);
+}
+
+static void add_keys(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+                     const struct gradient_tile *tile, float *dq, struct beside *beside) {
+    const int64_t columns = r->s.columns;
+    beside_add(beside, (struct row_product){.units = (tile->span.c1 - tile->span.c0) / 2,
+                                            .a = tile->squares.high,
+                                            .low = tile->squares.low,
+                                            .b = w->k_across + tile->span.c0 / 2 * columns,
+                                            .b_row = columns,
+                                            .columns = columns,
+                                            .out = dq + (m->t0 + tile->i0) * columns,
+                                            .out_row = columns,
+                                            .add = true});
+}
+
+// The tiles of a block of queries that see some of a block of keys, their number returned; c0 and c1: what of it.
+static int64_t gradient_tiles(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+                              const struct gradients *parts, struct gradient_tile *tile, int64_t *c0, int64_t *c1) {
+    int64_t count = 0;
+    *c0 = ATTENTION_KEYS, *c1 = 0;
+    for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
+        const int64_t t = m->t0 + i, set = count % 2 * AMX_SIDE * SCORE_ROW;
+        const struct span span = attention_span(&r->s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
+        if (span.low >= span.high)
+            continue;
+        *c0 = MIN(*c0, span.c0);
+        *c1 = MAX(*c1, span.c1);
+        tile[count] = (struct gradient_tile){i, span, w->p + set, w->ds + set, parts->tile[count % 2]};
+        count++;
+    }
+    return count;
+}
+
+// The same on matrix units. Beside p and ds of a tile, scores and dp of the next, and what the one before adds to dq.
 static void meet_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                         const float *delta, float *dq) {
-    enum { TILES = QUERIES / AMX_SIDE };
     const struct attention *s = &r->s;
+    const struct gradients parts = gradients_at(w->split);
+    struct gradient_tile tile[QUERIES / AMX_SIDE];
+    int64_t c0, c1;
+    const int64_t tiles = gradient_tiles(r, w, m, &parts, tile, &c0, &c1), units = pack_units(true, m->queries);
+    if (tiles == 0)
+        return;
     const struct matrix q = attention_rows(s->q, m->b, m->head), d_o = attention_rows(r->d_o, m->b, m->head);
     const struct matrix q_columns = attention_columns(s->q, m->b, m->head);
     const struct matrix do_columns = attention_columns(r->d_o, m->b, m->head);
@@ -252,39 +367,26 @@ static void meet_matrix(const struct backward *r, const struct backward_space *w
     ISA(pack_a)(true, &d_o, m->t0, m->queries, 0, s->width, w->d_o, NULL);
     ISA(pack_a)(true, &q_columns, 0, s->width, m->t0, m->queries, w->q_across, NULL);
     ISA(pack_a)(true, &do_columns, 0, s->width, m->t0, m->queries, w->do_across, NULL);
-    const int64_t units = pack_units(true, m->queries);
-    struct span span[TILES] = {0};
-    int64_t c0 = ATTENTION_KEYS, c1 = 0;
-    for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
-        const int64_t t = m->t0 + i;
-        struct span *seen = &span[i / AMX_SIDE];
-        *seen = attention_span(s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
-        if (seen->low < seen->high) {
-            c0 = MIN(c0, seen->c0);
-            c1 = MAX(c1, seen->c1);
+    for (int64_t i = 0; i < 2 * units; i += AMX_SIDE)
+        if (i < tile[0].i0 || i > tile[tiles - 1].i0) {
+            clear_pairs(parts.p, i, c0, c1);
+            clear_pairs(parts.ds, i, c0, c1);
         }
+    struct beside beside = {0};
+    add_scores(r, w, &tile[0], &beside);
+    beside_end(&beside);
+    for (int64_t i = 0; i < tiles; i++) {
+        if (i + 1 < tiles)
+            add_scores(r, w, &tile[i + 1], &beside);
+        if (i > 0)
+            add_keys(r, w, m, &tile[i - 1], dq, &beside);
+        gradient_tile(r, m, &tile[i], c0, c1, delta, &parts, &beside);
     }
-    if (c0 >= c1)
-        return;
-    for (int64_t i = 0; i < 2 * units; i += AMX_SIDE) {
-        const struct span seen = span[i / AMX_SIDE];
-        if (seen.low < seen.high) {
-            query_tile_matrix(r, w, m, i, seen, c0, c1, delta, dq);
-            continue;
-        }
-        for (int64_t k = i; k < i + AMX_SIDE; k++) {
-            memset(w->p + k * SCORE_ROW + c0, 0, (size_t)(c1 - c0) * sizeof(float));
-            memset(w->ds + k * SCORE_ROW + c0, 0, (size_t)(c1 - c0) * sizeof(float));
-        }
-    }
-    enum { PART = QUERIES / 2 * ATTENTION_KEYS };
-    float *parts = w->split + AMX_SIDE * ATTENTION_KEYS;
-    const struct halves p = {parts + c0, parts + PART + c0};
-    split_pairs(w->p + c0, SCORE_ROW, 2 * units, c1 - c0, ATTENTION_KEYS, p);
-    matrix_multiply_halves(s->columns, c1 - c0, units, w->do_across, p, ATTENTION_KEYS, w->dv + c0, ATTENTION_KEYS);
-    const struct halves ds = {parts + c0, parts + PART + c0};
-    split_pairs(w->ds + c0, SCORE_ROW, 2 * units, c1 - c0, ATTENTION_KEYS, ds);
-    matrix_multiply_halves(s->columns, c1 - c0, units, w->q_across, ds, ATTENTION_KEYS, w->dk + c0, ATTENTION_KEYS);
+    add_keys(r, w, m, &tile[tiles - 1], dq, &beside);
+    beside_end(&beside);
+    const struct halves p = {parts.p.high + c0, parts.p.low + c0}, ds = {parts.ds.high + c0, parts.ds.low + c0};
+    matrix_add_halves(s->columns, c1 - c0, units, w->do_across, p, ATTENTION_KEYS, w->dv + c0, ATTENTION_KEYS);
+    matrix_add_halves(s->columns, c1 - c0, units, w->q_across, ds, ATTENTION_KEYS, w->dk + c0, ATTENTION_KEYS);
 }
 
 // [columns, ATTENTION_KEYS] to [ATTENTION_KEYS, columns] at `to`.

@@ -310,10 +310,10 @@ static void tile_run_matrix(const struct finish *f, const struct factors *p, int
     if (!f->streamed)
         finish_ask(f, i, rows, panel.first, panel.columns);
     if (whole && sum) {
-        amx_multiply(2, 2, 1, &product, &p->ask, f->sum + i * f->sum_row + panel.first, f->sum_row, f->add);
+        amx_multiply(2, 2, product, p->ask, f->sum + i * f->sum_row + panel.first, f->sum_row, f->add);
         return;
     }
-    amx_multiply_some(rows, columns, 1, &product, &p->ask, tile, TILE_MATRIX_VECS * LANES, false);
+    amx_multiply_some(rows, columns, product, p->ask, tile, TILE_MATRIX_VECS * LANES);
     if (whole && f->streamed && f->last)
         finish_streamed(f, tile, i, panel.first);
     else
