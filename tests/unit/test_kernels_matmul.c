@@ -90,10 +90,53 @@ static void large_outputs_are_right(void **state) {
     free(table);
 }
 
+enum { TOKENS = 70, WIDE = 70 };
+
+// Sums onto `dw`, all of a gradient or its first rows and columns.
+static void add_gradient(const struct kernel *kernel, enum dtype dtype, void *x, void *dy, float *dw, int64_t rows,
+                         int64_t columns) {
+    struct call call = {.op = OP_MATMUL_DW, .inputs = 2, .outputs = 2, .threads = 1, .accumulate = true};
+    call.in[0] = (struct tensor){.data = x, .dtype = dtype, .ndim = 2, .dim = {TOKENS, columns}, .stride = {WIDE, 1}};
+    call.in[1] = (struct tensor){.data = dy, .dtype = dtype, .ndim = 2, .dim = {TOKENS, rows}, .stride = {WIDE, 1}};
+    call.out[0] =
+        (struct tensor){.data = dw, .dtype = DTYPE_F32, .ndim = 2, .dim = {rows, columns}, .stride = {WIDE, 1}};
+    trireme_error error;
+    assert_int_equal(kernel->prepare(&call, &call.prepared, &call.workspace_bytes, &error), TRIREME_OK);
+    call.workspace = aligned_alloc(64, (size_t)(call.workspace_bytes + 63) / 64 * 64);
+    kernel->run(&call);
+    free(call.workspace);
+}
+
+// So that a shard of a weight has the bits of the whole one's gradient.
+static void a_sum_does_not_depend_on_where_it_lies(void **state) {
+    (void)state;
+    enum { ELEMENTS = TOKENS * WIDE, ROWS = 45, COLUMNS = 39 };
+    static float x[ELEMENTS], dy[ELEMENTS], whole[ELEMENTS], part[ELEMENTS];
+    static uint16_t x_bf16[ELEMENTS], dy_bf16[ELEMENTS];
+    for (int64_t i = 0; i < ELEMENTS; i++) {
+        x[i] = (float)(i * 7919 % 10007) / 10007 - 0.5f;
+        dy[i] = (float)(i * 104729 % 10009) / 10009 - 0.5f;
+        x_bf16[i] = bf16_from_float(x[i]);
+        dy_bf16[i] = bf16_from_float(dy[i]);
+    }
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        for (int k = 0; k < 2 && isa_usable(isa); k++) {
+            const enum dtype dtype = k ? DTYPE_BF16 : DTYPE_F32;
+            const struct kernel *kernel = &cpu_kernel_table_for(dtype, isa)[OP_MATMUL_DW];
+            for (int64_t i = 0; i < ELEMENTS; i++)
+                whole[i] = part[i] = (float)(i * 31 % 1009) / 1009;
+            add_gradient(kernel, dtype, k ? (void *)x_bf16 : x, k ? (void *)dy_bf16 : dy, whole, WIDE, WIDE);
+            add_gradient(kernel, dtype, k ? (void *)x_bf16 : x, k ? (void *)dy_bf16 : dy, part, ROWS, COLUMNS);
+            for (int64_t i = 0; i < ROWS; i++)
+                assert_memory_equal(whole + i * WIDE, part + i * WIDE, COLUMNS * sizeof *part);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_products_are_right),
         cmocka_unit_test(large_outputs_are_right),
+        cmocka_unit_test(a_sum_does_not_depend_on_where_it_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,21 +102,21 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, struct amx_product p, struct a
         _tile_stored(3, low + AMX_SIDE, os);
 }
 
-// The product alone for as many of `rows` and `columns` as one amx_multiply takes.
+// The same for as many of `rows` and `columns` as one amx_multiply takes.
 VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, struct amx_product product, struct ask ask, float *out,
-                                  int64_t out_row) {
+                                  int64_t out_row, bool add) {
     switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {
     case 0:
-        amx_multiply(1, 1, product, ask, out, out_row, false);
+        amx_multiply(1, 1, product, ask, out, out_row, add);
         break;
     case 1:
-        amx_multiply(1, 2, product, ask, out, out_row, false);
+        amx_multiply(1, 2, product, ask, out, out_row, add);
         break;
     case 2:
-        amx_multiply(2, 1, product, ask, out, out_row, false);
+        amx_multiply(2, 1, product, ask, out, out_row, add);
         break;
     default:
-        amx_multiply(2, 2, product, ask, out, out_row, false);
+        amx_multiply(2, 2, product, ask, out, out_row, add);
     }
 }
 

@@ -306,18 +306,25 @@ static void tile_run_matrix(const struct finish *f, const struct factors *p, int
     const bool whole = rows == TILE_MATRIX_ROWS && panel.columns == TILE_MATRIX_VECS * LANES;
     const bool sum = !f->last || (!f->g->bf16_out && !f->g->bias && !f->g->residual);
     const struct amx_product product = {p->units, p->a, AMX_SIDE * p->units, p->b, columns};
-    float tile[TILE_MATRIX_ROWS * TILE_MATRIX_VECS * LANES] __attribute__((aligned(64)));
+    struct finish finish = *f;
+    enum { ROW = TILE_MATRIX_VECS * LANES };
+    float tile[TILE_MATRIX_ROWS * ROW] __attribute__((aligned(64)));
+    float *sums = f->sum + i * f->sum_row + panel.first;
     if (!f->streamed)
         finish_ask(f, i, rows, panel.first, panel.columns);
     if (whole && sum) {
-        amx_multiply(2, 2, product, p->ask, f->sum + i * f->sum_row + panel.first, f->sum_row, f->add);
+        amx_multiply(2, 2, product, p->ask, sums, f->sum_row, f->add);
         return;
     }
-    amx_multiply_some(rows, columns, product, p->ask, tile, TILE_MATRIX_VECS * LANES);
+    const bool onto = sum && f->add; // as in a whole tile: an element's sum does not depend on where it lies
+    for (int64_t k = 0; k < rows && onto; k++)
+        memcpy(tile + k * ROW, sums + k * f->sum_row, (size_t)panel.columns * sizeof *sums);
+    finish.add &= !onto;
+    amx_multiply_some(rows, columns, product, p->ask, tile, ROW, onto);
     if (whole && f->streamed && f->last)
-        finish_streamed(f, tile, i, panel.first);
+        finish_streamed(&finish, tile, i, panel.first);
     else
-        finish_tile(f, tile, TILE_MATRIX_VECS * LANES, i, rows, panel.first, panel.columns);
+        finish_tile(&finish, tile, ROW, i, rows, panel.first, panel.columns);
 }
 #endif
 
