@@ -1,7 +1,12 @@
 """What this machine is: for the head of a table of results."""
+import atexit
+import ctypes
+import functools
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 import time
 
 DISTURBED = 0.05  # share of the processors' time that others may take
@@ -46,6 +51,21 @@ def cores():
 
 def has_avx512():
     return " avx512f" in read("/proc/cpuinfo")
+
+
+@functools.lru_cache
+def tile_leaf():
+    """What lets PyTorch use matrix units where CPUID does not tell their size (bench/tile_leaf.c): settings of the
+    environment, elsewhere none."""
+    if " amx_bf16" not in read("/proc/cpuinfo"):
+        return {}
+    directory = tempfile.mkdtemp(prefix="tile_leaf.")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    library = os.path.join(directory, "tile_leaf.so")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tile_leaf.c")
+    output_of("cc", "-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source)
+    hidden = os.path.exists(library) and ctypes.CDLL(library).tile_leaf_hidden()
+    return {"LD_PRELOAD": library, "TILE_LEAF": "1"} if hidden else {}
 
 
 class Watch:
