@@ -90,45 +90,67 @@ static void large_outputs_are_right(void **state) {
     free(table);
 }
 
-enum { TOKENS = 70, WIDE = 70 };
-
-// Sums onto `dw`, all of a gradient or its first rows and columns.
-static void add_gradient(const struct kernel *kernel, enum dtype dtype, void *x, void *dy, float *dw, int64_t rows,
-                         int64_t columns) {
-    struct call call = {.op = OP_MATMUL_DW, .inputs = 2, .outputs = 2, .threads = 1, .accumulate = true};
-    call.in[0] = (struct tensor){.data = x, .dtype = dtype, .ndim = 2, .dim = {TOKENS, columns}, .stride = {WIDE, 1}};
-    call.in[1] = (struct tensor){.data = dy, .dtype = dtype, .ndim = 2, .dim = {TOKENS, rows}, .stride = {WIDE, 1}};
-    call.out[0] =
-        (struct tensor){.data = dw, .dtype = DTYPE_F32, .ndim = 2, .dim = {rows, columns}, .stride = {WIDE, 1}};
+static void run(const struct kernel *kernel, struct call *call) {
     trireme_error error;
-    assert_int_equal(kernel->prepare(&call, &call.prepared, &call.workspace_bytes, &error), TRIREME_OK);
-    call.workspace = aligned_alloc(64, (size_t)(call.workspace_bytes + 63) / 64 * 64);
-    kernel->run(&call);
-    free(call.workspace);
+    assert_int_equal(kernel->prepare(call, &call->prepared, &call->workspace_bytes, &error), TRIREME_OK);
+    call->workspace = aligned_alloc(64, (size_t)(call->workspace_bytes + 63) / 64 * 64);
+    kernel->run(call);
+    free(call->workspace);
 }
 
-// So that a shard of a weight has the bits of the whole one's gradient.
+static struct tensor matrix(enum dtype dtype, void *data, int64_t rows, int64_t columns, int64_t row) {
+    return (struct tensor){.data = data, .dtype = dtype, .ndim = 2, .dim = {rows, columns}, .stride = {row, 1}};
+}
+
+// Values of an operand, in the model's type.
+static void *values(int64_t count, enum dtype dtype, int64_t factor) {
+    void *p = aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64);
+    for (int64_t i = 0; i < count; i++) {
+        const float x = (float)(i * factor % 10007) / 10007 - 0.5f;
+        if (dtype == DTYPE_BF16)
+            ((uint16_t *)p)[i] = bf16_from_float(x);
+        else
+            ((float *)p)[i] = x;
+    }
+    return p;
+}
+
+// The first rows and columns of a product by themselves have the bits of all of it, so that a shard has those of the
+// whole.
+static void same_bits(enum op op, enum dtype model, enum isa isa, int64_t rows, int64_t columns, int64_t terms) {
+    enum { FEW_ROWS = 45, FEW_COLUMNS = 39 };
+    const struct kernel *kernel = &cpu_kernel_table_for(model, isa)[op];
+    const bool gradient = op == OP_MATMUL_DW;
+    const enum dtype out = gradient ? DTYPE_F32 : model;
+    void *a = values(rows * terms, model, 7919), *b = values(columns * terms, model, 7907);
+    void *bias = values(columns, model, 31), *residual = values(rows * columns, model, 97);
+    void *y[2] = {values(rows * columns, out, 89), values(rows * columns, out, 89)};
+    for (int part = 0; part < 2; part++) {
+        const int64_t m = part ? FEW_ROWS : rows, n = part ? FEW_COLUMNS : columns;
+        struct call call = {.op = op, .inputs = gradient ? 2 : 4, .outputs = gradient ? 2 : 1, .threads = 1};
+        call.accumulate = gradient;
+        call.in[0] = gradient ? matrix(model, b, terms, n, columns) : matrix(model, a, m, terms, terms);
+        call.in[1] = gradient ? matrix(model, a, terms, m, rows) : matrix(model, b, n, terms, terms);
+        call.in[2] = (struct tensor){.data = bias, .dtype = model, .ndim = 1, .dim = {n}, .stride = {1}};
+        call.in[3] = matrix(model, residual, m, n, columns);
+        call.out[0] = matrix(out, y[part], m, n, columns);
+        run(kernel, &call);
+    }
+    for (int64_t i = 0; i < FEW_ROWS; i++) {
+        const int64_t at = i * columns * dtype_size(out);
+        assert_memory_equal((char *)y[0] + at, (char *)y[1] + at, (size_t)(FEW_COLUMNS * dtype_size(out)));
+    }
+    free(a), free(b), free(bias), free(residual), free(y[0]), free(y[1]);
+}
+
 static void a_sum_does_not_depend_on_where_it_lies(void **state) {
     (void)state;
-    enum { ELEMENTS = TOKENS * WIDE, ROWS = 45, COLUMNS = 39 };
-    static float x[ELEMENTS], dy[ELEMENTS], whole[ELEMENTS], part[ELEMENTS];
-    static uint16_t x_bf16[ELEMENTS], dy_bf16[ELEMENTS];
-    for (int64_t i = 0; i < ELEMENTS; i++) {
-        x[i] = (float)(i * 7919 % 10007) / 10007 - 0.5f;
-        dy[i] = (float)(i * 104729 % 10009) / 10009 - 0.5f;
-        x_bf16[i] = bf16_from_float(x[i]);
-        dy_bf16[i] = bf16_from_float(dy[i]);
-    }
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
         for (int k = 0; k < 2 && isa_usable(isa); k++) {
-            const enum dtype dtype = k ? DTYPE_BF16 : DTYPE_F32;
-            const struct kernel *kernel = &cpu_kernel_table_for(dtype, isa)[OP_MATMUL_DW];
-            for (int64_t i = 0; i < ELEMENTS; i++)
-                whole[i] = part[i] = (float)(i * 31 % 1009) / 1009;
-            add_gradient(kernel, dtype, k ? (void *)x_bf16 : x, k ? (void *)dy_bf16 : dy, whole, WIDE, WIDE);
-            add_gradient(kernel, dtype, k ? (void *)x_bf16 : x, k ? (void *)dy_bf16 : dy, part, ROWS, COLUMNS);
-            for (int64_t i = 0; i < ROWS; i++)
-                assert_memory_equal(whole + i * WIDE, part + i * WIDE, COLUMNS * sizeof *part);
+            same_bits(OP_MATMUL_DW, k ? DTYPE_BF16 : DTYPE_F32, isa, 70, 70, 70);
+            same_bits(OP_MATMUL, k ? DTYPE_BF16 : DTYPE_F32, isa, 1056, 2048, 33); // written past the caches
+            if (isa == ISA_AMX && k)
+                same_bits(OP_MATMUL, DTYPE_BF16, isa, 1056, 2048, 6200); // in two blocks
         }
 }
 

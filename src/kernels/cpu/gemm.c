@@ -281,6 +281,7 @@ static bool streams(const struct gemm *g) {
 }
 
 #ifdef __AMX_BF16__
+// As finish_tile in the end: the same sums in the same order.
 static void finish_streamed(const struct finish *f, const float *tile, int64_t i0, int64_t j0) {
     const struct gemm *g = f->g;
     vec_f32 bias[2] = {{0}, {0}};
@@ -289,9 +290,11 @@ static void finish_streamed(const struct finish *f, const float *tile, int64_t i
     for (int64_t i = i0; i < i0 + TILE_MATRIX_ROWS; i++, tile += 2 * LANES) {
         vec_f32 x[2];
         for (int k = 0; k < 2; k++) {
-            x[k] = vec_load(tile + k * LANES) + bias[k];
+            x[k] = vec_load(tile + k * LANES);
             if (f->add)
                 x[k] += vec_load(f->sum + i * f->sum_row + j0 + k * LANES);
+            if (g->bias)
+                x[k] += bias[k];
             if (g->residual)
                 x[k] += load(true, g->residual, i * g->residual_row + j0 + k * LANES);
         }
