@@ -118,7 +118,7 @@ static void *values(int64_t count, enum dtype dtype, int64_t factor) {
 // The first rows and columns of a product by themselves have the bits of all of it, so that a shard has those of the
 // whole.
 static void same_bits(enum op op, enum dtype model, enum isa isa, int64_t rows, int64_t columns, int64_t terms) {
-    enum { FEW_ROWS = 45, FEW_COLUMNS = 39 };
+    const int64_t few_rows = rows - 26, few_columns = columns - 31;
     const struct kernel *kernel = &cpu_kernel_table_for(model, isa)[op];
     const bool gradient = op == OP_MATMUL_DW;
     const enum dtype out = gradient ? DTYPE_F32 : model;
@@ -126,7 +126,7 @@ static void same_bits(enum op op, enum dtype model, enum isa isa, int64_t rows, 
     void *bias = values(columns, model, 31), *residual = values(rows * columns, model, 97);
     void *y[2] = {values(rows * columns, out, 89), values(rows * columns, out, 89)};
     for (int part = 0; part < 2; part++) {
-        const int64_t m = part ? FEW_ROWS : rows, n = part ? FEW_COLUMNS : columns;
+        const int64_t m = part ? few_rows : rows, n = part ? few_columns : columns;
         struct call call = {.op = op, .inputs = gradient ? 2 : 4, .outputs = gradient ? 2 : 1, .threads = 1};
         call.accumulate = gradient;
         call.in[0] = gradient ? matrix(model, b, terms, n, columns) : matrix(model, a, m, terms, terms);
@@ -136,9 +136,9 @@ static void same_bits(enum op op, enum dtype model, enum isa isa, int64_t rows, 
         call.out[0] = matrix(out, y[part], m, n, columns);
         run(kernel, &call);
     }
-    for (int64_t i = 0; i < FEW_ROWS; i++) {
+    for (int64_t i = 0; i < few_rows; i++) {
         const int64_t at = i * columns * dtype_size(out);
-        assert_memory_equal((char *)y[0] + at, (char *)y[1] + at, (size_t)(FEW_COLUMNS * dtype_size(out)));
+        assert_memory_equal((char *)y[0] + at, (char *)y[1] + at, (size_t)(few_columns * dtype_size(out)));
     }
     free(a), free(b), free(bias), free(residual), free(y[0]), free(y[1]);
 }
