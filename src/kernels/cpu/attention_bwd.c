@@ -300,7 +300,7 @@ static void gradient_tile(const struct backward *r, const struct meeting *m, con
     beside_end(beside);
 }
 
-// Adds the products for scores and dp of a tile, and for what ds of one adds to dq.
+// To the queue: the products that are scores and dp of a tile.
 static void add_scores(const struct backward *r, const struct backward_space *w, const struct gradient_tile *tile,
                        struct beside *beside) {
     const int64_t units = r->s.units, packed = pack_a_row(true, units, tile->i0), c0 = tile->span.c0;
@@ -318,6 +318,7 @@ static void add_scores(const struct backward *r, const struct backward_space *w,
     beside_add(beside, product);
 }
 
+// To the queue: what ds of a tile adds to dq.
 static void add_keys(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                      const struct gradient_tile *tile, float *dq, struct beside *beside) {
     const int64_t columns = r->s.columns;
