@@ -1,5 +1,12 @@
 #include "base/base.h"
 
+// A message is one line, whatever is quoted in it.
+static void make_one_line(char *message) {
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+}
+
 trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...) {
     if (error) {
         va_list args;
@@ -7,6 +14,7 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
         error->status = status;
         vsnprintf(error->message, sizeof error->message, format, args);
         va_end(args);
+        make_one_line(error->message);
     }
     return status;
 }
@@ -22,6 +30,7 @@ trireme_status error_prefix(trireme_error *error, const char *format, ...) {
     memcpy(rest, error->message, sizeof rest);
     int length = snprintf(error->message, sizeof error->message, "%s: ", prefix);
     snprintf(error->message + length, sizeof error->message - (size_t)length, "%s", rest);
+    make_one_line(error->message);
     return error->status;
 }
 

@@ -59,6 +59,8 @@ static void error_is_filled_and_prefixed(void **state) {
     assert_string_equal(error.message, "no bread at 7");
     assert_int_equal(error_prefix(&error, "%s.yaml", "run"), TRIREME_ERROR_IO);
     assert_string_equal(error.message, "run.yaml: no bread at 7");
+    error_set(&error, TRIREME_ERROR_USAGE, "no way %s", "one\n\x1b[2Jtwo");
+    assert_string_equal(error.message, "no way one??[2Jtwo");
     assert_int_equal(error_set(NULL, TRIREME_ERROR_USAGE, "nobody listens"), TRIREME_ERROR_USAGE);
 }
 
