@@ -378,3 +378,24 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     safetensors_close(files);
     return status;
 }
+
+void model_files_identify(const char *path, char hex[CHECKSUM_HEX]) {
+    enum { SAMPLE = 4096 };
+    struct safetensors *files;
+    trireme_error ignored;
+    *hex = 0;
+    if (safetensors_open(path, &files, &ignored) != TRIREME_OK)
+        return;
+    struct checksum sum;
+    checksum_begin(&sum);
+    for (size_t i = 0; i < files->tensor.count; i++) {
+        const struct safetensors_tensor *t = &files->tensor.item[i];
+        char type[SAFETENSORS_TYPE_TEXT];
+        safetensors_type_text(t->dtype, t->ndim, t->shape, type);
+        checksum_add(&sum, t->name, strlen(t->name) + 1);
+        checksum_add(&sum, type, strlen(type) + 1);
+        checksum_add(&sum, t->data, MIN(t->bytes, SAMPLE));
+    }
+    checksum_end(&sum, hex);
+    safetensors_close(files);
+}

@@ -24,4 +24,8 @@ trireme_status model_files_load(const char *path, const struct model_config *con
                                 const struct parameter_table *table, const struct parameter_values *values,
                                 const struct parameter_values *remainders, bool exact, trireme_error *error);
 
+// Tells apart models of one shape: of each tensor in the directory its name, type and first 4 KiB, in one checksum.
+// Empty where the files cannot be read, which loading them tells.
+void model_files_identify(const char *path, char hex[CHECKSUM_HEX]);
+
 #endif

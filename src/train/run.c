@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/crew.h"
 #include "base/rng.h"
+#include "ckpt/model_files.h"
 #include "exec/trace.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
@@ -496,6 +497,12 @@ static void identify(void *user, struct text *out) {
         text_add(out, "data.validation_path: ");
         corpus_identify(job->corpus.validation_set, out);
         text_add(out, "\n");
+    }
+    const char *start = job->config.model.init_from;
+    if (*start) {
+        char hex[CHECKSUM_HEX];
+        model_files_identify(start, hex);
+        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", start, *hex ? hex : "none");
     }
     model_config_write(&job->model, "float32", out);
     if (!job->plan.schedule)

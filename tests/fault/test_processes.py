@@ -146,6 +146,18 @@ def test_bad_starts():
     disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
 
 
+def test_other_weights_to_start_from():
+    shutil.copytree("text", "elsewhere/text")
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    tool.good("train", "c.yaml", "--training.steps=1", "--run.directory=first")
+    tool.good("train", "c.yaml", "--training.steps=1", "--run.directory=second", "--training.seed=8")
+    for directory, run in ((".", "first"), ("elsewhere", "second")):
+        tool.write(directory + "/c.yaml", tool.CONFIG.replace("model:", "model:\n  init_from: weights"))
+        shutil.copytree(run + "/checkpoint/step-1", directory + "/weights")
+    disagree("elsewhere", r'rank 0 has "model\.init_from: weights, a hash of its weights [0-9a-f]{16}", rank 1 on')
+
+
 def test_two_runs_of_one_name():
     shutil.copytree("text", "elsewhere/text")
     tool.write("elsewhere/c.yaml", tool.CONFIG)
