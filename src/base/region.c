@@ -75,11 +75,15 @@ static const struct cgroup_names cgroup_v2 = {
     .reclaimable = "inactive_file ",
 };
 
-// What one group leaves. File pages that nobody used lately are given back before anything fails.
-static uint64_t cgroup_available_here(const char *root, const char *directory, const struct cgroup_names *names) {
+// What one group may have, or what it leaves of that. File pages that nobody used lately are given back before anything
+// fails.
+static uint64_t cgroup_room_here(const char *root, const char *directory, const struct cgroup_names *names,
+                                 enum memory_room room) {
     uint64_t limit = read_number(root, directory, names->limit);
     uint64_t soft_limit = read_number(root, directory, names->soft_limit);
     limit = MIN(limit, soft_limit);
+    if (room == MEMORY_WHOLE)
+        return limit;
     uint64_t usage = read_number(root, directory, names->usage);
     if (limit == UINT64_MAX || usage == UINT64_MAX)
         return UINT64_MAX;
@@ -91,9 +95,10 @@ static uint64_t cgroup_available_here(const char *root, const char *directory, c
     return usage < limit ? limit - usage : 0;
 }
 
-// The least that `group` or one above it leaves. In a container the path may not exist below the mount: those of its
+// The least of `group` and those above it. In a container the path may not exist below the mount: those of its
 // parents that do are asked all the same.
-static uint64_t cgroup_available(const char *root, const char *group, const struct cgroup_names *names) {
+static uint64_t cgroup_room(const char *root, const char *group, const struct cgroup_names *names,
+                            enum memory_room room) {
     char directory[PATH_MAX];
     size_t mount = strlen(names->mount);
     int length = snprintf(directory, sizeof directory, "%s%s", names->mount, group);
@@ -101,7 +106,7 @@ static uint64_t cgroup_available(const char *root, const char *group, const stru
         return UINT64_MAX;
     uint64_t least = UINT64_MAX;
     for (;;) {
-        uint64_t here = cgroup_available_here(root, directory, names);
+        uint64_t here = cgroup_room_here(root, directory, names, room);
         least = MIN(least, here);
         char *slash = strrchr(directory, '/');
         if (strlen(directory) <= mount || (size_t)(slash - directory) < mount)
@@ -138,26 +143,31 @@ static bool cgroup_path(const char *line, size_t length, bool *is_v1, char *path
     return true;
 }
 
-size_t memory_available_below(const char *root) {
+size_t memory_below(const char *root, enum memory_room room) {
     char text[16384], group[PATH_MAX / 2];
-    uint64_t available = UINT64_MAX;
+    const char *name = room == MEMORY_WHOLE ? "MemTotal:" : "MemAvailable:";
+    uint64_t bytes = UINT64_MAX;
     if (read_start(root, "/proc", "meminfo", text, sizeof text)) {
-        uint64_t kibibytes = number_after(text, "MemAvailable:", UINT64_MAX);
+        uint64_t kibibytes = number_after(text, name, UINT64_MAX);
         if (kibibytes <= UINT64_MAX / 1024)
-            available = kibibytes * 1024;
+            bytes = kibibytes * 1024;
     }
     if (read_start(root, "/proc/self", "cgroup", text, sizeof text)) {
         for (const char *line = text; *line;) {
             size_t length = strcspn(line, "\n");
             bool is_v1;
             if (cgroup_path(line, length, &is_v1, group, sizeof group)) {
-                uint64_t left = cgroup_available(root, group, is_v1 ? &cgroup_v1 : &cgroup_v2);
-                available = MIN(available, left);
+                uint64_t here = cgroup_room(root, group, is_v1 ? &cgroup_v1 : &cgroup_v2, room);
+                bytes = MIN(bytes, here);
             }
             line += length + (line[length] == '\n');
         }
     }
-    return (size_t)MIN(available, (uint64_t)SIZE_MAX);
+    return (size_t)MIN(bytes, (uint64_t)SIZE_MAX);
+}
+
+size_t memory_whole(void) {
+    return memory_below("", MEMORY_WHOLE);
 }
 
 // Both columns of /proc/self/statm: all pages mapped, and those resident. In bytes.
@@ -174,7 +184,7 @@ static bool own_memory(uint64_t *mapped, uint64_t *resident) {
 }
 
 size_t memory_available(void) {
-    uint64_t available = memory_available_below("");
+    uint64_t available = memory_below("", MEMORY_LEFT);
     struct rlimit limit;
     uint64_t mapped, resident;
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && own_memory(&mapped, &resident)) {

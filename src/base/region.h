@@ -13,11 +13,14 @@ struct region {
 // TRIREME_ERROR_MEMORY names `what` and both figures when the machine has less available.
 trireme_status region_create(struct region *region, size_t bytes, bool touch, const char *what, trireme_error *error);
 void region_release(struct region *region);
+// Bytes of memory that the machine has, or where that is less that its control groups (v1 and v2) may have.
+size_t memory_whole(void);
 // Bytes that this process could still take without swapping: the least of MemAvailable, of what its control groups
 // (v1 and v2) leave, and of its address space limit.
 size_t memory_available(void);
-// The first two, with /proc and /sys read below `root`: for tests.
-size_t memory_available_below(const char *root);
+// Either without the address space's limit, with /proc and /sys read below `root`: for tests.
+enum memory_room { MEMORY_WHOLE, MEMORY_LEFT };
+size_t memory_below(const char *root, enum memory_room room);
 // Resident bytes of this process now.
 size_t memory_resident(void);
 

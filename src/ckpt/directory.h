@@ -50,14 +50,16 @@ struct directory_search {
 };
 
 // The complete directory `parent`/`prefix`N with the largest N. A missing parent is an empty one. Finishes a
-// replacement that a crash left half done. Caller releases *out.
+// replacement that a crash left half done. `watch` (may be NULL) is told while DIRECTORY_CONTENT reads. Caller releases
+// *out.
 trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
-                                struct directory_search *out, trireme_error *error);
+                                const struct manifest_watch *watch, struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
 
-// Removes all but the newest `keep` complete ones (sizes checked); 0 keeps all. Damaged ones older than those are
-// removed, newer ones stay, and so does any that holds files not in its manifest. *removed (may be NULL) counts.
-trireme_status directory_prune(const char *parent, const char *prefix, size_t keep, size_t *removed,
+// Of those with numbers up to `last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
+// Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest.
+// *removed (may be NULL) counts.
+trireme_status directory_prune(const char *parent, const char *prefix, int64_t last, size_t keep, size_t *removed,
                                trireme_error *error);
 
 #endif

@@ -16,7 +16,8 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-trireme_status directory_verify(const char *path, enum directory_check check, trireme_error *error) {
+static trireme_status verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
+                             trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
@@ -24,9 +25,13 @@ trireme_status directory_verify(const char *path, enum directory_check check, tr
         FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
     struct manifest m = {0};
     TRY(manifest_read(path, &m, error));
-    trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, error);
+    trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, watch, error);
     manifest_release(&m);
     return status;
+}
+
+trireme_status directory_verify(const char *path, enum directory_check check, trireme_error *error) {
+    return verify(path, check, NULL, error);
 }
 
 static void candidates_release(struct candidates *c) {
@@ -80,7 +85,8 @@ void directory_search_release(struct directory_search *s) {
 }
 
 trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
-                                struct directory_search *out, trireme_error *error) {
+                                const struct manifest_watch *watch, struct directory_search *out,
+                                trireme_error *error) {
     struct candidates c = {0};
     temporary_sweep(parent, prefix, false);
     TRY(list_candidates(parent, prefix, &c, error));
@@ -88,7 +94,7 @@ trireme_status directory_newest(const char *parent, const char *prefix, enum dir
     for (size_t i = 0; i < c.entry.count && !out->path; i++) {
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         trireme_error reason = {0};
-        if (directory_verify(path, check, &reason) == TRIREME_OK) {
+        if (verify(path, check, watch, &reason) == TRIREME_OK) {
             out->path = path;
             out->number = c.entry.item[i].number;
         } else
@@ -110,13 +116,15 @@ static trireme_status remove_directory(const char *parent, const char *name, con
     return status;
 }
 
-trireme_status directory_prune(const char *parent, const char *prefix, size_t keep, size_t *removed,
+trireme_status directory_prune(const char *parent, const char *prefix, int64_t last, size_t keep, size_t *removed,
                                trireme_error *error) {
     struct candidates c = {0};
     TRY(list_candidates(parent, prefix, &c, error));
     trireme_status status = TRIREME_OK;
     size_t complete = 0, count = 0;
     for (size_t i = 0; keep && i < c.entry.count && status == TRIREME_OK; i++) {
+        if (c.entry.item[i].number > last)
+            continue;
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         if (complete < keep)
             complete += directory_verify(path, DIRECTORY_SIZES, NULL) == TRIREME_OK;

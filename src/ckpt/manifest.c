@@ -202,12 +202,15 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
     return status;
 }
 
-trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, trireme_error *error) {
+trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only,
+                               const struct manifest_watch *watch, trireme_error *error) {
     for (size_t i = 0; i < m->file.count; i++) {
         char *path = mem_printf("%s/%s", directory, m->file.item[i].name);
         trireme_status status = checksum_file_verify(&m->file.item[i], path, sizes_only, error);
         free(path);
         TRY(status);
+        if (watch && !sizes_only)
+            watch->file_read(watch->user);
     }
     return TRIREME_OK;
 }

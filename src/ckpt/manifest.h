@@ -26,8 +26,14 @@ const struct checksum_part *manifest_find_part(const struct manifest *m, const c
 trireme_status manifest_write(const struct manifest *m, const char *directory, trireme_error *error);
 // TRIREME_ERROR_CORRUPT when there is none or it is not of the form above. Caller releases *out.
 trireme_status manifest_read(const char *directory, struct manifest *out, trireme_error *error);
+// Told of each file whose content has been read: up to some GB, one after the other.
+struct manifest_watch {
+    void (*file_read)(void *user);
+    void *user;
+};
 // Every listed file is there with its size and, unless sizes_only, its content. Files that are not listed do not
-// matter.
-trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, trireme_error *error);
+// matter. `watch` may be NULL.
+trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only,
+                               const struct manifest_watch *watch, trireme_error *error);
 
 #endif

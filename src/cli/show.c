@@ -117,11 +117,13 @@ static trireme_status show_timeline(struct engine *e, const struct config *confi
     synthetic_fill(e, (uint64_t)config->training.seed);
     executor_trace_reserve(e->train_executor, &trace);
     struct engine_result result;
-    TRY(engine_step(e, 0, NULL, &result, error));
-    TRY(engine_step(e, 0, &trace, &result, error));
-    trace_print(&e->train.program, e->ops, &trace, out);
+    trireme_status status = engine_step(e, 0, NULL, &result, error);
+    if (status == TRIREME_OK)
+        status = engine_step(e, 0, &trace, &result, error);
+    if (status == TRIREME_OK)
+        trace_print(&e->train.program, e->ops, &trace, out);
     VEC_RELEASE(&trace.events);
-    return TRIREME_OK;
+    return status;
 }
 
 static trireme_status compile_rank(struct engine *e, const struct config *config, const struct model_config *model,

@@ -38,12 +38,6 @@ static trireme_status check_dtype(const struct prediction *p, trireme_error *err
     return TRIREME_OK;
 }
 
-// Threads that kernels of a rank have: those of its part of the device, where that has cores.
-static int threads_of(const struct prediction *p) {
-    int cores = p->cluster.devices.item[p->cluster.groups.item[0].device].cores;
-    return p->config->training.threads > 0 ? (int)p->config->training.threads : cores / p->ranks_per_device;
-}
-
 // Memory of each stage, of the last of its ranks that differ.
 struct measuring {
     struct prediction *prediction;
@@ -81,8 +75,8 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     TRY(check_dtype(p, error));
     TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
-    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads_of(p), usable_cores(),
-                               error));
+    const int threads = place_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
+    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), error));
     p->compiled = seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(stage_programs_meet(&p->programs, p->ops, error));
@@ -113,12 +107,7 @@ static int64_t tokens_of(const struct prediction *p) {
 
 // Model FLOPs over what all devices could do.
 static double mfu_of(const struct prediction *p) {
-    enum dtype dtype = options_dtype(p->config);
-    double peak = 0;
-    for (int c = 0; c < p->simulation.classes; c++) {
-        const struct sim_class *who = &p->simulation.of_class[c];
-        peak += who->members * who->station.device->peak[dtype] * who->station.part;
-    }
+    const double peak = simulation_peak(&p->simulation, options_dtype(p->config));
     return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
 }
 
@@ -130,18 +119,12 @@ static int64_t memory_of(const struct prediction *p, const struct sim_class *who
     return p->memory[stage_of(p, who)].total;
 }
 
-// Of the device's memory, what one of the ranks that share it has.
-static int64_t room_of(const struct prediction *p, const struct sim_class *who) {
-    int device = who->rank / p->ranks_per_device;
-    return p->cluster.devices.item[cluster_type(&p->cluster, device)].memory / p->ranks_per_device;
-}
-
 // The class that has least room left.
 static const struct sim_class *fullest(const struct prediction *p) {
     const struct sim_class *worst = p->simulation.of_class;
     for (int c = 1; c < p->simulation.classes; c++) {
         const struct sim_class *who = &p->simulation.of_class[c];
-        if (room_of(p, who) - memory_of(p, who) < room_of(p, worst) - memory_of(p, worst))
+        if (who->station.room - memory_of(p, who) < worst->station.room - memory_of(p, worst))
             worst = who;
     }
     return worst;
@@ -171,9 +154,9 @@ static void print_summary(const struct prediction *p, struct text *out) {
 static void print_memory(const struct prediction *p, struct text *out) {
     const struct sim_class *worst = fullest(p);
     const struct sim_memory *m = &p->memory[stage_of(p, worst)];
-    int64_t left = room_of(p, worst) - m->total;
-    text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m->total).text, amount(room_of(p, worst)).text,
-             left < 0 ? ", which does NOT fit" : "");
+    int64_t left = worst->station.room - m->total;
+    text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m->total).text,
+             amount(worst->station.room).text, left < 0 ? ", which does NOT fit" : "");
     for (int i = 0; i < MEMORY_PARTS; i++)
         if (m->part[i] > 0)
             text_add(out, " %s %s,", memory_part_name((enum memory_part)i), amount(m->part[i]).text);
@@ -233,7 +216,7 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     add_axes(p, out, "exposed_seconds", who->exposed);
     add_axes(p, out, "communication_seconds", who->moving);
     json_add_integer(out, "memory_bytes", m->total);
-    json_add_integer(out, "device_bytes", room_of(p, who));
+    json_add_integer(out, "device_bytes", who->station.room);
     json_begin_object(out, "memory");
     for (int i = 0; i < MEMORY_PARTS; i++)
         json_add_integer(out, memory_part_name((enum memory_part)i), m->part[i]);
@@ -256,7 +239,7 @@ static void print_json(const struct prediction *p, struct text *out) {
     add_axes(p, out, "exposed", s->exposed);
     json_add_integer(out, "peak_bytes", memory_of(p, worst));
     json_add_integer(out, "peak_rank", worst->rank);
-    json_add_boolean(out, "fits", memory_of(p, worst) <= room_of(p, worst));
+    json_add_boolean(out, "fits", memory_of(p, worst) <= worst->station.room);
     json_add_integer(out, "microbatches", p->plan.microbatches);
     json_add_number(out, "compile_seconds", p->compiled);
     json_add_number(out, "verify_seconds", p->verified);

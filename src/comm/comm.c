@@ -172,3 +172,28 @@ const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TE
     }
     return text;
 }
+
+const char *group_print(const char *name, int size, int shown, const int *members, char text[GROUP_PRINT_TEXT]) {
+    size_t limit = GROUP_PRINT_TEXT, n = (size_t)snprintf(text, limit, "%.40s (ranks", name);
+    for (int i = 0; i < size && i <= shown && n + 24 < limit; i++)
+        n += i < shown ? (size_t)snprintf(text + n, limit - n, "%s %d", i ? "," : "", members[i])
+                       : (size_t)snprintf(text + n, limit - n, ", ...");
+    snprintf(text + n, limit - n, ")");
+    return text;
+}
+
+void missing_add(struct missing *missing, int rank) {
+    size_t n = strlen(missing->list), limit = sizeof missing->list;
+    missing->count++;
+    if (missing->cut)
+        return;
+    missing->cut = n + 24 >= limit;
+    if (missing->cut)
+        snprintf(missing->list + n, limit - n, ", ...");
+    else
+        snprintf(missing->list + n, limit - n, "%s %d", missing->count > 1 ? "," : "", rank);
+}
+
+void missing_text(const struct missing *missing, char text[MISSING_TEXT]) {
+    snprintf(text, MISSING_TEXT, " rank%s%s", missing->count > 1 ? "s" : "", missing->list);
+}

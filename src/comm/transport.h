@@ -39,6 +39,19 @@ bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
 enum { COMM_CALL_TEXT = 96 };
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);
 
+// What ends a world is told in so many bytes.
+enum { BREAK_TEXT = 600, GROUP_PRINT_TEXT = BREAK_TEXT / 4, MISSING_TEXT = 160 };
+// "tp (ranks 0, 1)"; `shown` members of `size` are known.
+const char *group_print(const char *name, int size, int shown, const int *members, char text[GROUP_PRINT_TEXT]);
+// Ranks that have not come: add them to one that is zero; missing_text makes " rank 1" or " ranks 1, 3" of them.
+struct missing {
+    char list[MISSING_TEXT - 8];
+    int count;
+    bool cut; // ends with "..."
+};
+void missing_add(struct missing *missing, int rank);
+void missing_text(const struct missing *missing, char text[MISSING_TEXT]);
+
 // A transport's own structs begin with these two.
 struct world {
     const struct transport *transport;

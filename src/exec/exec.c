@@ -77,9 +77,9 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
     struct resolved_template *t = &e->templates[number];
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
     for (size_t i = 0; i < template->instructions.count; i++) {
+        t->count++; // one that is refused is released, too
         if (resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error) != TRIREME_OK)
             return error_prefix(error, "template %s, instruction %zu", template->name, i);
-        t->count++;
     }
     count_waits(t);
     return TRIREME_OK;

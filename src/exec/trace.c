@@ -43,7 +43,9 @@ void trace_print(const struct program *program, const struct op_table *table, co
     json_add_string(out, "displayTimeUnit", "ms");
     json_begin_array(out, "traceEvents");
     name_streams(out, program, trace);
-    int64_t start = trace->events.count ? trace->events.item[0].begin : 0;
+    int64_t start = trace->events.count ? INT64_MAX : 0;
+    for (size_t i = 0; i < trace->events.count; i++)
+        start = MIN(start, trace->events.item[i].begin);
     for (size_t i = 0; i < trace->events.count; i++) {
         struct trace_event e = trace->events.item[i];
         struct invocation v = program->schedule.item[e.invocation];

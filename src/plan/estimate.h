@@ -100,9 +100,9 @@ struct load {
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
                           int rank);
-// The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
 // So many times as long as on rank 0's device do the slowest of a stage's compute.
 double slowest_of(const struct estimator *estimator, int stages, int stage);
+// The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
 double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests);
 

@@ -60,13 +60,8 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     return status;
 }
 
-static int kernel_threads(const struct plan_request *r, int ranks_per_device) {
-    int cores = r->cluster->devices.item[r->cluster->groups.item[0].device].cores;
-    return r->config->training.threads > 0 ? (int)r->config->training.threads : cores / ranks_per_device;
-}
-
 static void take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
-                        const struct mesh *mesh, int ranks_per_device) {
+                        const struct mesh *mesh) {
     int last = NONE;
     struct sim_memory memory = {0};
     for (int i = 0; i < s->classes; i++) {
@@ -75,10 +70,9 @@ static void take_memory(struct plan_answer *out, const struct plan_request *r, c
         if (stage != last)
             memory_of_program(&memory, who->program, r->ops, who->station.device);
         last = stage;
-        int64_t room = who->station.device->memory / ranks_per_device;
-        if (i > 0 && room - memory.total >= out->room - out->memory)
+        if (i > 0 && who->station.room - memory.total >= out->room - out->memory)
             continue;
-        out->room = room;
+        out->room = who->station.room;
         out->memory = memory.total;
         out->tightest = stage;
         out->of_tightest = memory;
@@ -90,11 +84,7 @@ static void take_memory(struct plan_answer *out, const struct plan_request *r, c
 static void take_time(struct plan_answer *out, const struct plan_request *r, const struct simulation *s) {
     const struct config_training *t = &r->config->training;
     enum dtype dtype = options_dtype(r->config);
-    double peak = 0, tokens = (double)(t->global_batch_size * t->seq_len);
-    for (int i = 0; i < s->classes; i++) {
-        const struct sim_class *who = &s->of_class[i];
-        peak += who->members * who->station.device->peak[dtype] * who->station.part;
-    }
+    double peak = simulation_peak(s, dtype), tokens = (double)(t->global_batch_size * t->seq_len);
     out->seconds = s->seconds;
     out->tokens_per_second = tokens / s->seconds;
     out->mfu = model_flops(r->model, t->global_batch_size * t->seq_len, t->seq_len) / (s->seconds * peak);
@@ -115,8 +105,9 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
     if (status == TRIREME_OK)
         status = place_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
     if (status == TRIREME_OK)
-        status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                        kernel_threads(r, p.ranks_per_device), 1, error);
+        status =
+            stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
+                                   place_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1, error);
     if (status == TRIREME_OK)
         *out = p;
     else
@@ -140,7 +131,7 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice};
         take_time(out, r, &simulation);
-        take_memory(out, r, &simulation, &programs.plan.mesh, programs.ranks_per_device);
+        take_memory(out, r, &simulation, &programs.plan.mesh);
     }
     simulation_release(&simulation);
     choice_release(&programs);

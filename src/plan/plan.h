@@ -6,7 +6,6 @@
 //   mix        the same for a choice, until its programs fit
 //   estimate   seconds and bytes of a choice from a few layers, in microseconds
 //   evaluate   the same from the programs that its ranks would run: the truth
-//   crew       several threads at the same work
 //   search     the promising first, until what is left cannot be better
 //   advise     what would have to change where nothing fits
 //   export     a choice in words of other systems

@@ -262,6 +262,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     if (below && (level->span < below->span || (level->span == below->span && level->nodes <= below->nodes)))
         return outline_refuse(t, node, error,
                               "spans no more than %s, which comes before: list links from the inside out", below->name);
+    if (below && below->span == level->span && level->nodes % below->nodes)
+        return outline_refuse(t, node, error, "spans no whole number of %s, which comes before", below->name);
     TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
     TRY(outline_need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->latency, error));
     TRY(outline_may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->start, error));

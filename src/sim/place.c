@@ -13,6 +13,7 @@ struct station place_station(const struct place *p, int rank) {
     const struct cluster *c = p->cluster;
     struct station s = {.device = &c->devices.item[cluster_type(c, number)], .part = 1, .slower = 1};
     const struct device *whole = s.device;
+    s.room = whole->memory / p->ranks_per_device;
     if (p->ranks_per_device > 1)
         s.part = 1.0 / p->ranks_per_device;
     for (size_t i = 0; i < whole->shared.count; i++)
@@ -24,6 +25,10 @@ struct station place_station(const struct place *p, int rank) {
         if (c->stragglers.item[i].device == number)
             s.slower *= c->stragglers.item[i].slower;
     return s;
+}
+
+int place_threads(const struct cluster *c, int64_t asked, int ranks_per_device) {
+    return asked > 0 ? (int)asked : c->devices.item[c->groups.item[0].device].cores / ranks_per_device;
 }
 
 trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,

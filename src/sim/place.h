@@ -12,6 +12,7 @@ struct station {
     const struct device *device;
     double part;   // of its rates
     double slower; // its time is so many times as long
+    int64_t room;  // bytes: of the whole device's memory what one of the ranks that share it has
 };
 
 // Between the members of a group. At each level so many parts are joined (1: nothing to do there).
@@ -47,6 +48,8 @@ struct place {
 // How many ranks each device has; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
 trireme_status place_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
                            trireme_error *error);
+// Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.
+int place_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
 // Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart
 // always; along the others where device, straggler or links differ, or all of them with `every_rank`.
 trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,

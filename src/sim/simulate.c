@@ -491,6 +491,15 @@ void simulation_release(struct simulation *s) {
     *s = (struct simulation){0};
 }
 
+double simulation_peak(const struct simulation *s, enum dtype dtype) {
+    double peak = 0;
+    for (int c = 0; c < s->classes; c++) {
+        const struct station *station = &s->of_class[c].station;
+        peak += s->of_class[c].members * station->device->peak[dtype] * station->part;
+    }
+    return peak;
+}
+
 const char *sim_part_name(enum sim_part part) {
     static const char *const NAMES[] = {"matmul", "attention", "rest", "optimizer"};
     return NAMES[part];

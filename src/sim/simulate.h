@@ -55,6 +55,8 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
                         const struct op_table *table, const struct cluster *cluster,
                         const struct simulation_options *options, trireme_error *error);
 void simulation_release(struct simulation *simulation);
+// FLOP/s of all ranks' devices together.
+double simulation_peak(const struct simulation *simulation, enum dtype dtype);
 
 const char *sim_part_name(enum sim_part part); // "matmul", "attention", "rest", "optimizer"
 

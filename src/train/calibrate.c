@@ -389,10 +389,9 @@ static void fit_trials(struct work *w, int device, int ranks) {
 }
 
 static struct device describe(const struct work *w, const char *name, int ranks, double bandwidth) {
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     return (struct device){.name = mem_strdup(name),
                            .bandwidth = bandwidth / ranks,
-                           .memory = (int64_t)memory / ranks,
+                           .memory = (int64_t)memory_whole() / ranks,
                            .runtime_memory = w->resident / ranks,
                            .cores = w->cores / ranks,
                            .cores_communicate = true};

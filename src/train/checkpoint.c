@@ -61,7 +61,7 @@ static trireme_status save(struct whole *whole, const struct tokenizer *tokenize
     char *path = mem_printf("%s/step-%lld", parent, (long long)progress->step);
     trireme_status status = write_directory(whole, tokenizer, path, progress, error);
     if (status == TRIREME_OK && keep)
-        status = directory_prune(parent, "step-", keep, NULL, error);
+        status = directory_prune(parent, "step-", progress->step, keep, NULL, error);
     free(path);
     free(parent);
     return status;
@@ -138,7 +138,7 @@ static bool is_directory(const char *path) {
 // The directory of a run that holds its checkpoints.
 static bool holds_checkpoints(const char *path) {
     struct directory_search search = {0};
-    bool any = directory_newest(path, "step-", DIRECTORY_SIZES, &search, NULL) == TRIREME_OK && search.path;
+    bool any = directory_newest(path, "step-", DIRECTORY_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
     directory_search_release(&search);
     return any;
 }
@@ -166,7 +166,7 @@ trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *e
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
     if (is_directory(parent))
-        status = directory_newest(parent, "step-", DIRECTORY_CONTENT, &search, error);
+        status = directory_newest(parent, "step-", DIRECTORY_CONTENT, NULL, &search, error);
     free(parent);
     TRY(status);
     // An older model in place of the one that was asked for would be a silent answer to another question.

@@ -138,8 +138,8 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
         if (engine_bytes(e) > engine_bytes(most))
             most = e;
     }
-    // Of processes, those of a node; which stages these have is the launcher's affair.
-    if (place)
+    // Of processes on several nodes, those of a node; which stages these have is the launcher's affair.
+    if (place && place->nodes > 1)
         return check_memory(most, engine_bytes(most) * (size_t)place->node_ranks, place->node_ranks, error);
     return check_memory(most, needed, stages->ranks, error);
 }

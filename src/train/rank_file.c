@@ -15,6 +15,21 @@ static size_t header_bytes(const struct rank_file_header *h) {
     return sizeof *h + (size_t)h->ops * h->op_bytes;
 }
 
+static bool form_is_known(const struct rank_file_header *h) {
+    return h->version == RANK_FILE_VERSION && h->record_bytes == sizeof(struct rank_record) &&
+           h->streams == STREAM_COUNT && h->axes == AXIS_COUNT && h->op_bytes == RANK_FILE_OP_BYTES;
+}
+
+// Of a known form: whether its numbers add up to the file's length.
+static bool lengths_agree(const struct rank_file_header *h, size_t length) {
+    return h->ranks >= 1 && h->ranks <= RANK_FILE_MAX_BYTES / h->record_bytes && h->ops <= 65536 &&
+           h->header_bytes == header_bytes(h) && length == h->header_bytes + (size_t)h->ranks * h->record_bytes;
+}
+
+static bool begins_as_one(const void *bytes, size_t length) {
+    return length >= sizeof(struct rank_file_header) && memcmp(bytes, RANK_FILE_MAGIC, strlen(RANK_FILE_MAGIC)) == 0;
+}
+
 static char *path_of(const char *directory) {
     return mem_printf("%s/" RANK_FILE_NAME, directory);
 }
@@ -98,7 +113,12 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, int 
         close(file);
     free(path);
     TRY(status);
-    *record = (struct rank_record *)((char *)out->map + ((struct rank_file_header *)out->map)->header_bytes) + rank;
+    const struct rank_file_header *h = out->map;
+    if (!begins_as_one(h, out->bytes) || !form_is_known(h) || !lengths_agree(h, out->bytes) || rank >= (int)h->ranks) {
+        rank_file_close(out);
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" RANK_FILE_NAME " is not this run's", directory);
+    }
+    *record = (struct rank_record *)((char *)out->map + h->header_bytes) + rank;
     return TRIREME_OK;
 }
 
@@ -153,16 +173,14 @@ static int64_t latest(const struct rank_view *view) {
 trireme_status rank_view_parse(struct rank_view *out, char *bytes, size_t length, const char *path,
                                trireme_error *error) {
     struct rank_file_header h;
-    if (length < sizeof h || memcmp(bytes, RANK_FILE_MAGIC, sizeof h.magic) != 0)
+    if (!begins_as_one(bytes, length))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: does not begin as the ranks of a run do", path);
     memcpy(&h, bytes, sizeof h);
-    if (h.version != RANK_FILE_VERSION || h.record_bytes != sizeof(struct rank_record) || h.streams != STREAM_COUNT ||
-        h.axes != AXIS_COUNT || h.op_bytes != RANK_FILE_OP_BYTES)
+    if (!form_is_known(&h))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: was written by another version of trireme, in form %u where %d is known", path,
              h.version, RANK_FILE_VERSION);
     struct rank_view view = {.pid = h.pid, .ranks = (int)h.ranks, .ops = (int)h.ops, .bytes = bytes};
-    if (h.ranks < 1 || h.ranks > RANK_FILE_MAX_BYTES / h.record_bytes || h.ops > 65536 ||
-        h.header_bytes != header_bytes(&h) || length != h.header_bytes + (size_t)h.ranks * h.record_bytes)
+    if (!lengths_agree(&h, length))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: has %zu bytes, its header speaks of %u ranks and %u ops", path, length,
              h.ranks, h.ops);
     view.op = (const char(*)[RANK_FILE_OP_BYTES])(bytes + sizeof h);

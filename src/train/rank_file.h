@@ -49,7 +49,8 @@ struct rank_file {
     void *map; // NULL: not open
     size_t bytes;
 };
-// Maps the file; the record of `rank`, until it is closed.
+// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: a file of another form or fewer
+// ranks.
 trireme_status rank_file_open(struct rank_file *file, const char *directory, int rank, struct rank_record **out,
                               trireme_error *error);
 void rank_file_close(struct rank_file *file);

@@ -117,10 +117,27 @@ static trireme_status check_same_run(struct run *r, trireme_error *error) {
     return status;
 }
 
+// Rank 0 reads all of a checkpoint before it is loaded, which may take longer than any other wait: others see that it
+// goes on. Where one is lost, what comes next fails.
+static void tell_of_file(void *user) {
+    struct run *r = user;
+    int32_t more = 1;
+    trireme_error ignored;
+    comm_broadcast(r->control, &more, sizeof more, 0, &ignored);
+}
+
+static trireme_status wait_for_files(struct run *r, trireme_error *error) {
+    for (int32_t more = 1; more;)
+        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
+    return TRIREME_OK;
+}
+
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
+    const struct manifest_watch watch = {tell_of_file, r};
     char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
     struct directory_search search;
-    trireme_status status = directory_newest(parent, "step-", DIRECTORY_CONTENT, &search, error);
+    trireme_status status =
+        directory_newest(parent, "step-", DIRECTORY_CONTENT, r->control ? &watch : NULL, &search, error);
     free(parent);
     TRY(status);
     for (size_t i = 0; i < search.skipped.count; i++)
@@ -196,21 +213,27 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     // Everything that can be refused without touching the run directory has been, once all ranks stand here.
     if (r->control)
         TRY(comm_barrier(r->control, error));
-    if (r->leads) {
-        TRY(run_directory_open(&r->directory, r->config->run.directory, error));
-        TRY(find_checkpoint(r, error));
+    if (!r->leads) {
+        TRY(wait_for_files(r, error));
+        return share_checkpoint(r, error);
     }
+    TRY(run_directory_open(&r->directory, r->config->run.directory, error));
+    TRY(find_checkpoint(r, error));
+    int32_t more = 0;
+    if (r->control)
+        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
     return share_checkpoint(r, error);
 }
 
-// Counters that cannot be kept in a file do not keep a run from running.
-static void keep_counters(struct run *r) {
-    trireme_error why;
+// Counters that cannot be kept in a file (`made`: rank 0 has one) do not keep a run from running.
+static void keep_counters(struct run *r, trireme_status made, trireme_error *why) {
     struct rank_record *record;
-    if (rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, &why) == TRIREME_OK)
+    if (made == TRIREME_OK)
+        made = rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, why);
+    if (made == TRIREME_OK)
         r->record = record;
     else
-        tell(r, "`trireme show ranks` will not work here: %s", why.message);
+        tell(r, "`trireme show ranks` will not work here: %s", why->message);
     r->record->step = r->progress.step;
     executor_count_in(r->engine.train_executor, r->record->counter);
     executor_count_in(r->engine.evaluate_executor, r->record->counter);
@@ -227,14 +250,15 @@ static trireme_status choose_kernels(struct run *r, struct tuning *tuning, trire
 }
 
 static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
+    trireme_error why;
+    trireme_status made = TRIREME_OK;
     if (r->leads) {
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
-        trireme_error told; // by keep_counters
-        rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &told);
+        made = rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &why);
     }
     if (r->control)
         TRY(comm_barrier(r->control, error));
-    keep_counters(r);
+    keep_counters(r, made, &why);
     if (!r->leads)
         return TRIREME_OK;
     if (tuning->passed_over)

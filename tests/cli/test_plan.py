@@ -32,6 +32,13 @@ def test_answers():
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
 
 
+def test_room_of_ranks_that_share_a_device():
+    plans = tool.good_json("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=2", "seq_len=64",
+                           "save=two.yaml")["plans"]
+    classes = tool.good_json("simulate", "two.yaml", "cluster=cpu")["classes"]
+    assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
+
+
 def test_exports():
     flags = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "export=megatron")
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags

@@ -106,8 +106,15 @@ def test_damaged_newest():
     passed = [line for line in err.splitlines() if "passed over" in line]
     assert len(passed) == 1 and "step-6" in passed[0] and 'tensor "' in passed[0], err
     assert tool.weights("run", 6)[0] == before[0]
+    # What is saved last is kept beside a damaged one of a higher number.
+    tool.flip("run/checkpoint/step-6/model.safetensors", -100)
+    tool.good("train", "c.yaml", "--training.steps=5", "--checkpoint.keep_latest_k=1")
+    assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
+    tool.good(*arguments)
+    assert tool.weights("run", 6)[0] == before[0]
+    assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
     # Truncated, and none left.
-    for step in 4, 6:
+    for step in 5, 6:
         path = f"run/checkpoint/step-{step}/state.safetensors"
         os.truncate(path, os.path.getsize(path) - 1)
     kept = tool.snapshot("run")

@@ -202,16 +202,16 @@ static void a_killed_run_leaves_its_counters(void **state) {
     pid_t child = begin(*state, MESH, 1, hang, &output);
     struct rank_view view = {0};
     trireme_error error;
-    for (int tries = 0; tries < 2000; tries++) {
+    bool there = false;
+    for (int tries = 0; tries < 2000 && !there; tries++) {
         usleep(10000);
         if (rank_view_read(&view, path_in(*state, "run"), &error) != TRIREME_OK)
             continue;
-        bool there = view.record[0].step == FAULT_STEP - 1 && view.record[1].step == FAULT_STEP - 1 &&
-                     view.record[0].counter[STREAM_TENSOR].state == COUNTER_MEETING;
+        there = view.record[0].step == FAULT_STEP - 1 && view.record[1].step == FAULT_STEP - 1 &&
+                view.record[0].counter[STREAM_TENSOR].state == COUNTER_MEETING;
         rank_view_release(&view);
-        if (there)
-            break;
     }
+    assert_true(there);
     usleep(100000);
     assert_true(run_directory_is_busy(path_in(*state, "run")));
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -251,6 +251,23 @@ static void damaged_counters_are_refused(void **state) {
         }
         bytes[i] = kept;
     }
+    // Who would write into it.
+    struct rank_file file;
+    struct rank_record *record;
+    const char *directory = path_in(*state, "run"), *path = path_in(*state, "run/" RANK_FILE_NAME);
+    assert_ok(rank_file_open(&file, directory, 1, &record, &error), &error);
+    assert_int_equal(record->activity, RANK_ENDED);
+    rank_file_close(&file);
+    assert_refused(rank_file_open(&file, directory, 2, &record, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "not this run's");
+    for (size_t cut = 1; cut < length; cut += cut < 200 ? 40 : 997) {
+        assert_ok(file_write_atomic(path, bytes, cut, &error), &error);
+        assert_refused(rank_file_open(&file, directory, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
+    }
+    bytes[12] ^= 64; // header_bytes
+    assert_ok(file_write_atomic(path, bytes, length, &error), &error);
+    assert_refused(rank_file_open(&file, directory, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
+    bytes[12] ^= 64;
     assert_ok(rank_view_parse(&view, bytes, length, "whole", &error), &error);
     rank_view_release(&view);
 }

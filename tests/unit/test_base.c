@@ -512,26 +512,28 @@ static void plant(const char *root, const char *name, const char *content) {
 
 static void available_memory_is_the_least_of_all_limits(void **state) {
     const char *root = *state;
-    assert_true(memory_available_below(root) == SIZE_MAX);
+    assert_true(memory_below(root, MEMORY_LEFT) == SIZE_MAX);
     plant(root, "/proc/meminfo", "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:    8000 kB\nBuffers: 0 kB\n");
-    assert_int_equal(memory_available_below(root), 8000 * 1024);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
 
     // Version 2: a group without a limit of its own below one that has it.
+    assert_int_equal(memory_below(root, MEMORY_WHOLE), 9000 * 1024);
     plant(root, "/proc/self/cgroup", "0::/user/job\n");
-    assert_int_equal(memory_available_below(root), 8000 * 1024);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
     plant(root, "/sys/fs/cgroup/user/job/memory.max", "max\n");
     plant(root, "/sys/fs/cgroup/user/job/memory.current", "1000\n");
-    assert_int_equal(memory_available_below(root), 8000 * 1024);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
     plant(root, "/sys/fs/cgroup/user/memory.max", "5000000\n");
     plant(root, "/sys/fs/cgroup/user/memory.current", "3000000\n");
-    assert_int_equal(memory_available_below(root), 2000000);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 2000000);
     plant(root, "/sys/fs/cgroup/user/memory.stat", "anon 1\nactive_file 7\ninactive_file 500000\n");
-    assert_int_equal(memory_available_below(root), 2500000);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 2500000);
     plant(root, "/sys/fs/cgroup/user/memory.high", "4000000\n");
-    assert_int_equal(memory_available_below(root), 1500000);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 1500000);
+    assert_int_equal(memory_below(root, MEMORY_WHOLE), 4000000);
     plant(root, "/sys/fs/cgroup/memory.max", "100\n");
     plant(root, "/sys/fs/cgroup/memory.current", "100\n");
-    assert_int_equal(memory_available_below(root), 0);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 0);
 }
 
 static void available_memory_knows_version_1(void **state) {
@@ -543,22 +545,22 @@ static void available_memory_knows_version_1(void **state) {
     plant(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n");
     plant(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "2000000\n");
     plant(root, "/sys/fs/cgroup/memory/memory.stat", "inactive_file 9\ntotal_inactive_file 1000000\n");
-    assert_int_equal(memory_available_below(root), 5000000);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 5000000);
     plant(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    assert_int_equal(memory_available_below(root), 8000 * 1024);
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
 }
 
 static void available_memory_survives_nonsense(void **state) {
     const char *root = *state;
     plant(root, "/proc/meminfo", "MemAvailable:");
     plant(root, "/proc/self/cgroup", ":::::\n\n0\n0:\nnothing here\n:memory:\n3:memory,:/x/../..//\n");
-    assert_true(memory_available_below(root) == SIZE_MAX);
+    assert_true(memory_below(root, MEMORY_LEFT) == SIZE_MAX);
     struct text deep = {0};
     text_add(&deep, "0::");
     for (int i = 0; i < 5000; i++)
         text_add(&deep, "/d");
     plant(root, "/proc/self/cgroup", deep.text);
-    assert_true(memory_available_below(root) == SIZE_MAX);
+    assert_true(memory_below(root, MEMORY_LEFT) == SIZE_MAX);
     text_release(&deep);
 }
 

@@ -223,7 +223,7 @@ static void test_newest_skips_damaged(void **state) {
     };
     trireme_error error = {0};
     struct directory_search found = {0};
-    assert_ok(directory_newest(path_in(folder, "missing"), "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_ok(directory_newest(path_in(folder, "missing"), "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
     assert_null(found.path);
     assert_sample_saved(path_in(folder, "step-1"), 1);
     for (int kind = 0; kind < (int)ARRAY_LENGTH(REASON); kind++) {
@@ -231,7 +231,7 @@ static void test_newest_skips_damaged(void **state) {
         bool content = kind >= 5 && kind <= 7;
         for (int i = 0; i < 2; i++) {
             enum directory_check check = i ? DIRECTORY_CONTENT : DIRECTORY_SIZES;
-            assert_ok(directory_newest(folder, "step-", check, &found, &error), &error);
+            assert_ok(directory_newest(folder, "step-", check, NULL, &found, &error), &error);
             bool seen = !content || check == DIRECTORY_CONTENT;
             assert_int_equal(found.number, seen ? 1 : 9);
             assert_int_equal(found.skipped.count, seen);
@@ -248,6 +248,10 @@ static void test_newest_skips_damaged(void **state) {
     }
 }
 
+static void count_file(void *user) {
+    ++*(int *)user;
+}
+
 static void test_newest_reads_numbers(void **state) {
     const char *folder = *state;
     trireme_error error = {0};
@@ -261,13 +265,26 @@ static void test_newest_reads_numbers(void **state) {
     assert_sample_saved(path_in(folder, "steps-99"), 1);
     assert_sample_saved(path_in(folder, "step-9999999999999999999"), 1);
     assert_sample_saved(path_in(folder, ".tmp-step-99-999999999"), 1);
-    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
     assert_int_equal(found.number, 11);
     assert_string_equal(found.path, path_in(folder, "step-0000000000011"));
     assert_int_equal(found.skipped.count, 0);
     directory_search_release(&found);
+    // Who waits is told of each file that is read: all of what is found here, none where sizes do.
+    for (int i = 0; i < 2; i++) {
+        int files = 0;
+        const struct manifest_watch watch = {count_file, &files};
+        assert_ok(directory_newest(folder, "step-", i ? DIRECTORY_CONTENT : DIRECTORY_SIZES, &watch, &found, &error),
+                  &error);
+        struct manifest manifest = {0};
+        assert_ok(manifest_read(found.path, &manifest, &error), &error);
+        assert_true(manifest.file.count > 1);
+        assert_int_equal(files, i ? manifest.file.count : 0);
+        manifest_release(&manifest);
+        directory_search_release(&found);
+    }
     path_write(path_in(folder, "file"), "");
-    assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, &found, &error),
+    assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, NULL, &found, &error),
                    TRIREME_ERROR_IO, &error, "cannot list");
 }
 
@@ -285,9 +302,9 @@ static void test_prune(void **state) {
     assert_int_equal(truncate(path_in(folder, "step-10/below/b.txt"), 0), 0); // damaged, among those kept: stays
     assert_int_equal(truncate(path_in(folder, "step-2/below/b.txt"), 0), 0);  // damaged, old: goes
     path_write(path_in(folder, "step-3/notes"), "mine");                      // stays
-    assert_ok(directory_prune(folder, "step-", 0, &removed, &error), &error);
+    assert_ok(directory_prune(folder, "step-", 12, 0, &removed, &error), &error);
     assert_int_equal(removed, 0);
-    assert_ok(directory_prune(folder, "step-", 3, &removed, &error), &error);
+    assert_ok(directory_prune(folder, "step-", 12, 3, &removed, &error), &error);
     assert_int_equal(removed, 6);
     static const int KEPT[] = {3, 8, 9, 10, 11, 12};
     assert_int_equal(folder_count(folder), ARRAY_LENGTH(KEPT) + 1);
@@ -295,12 +312,17 @@ static void test_prune(void **state) {
         snprintf(name, sizeof name, "step-%d", KEPT[i]);
         assert_true(path_exists(path_in(folder, name)));
     }
-    assert_ok(directory_prune(folder, "step-", 1, NULL, &error), &error);
+    assert_ok(directory_prune(folder, "step-", 12, 1, NULL, &error), &error);
     assert_true(path_exists(path_in(folder, "step-11")));
     assert_false(path_exists(path_in(folder, "step-9")));
-    assert_ok(directory_prune(folder, "step-", 1, &removed, &error), &error);
+    assert_ok(directory_prune(folder, "step-", 12, 1, &removed, &error), &error);
     assert_int_equal(removed, 0);
-    assert_ok(directory_prune(path_in(folder, "missing"), "step-", 1, &removed, &error), &error);
+    // What was saved last is kept, whatever lies at higher numbers.
+    assert_sample_saved(path_in(folder, "step-7"), 7);
+    assert_ok(directory_prune(folder, "step-", 7, 1, &removed, &error), &error);
+    assert_int_equal(removed, 0);
+    assert_true(path_exists(path_in(folder, "step-7")) && path_exists(path_in(folder, "step-11")));
+    assert_ok(directory_prune(path_in(folder, "missing"), "step-", 12, 1, &removed, &error), &error);
 }
 
 static void test_sweeps_the_dead_only(void **state) {
@@ -379,7 +401,7 @@ static void test_newest_finishes_a_replacement(void **state) {
     snprintf(old, sizeof old, ".old-step-5-%d", (int)dead);
     assert_sample_saved(path_in(folder, "step-5"), 5);
     assert_int_equal(rename(path_in(folder, "step-5"), path_in(folder, old)), 0);
-    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, &found, &error), &error);
+    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
     assert_int_equal(found.number, 5);
     assert_false(path_exists(path_in(folder, old)));
     directory_search_release(&found);

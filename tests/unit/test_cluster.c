@@ -121,6 +121,10 @@ static void refusals_name_line_and_key(void **unused) {
         {14, "  - {device: small, nodes: 1000000, devices: 4000}", "my.yaml:14: nodes[0]", "devices in all"},
         {16, "  - {name: bus, spans: rack, latency: 1 us, bandwidth: 10 GB/s}", "my.yaml:16: links[0].spans",
          "\"rack\""},
+        {16,
+         "  - {name: two, spans: 2 nodes, latency: 1 us, bandwidth: 10 GB/s}\n"
+         "  - {name: three, spans: 3 nodes, latency: 1 us, bandwidth: 10 GB/s}",
+         "my.yaml:17: links[1].spans", "no whole number of two"},
         {17, "  - name: bus", "my.yaml:17: links[1].name", "two links are called bus"},
         {18, "    spans: node", "my.yaml:18: links[1].spans", "no more than bus"},
         {20, "    bandwidth: 8", "my.yaml:20: links[1].bandwidth", "without a unit"},

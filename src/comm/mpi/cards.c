@@ -1,15 +1,6 @@
 // The cards that begin every call.
 #include "comm/mpi/processes.h"
 
-const char *group_print(const char *name, int size, int shown, const int *members, char text[BREAK_TEXT / 4]) {
-    size_t limit = BREAK_TEXT / 4, n = (size_t)snprintf(text, limit, "%.40s (ranks", name);
-    for (int i = 0; i < size && i <= shown && n + 24 < limit; i++)
-        n += i < shown ? (size_t)snprintf(text + n, limit - n, "%s %d", i ? "," : "", members[i])
-                       : (size_t)snprintf(text + n, limit - n, ", ...");
-    snprintf(text + n, limit - n, ")");
-    return text;
-}
-
 static struct comm_call call_of(const struct card *card) {
     return (struct comm_call){.operation = (enum operation)card->operation,
                               .dtype = (enum dtype)card->dtype,

@@ -91,6 +91,14 @@ static trireme_status try_memory(struct process_world *w, const struct presence 
     return TRIREME_OK;
 }
 
+static void watch(struct process_world *w, int rank, pid_t process) {
+    const int file = (int)syscall(SYS_pidfd_open, process, 0);
+    if (file < 0)
+        return;
+    w->watched[w->watched_count] = (struct pollfd){.fd = file, .events = POLLIN};
+    w->watched_rank[w->watched_count++] = rank;
+}
+
 trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
     struct world_place *place = &w->base.place;
     struct presence own = presence_now();
@@ -109,40 +117,36 @@ trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
     }
     count(place, all);
     place->host = mem_strdup(own.host);
-    w->process = mem_alloc((size_t)place->ranks * sizeof *w->process);
     w->process_id = mem_alloc((size_t)place->ranks * sizeof *w->process_id);
     w->watched = mem_alloc((size_t)place->ranks * sizeof *w->watched);
+    w->watched_rank = mem_alloc((size_t)place->ranks * sizeof *w->watched_rank);
     w->node = mem_alloc((size_t)place->ranks * sizeof *w->node);
     for (int r = 0; r < place->ranks; r++) {
         while (!same_node(&all[w->node[r]], &all[r]))
             w->node[r]++;
         w->process_id[r] = all[r].process;
-        bool watch = r != place->rank && same_system(&all[r], &own) && all[r].process > 0;
-        w->process[r] = watch ? (int)syscall(SYS_pidfd_open, (pid_t)all[r].process, 0) : -1;
+        if (r != place->rank && same_system(&all[r], &own) && all[r].process > 0)
+            watch(w, r, (pid_t)all[r].process);
     }
     free(all);
     return TRIREME_OK;
 }
 
 int neighbours_dead(struct process_world *w) {
-    int ranks = w->base.place.ranks;
-    for (int r = 0; r < ranks; r++)
-        w->watched[r] = (struct pollfd){.fd = w->process[r], .events = POLLIN};
-    if (poll(w->watched, (nfds_t)ranks, 0) <= 0)
+    if (poll(w->watched, (nfds_t)w->watched_count, 0) <= 0)
         return -1;
-    for (int r = 0; r < ranks; r++)
-        if (w->watched[r].revents & POLLIN)
-            return r;
+    for (int i = 0; i < w->watched_count; i++)
+        if (w->watched[i].revents & POLLIN)
+            return w->watched_rank[i];
     return -1;
 }
 
 void neighbours_release(struct process_world *w) {
-    for (int r = 0; w->process && r < w->base.place.ranks; r++)
-        if (w->process[r] >= 0)
-            close(w->process[r]);
-    free(w->process);
+    for (int i = 0; i < w->watched_count; i++)
+        close(w->watched[i].fd);
     free(w->process_id);
     free(w->watched);
+    free(w->watched_rank);
     free(w->node);
     free((char *)w->base.place.host);
 }

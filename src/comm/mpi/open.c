@@ -28,7 +28,7 @@ void open_agreed(struct process_communicator *c) {
         const struct group_card *theirs = theirs_of(c, i);
         if (theirs->size != own->size || theirs->members != own->members ||
             strncmp(theirs->name, own->name, GROUP_TEXT) != 0) {
-            char text[2][BREAK_TEXT / 4];
+            char text[2][GROUP_PRINT_TEXT];
             group_print(own->name, own->size, own->shown, own->member, text[0]);
             group_print(theirs->name, theirs->size, MIN(MAX(theirs->shown, 0), 8), theirs->member, text[1]);
             round_refuse(c, "rank %d opens group %s while rank %d opens group %s", rank, text[0], c->rank[i], text[1]);
@@ -49,7 +49,7 @@ void open_agreed(struct process_communicator *c) {
 
 static trireme_status check_members(const struct process_world *w, int size, const int *members, const char *name,
                                     int *index, char reason[BREAK_TEXT]) {
-    char text[BREAK_TEXT / 4];
+    char text[GROUP_PRINT_TEXT];
     int rank = w->base.place.rank, ranks = w->base.place.ranks;
     group_print(name, size, MIN(size, 8), members, text);
     *index = -1;

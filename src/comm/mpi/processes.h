@@ -26,7 +26,7 @@
 #include "comm/gate.h"
 #include "comm/transport.h"
 
-enum { BREAK_TEXT = 600, CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
+enum { CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
 // Of one message; MPI counts with int.
 #define MESSAGE_BYTES ((int64_t)1 << 30)
 // Between nodes what is not longer than NETWORK_MOST goes in messages of NETWORK_MESSAGE bytes: Open MPI sends over TCP
@@ -150,9 +150,9 @@ struct process_world {
     int64_t silence;   // when a broken world stops calling MPI
     bool silent;
     int *node;              // [ranks]: numbered by their first ranks
-    int *process;           // [ranks]: pidfd of other ranks of this node, else -1
     int64_t *process_id;    // [ranks]
-    struct pollfd *watched; // room for them
+    struct pollfd *watched; // pidfds of the other ranks of this machine
+    int *watched_rank, watched_count;
 };
 
 // ---- rounds (rounds.c)
@@ -173,13 +173,6 @@ bool round_advance(struct process_communicator *c);
 void round_refuse(struct process_communicator *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // " rank 1" or " ranks 1, 3" whose messages of the current round have not come; how many.
-enum { MISSING_TEXT = 160 };
-struct missing {
-    char list[MISSING_TEXT - 8];
-    int count;
-};
-void missing_add(struct missing *missing, int rank);
-void missing_text(const struct missing *missing, char text[MISSING_TEXT]);
 int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]);
 
 // ---- calls (cards.c)
@@ -187,8 +180,6 @@ int missing_print(const struct process_communicator *c, char text[MISSING_TEXT])
 void call_begin(struct process_communicator *c);
 // Whether all data come with the cards.
 bool cards_carry(const struct comm_call *call);
-// "tp (ranks 0, 1)"; members[shown] of `size` are known.
-const char *group_print(const char *name, int size, int shown, const int *members, char text[BREAK_TEXT / 4]);
 
 // ---- algorithms: what follows the cards
 

@@ -112,19 +112,6 @@ bool round_advance(struct process_communicator *c) {
     }
 }
 
-void missing_add(struct missing *missing, int rank) {
-    size_t n = strlen(missing->list), limit = sizeof missing->list;
-    missing->count++;
-    if (n + 24 < limit)
-        snprintf(missing->list + n, limit - n, "%s %d", missing->count > 1 ? "," : "", rank);
-    else if (n + 5 < limit)
-        snprintf(missing->list + n, limit - n, ", ...");
-}
-
-void missing_text(const struct missing *missing, char text[MISSING_TEXT]) {
-    snprintf(text, MISSING_TEXT, " rank%s%s", missing->count > 1 ? "s" : "", missing->list);
-}
-
 int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]) {
     struct missing missing = {0};
     bool receives = false;

@@ -44,25 +44,16 @@ trireme_status call_break(struct thread_communicator *c, const struct comm_call 
 
 // ---- meeting
 
-enum { MISSING_TEXT = 160 };
-
 // " rank 1" or " ranks 1, 3" that have not come to this meeting; how many.
 static int missing_print(const struct thread_communicator *c, char text[MISSING_TEXT]) {
-    size_t n = 0;
-    int missing = 0;
-    char list[MISSING_TEXT - 8] = "";
+    struct missing missing = {0};
     for (int i = 0; i < c->base.size; i++) {
         uint32_t meetings = atomic_load_explicit(&c->group->member[i].meetings, memory_order_acquire);
-        if (meetings == c->meetings)
-            continue;
-        missing++;
-        if (n + 24 < sizeof list)
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s %d", missing > 1 ? "," : "", c->group->rank[i]);
-        else if (n + 5 < sizeof list)
-            n += (size_t)snprintf(list + n, sizeof list - n, ", ...");
+        if (meetings != c->meetings)
+            missing_add(&missing, c->group->rank[i]);
     }
-    snprintf(text, MISSING_TEXT, " rank%s%s", missing > 1 ? "s" : "", list);
-    return missing;
+    missing_text(&missing, text);
+    return missing.count;
 }
 
 static trireme_status meeting_broken(struct thread_communicator *c, const struct comm_call *call,

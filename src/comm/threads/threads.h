@@ -20,7 +20,7 @@
 #include "comm/gate.h"
 #include "comm/transport.h"
 
-enum { SLOT_BYTES = 8192, BREAK_TEXT = 600, LINE = 128 }; // LINE: two cache lines, which are fetched in pairs
+enum { SLOT_BYTES = 8192, LINE = 128 }; // LINE: two cache lines, which are fetched in pairs
 #define BROKEN 0x80000000u
 
 struct posted {

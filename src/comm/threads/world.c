@@ -80,21 +80,12 @@ static int index_of(const int *members, int size, int rank) {
     return -1;
 }
 
-// "tp (ranks 0, 1)"
-static const char *group_print(const char *name, int size, const int *members, char text[BREAK_TEXT / 4]) {
-    size_t limit = BREAK_TEXT / 4, n = (size_t)snprintf(text, limit, "%.40s (ranks", name);
-    for (int i = 0; i < size && n + 24 < limit; i++)
-        n += (size_t)snprintf(text + n, limit - n, i < 8 ? "%s %d" : "%s ...", i ? "," : "", members[i]);
-    snprintf(text + n, limit - n, ")");
-    return text;
-}
-
 // Whether the caller's list of members makes sense, and no member waits for this rank to open another group; else
 // `reason` says why.
 static bool may_open(const struct thread_world *world, int rank, int size, const int *members, const char *name,
                      char reason[BREAK_TEXT]) {
-    char mine[BREAK_TEXT / 4], theirs[BREAK_TEXT / 4];
-    group_print(name, size, members, mine);
+    char mine[GROUP_PRINT_TEXT], theirs[GROUP_PRINT_TEXT];
+    group_print(name, size, MIN(size, 8), members, mine);
     for (int i = 0; i < size; i++)
         if (members[i] < 0 || members[i] >= world->ranks || index_of(members, size, members[i]) != i) {
             snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, mine, members[i],
@@ -113,7 +104,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
         int index = index_of(other->rank, other->size, rank);
         if (index >= 0 && !other->is_in[index]) {
             snprintf(reason, BREAK_TEXT, "rank %d opens group %s while rank %d opens group %s", rank, mine, members[i],
-                     group_print(other->name, other->size, other->rank, theirs));
+                     group_print(other->name, other->size, MIN(other->size, 8), other->rank, theirs));
             return false;
         }
     }
