@@ -3,6 +3,184 @@
 
 #include <math.h>
 
+// ---- one order of messages
+//
+// Ranks tell messages from one another by their order: those from one rank to another, activations or gradients, have
+// to be taken as they were sent. With several waves there are several that a rank could take next.
+
+struct message {
+    int chunk; // of who takes it
+    double at;
+};
+
+struct channel {
+    struct message *item;
+    size_t count, capacity, taken;
+};
+
+// What a rank does of several passes that can begin at the same time; AS_LISTED: what its list has next and nothing
+// else.
+enum choice { AS_LISTED, FIRST_LISTED, DEEPEST, CHOICES };
+
+// Ranks that go by the clock. Each does the pass that can begin first. Where
+// no more microbatches are on their way than a rank may hold, it always comes to an end: what comes next can be taken.
+struct by_clock {
+    const struct schedule *lists;
+    struct schedule_times times;
+    int limit; // (chunk, microbatch) that a rank may hold
+    enum choice choice;
+    int most_on_way;         // microbatches that are begun and not through
+    int *place;              // [virtual stage][microbatch][gradient]: in its rank's list
+    int *done;               // [virtual stage][gradient]: microbatches that are
+    double *free_at;         // [rank]
+    int *held;               // [rank]
+    struct channel *channel; // [from][to][gradient]
+    struct schedule *out;
+};
+
+static struct channel *channel_of(const struct by_clock *b, int from, int to, bool gradient) {
+    return &b->channel[(from * b->lists->stages + to) * 2 + gradient];
+}
+
+struct next_pass {
+    double start; // INFINITY: none
+    int stage;
+    bool gradient;
+    int turn; // of those that can begin then
+};
+
+// The next pass of a virtual stage, forward or back, if it can be.
+static bool can_begin(const struct by_clock *b, int rank, int stage, bool gradient, struct next_pass *next) {
+    const struct schedule *s = b->lists;
+    const int last = s->stages * s->chunks - 1, before = stage + (gradient ? 1 : -1);
+    const int microbatch = b->done[2 * stage + gradient];
+    if (microbatch == s->microbatches || (!gradient && b->held[rank] >= b->limit) ||
+        (gradient && microbatch >= b->done[2 * stage]) ||
+        (!gradient && stage == 0 && microbatch - b->done[1] >= b->most_on_way))
+        return false;
+    double there = 0;
+    if (before >= 0 && before <= last && s->place[before].rank == rank) {
+        if (b->done[2 * before + gradient] <= microbatch)
+            return false;
+    } else if (before >= 0 && before <= last) {
+        const struct channel *c = channel_of(b, s->place[before].rank, rank, gradient);
+        if (c->taken == c->count || c->item[c->taken].chunk != s->place[stage].chunk)
+            return false;
+        there = c->item[c->taken].at;
+    }
+    const int place = b->place[(stage * s->microbatches + microbatch) * 2 + gradient];
+    *next = (struct next_pass){MAX(b->free_at[rank], there), stage, gradient, place};
+    if (b->choice == DEEPEST)
+        next->turn = gradient ? stage - last : last - stage;
+    return b->choice != AS_LISTED || place == (int)b->out->rank[rank].count;
+}
+
+static struct next_pass first_of_rank(const struct by_clock *b, int rank) {
+    struct next_pass first = {.start = INFINITY}, next;
+    for (int c = 0; c < b->lists->chunks; c++)
+        for (int gradient = 0; gradient < 2; gradient++)
+            if (can_begin(b, rank, b->lists->virtual_stage[rank * b->lists->chunks + c], gradient, &next) &&
+                (next.start < first.start || (next.start == first.start && next.turn < first.turn)))
+                first = next;
+    return first;
+}
+
+static void do_pass(struct by_clock *b, int rank, struct next_pass pass) {
+    const struct schedule *s = b->lists;
+    const int behind = pass.stage + (pass.gradient ? -1 : 1), before = pass.stage + (pass.gradient ? 1 : -1);
+    const int last = s->stages * s->chunks - 1, microbatch = b->done[2 * pass.stage + pass.gradient]++;
+    const double end = pass.start + (pass.gradient ? b->times.backward_input : b->times.forward);
+    if (before >= 0 && before <= last && s->place[before].rank != rank)
+        channel_of(b, s->place[before].rank, rank, pass.gradient)->taken++;
+    if (behind >= 0 && behind <= last && s->place[behind].rank != rank) {
+        struct channel *c = channel_of(b, rank, s->place[behind].rank, pass.gradient);
+        VEC_PUSH(c, (struct message){s->place[behind].chunk, end + b->times.latency});
+    }
+    b->free_at[rank] = end;
+    b->held[rank] += pass.gradient ? -1 : 1;
+    schedule_add(b->out, rank, pass.gradient ? PASS_BACKWARD : PASS_FORWARD, s->place[pass.stage].chunk, microbatch);
+}
+
+static void by_clock_begin(struct by_clock *b, const struct schedule *lists, const struct schedule_times *times,
+                           enum choice choice, int limit, int most_on_way, struct schedule *out) {
+    const size_t ranks = (size_t)lists->stages, count = ranks * (size_t)lists->chunks;
+    *b = (struct by_clock){
+        .lists = lists, .times = *times, .choice = choice, .limit = limit, .most_on_way = most_on_way, .out = out};
+    b->place = mem_alloc(2 * count * (size_t)lists->microbatches * sizeof *b->place);
+    b->done = mem_alloc(2 * count * sizeof *b->done);
+    b->free_at = mem_alloc(ranks * sizeof *b->free_at);
+    b->held = mem_alloc(ranks * sizeof *b->held);
+    b->channel = mem_alloc(2 * ranks * ranks * sizeof *b->channel);
+    for (int r = 0; r < lists->stages; r++)
+        for (size_t i = 0; i < lists->rank[r].count; i++) {
+            const struct pass pass = lists->rank[r].item[i];
+            const int stage = lists->virtual_stage[r * lists->chunks + pass.chunk];
+            b->place[(stage * lists->microbatches + pass.microbatch) * 2 + (pass.kind != PASS_FORWARD)] = (int)i;
+        }
+}
+
+static void by_clock_end(struct by_clock *b) {
+    for (int i = 0; i < 2 * b->lists->stages * b->lists->stages; i++)
+        VEC_RELEASE(&b->channel[i]);
+    free(b->channel);
+    free(b->held);
+    free(b->free_at);
+    free(b->done);
+    free(b->place);
+}
+
+// The lists' passes, messages being taken in order, to the empty table `out`; whether that comes to an end.
+static bool go_by_clock(const struct schedule *lists, const struct schedule_times *times, enum choice choice, int limit,
+                        int most_on_way, struct schedule *out) {
+    struct by_clock b;
+    by_clock_begin(&b, lists, times, choice, limit, most_on_way, out);
+    struct next_pass *first = mem_alloc((size_t)lists->stages * sizeof *first);
+    for (int r = 0; r < lists->stages; r++)
+        first[r] = first_of_rank(&b, r);
+    int64_t left = 2 * (int64_t)lists->stages * lists->chunks * lists->microbatches;
+    for (; left > 0; left--) {
+        int rank = 0;
+        for (int r = 1; r < lists->stages; r++)
+            if (first[r].start < first[rank].start)
+                rank = r;
+        if (first[rank].start == INFINITY)
+            break;
+        const int behind = first[rank].stage + (first[rank].gradient ? -1 : 1);
+        do_pass(&b, rank, first[rank]);
+        first[rank] = first_of_rank(&b, rank);
+        if (behind >= 0 && behind < lists->stages * lists->chunks)
+            first[lists->place[behind].rank] = first_of_rank(&b, lists->place[behind].rank);
+    }
+    free(first);
+    by_clock_end(&b);
+    return left == 0;
+}
+
+// The lists as they are if that is one order; else the best of several ways by the clock.
+static void take_in_order(const struct schedule *lists, const struct schedule_times *times, int limit,
+                          struct schedule *out) {
+    const int held = limit / lists->chunks;
+    double least = INFINITY;
+    for (enum choice choice = AS_LISTED; choice < CHOICES; choice++)
+        for (int more = 0; more <= MIN(held, lists->microbatches); more++) {
+            struct schedule tried = schedule_empty_like(lists);
+            struct schedule_cost cost = {.cost = INFINITY};
+            if (go_by_clock(lists, times, choice, limit, held + more, &tried))
+                schedule_cost(&tried, times, &cost);
+            if (cost.cost < least) {
+                least = cost.cost;
+                schedule_swap(&tried, out);
+            }
+            schedule_cost_release(&cost);
+            schedule_release(&tried);
+            if (choice == AS_LISTED && least < INFINITY)
+                return;
+        }
+    CHECK(least < INFINITY);
+}
+
+// ---- the schedule
+
 // Each rank does what is ready as soon as it can, as their list scheduler does: along a plan in which each microbatch
 // goes through all virtual stages without a stop, one behind the other.
 void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) {
@@ -30,12 +208,13 @@ void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) 
     VEC_RELEASE(&plans);
     struct schedule found = schedule_empty_like(s);
     CHECK(search_end(&search, &found));
-    for (int r = 0; r < s->stages; r++)
-        for (size_t i = 0; i < found.rank[r].count; i++) {
-            struct pass pass = found.rank[r].item[i];
-            if (pass.kind != PASS_BACKWARD_WEIGHT)
-                schedule_add(s, r, pass.kind == PASS_FORWARD ? PASS_FORWARD : PASS_BACKWARD, pass.chunk,
-                             pass.microbatch);
-        }
+    for (int r = 0; r < s->stages; r++) {
+        size_t n = 0;
+        for (size_t i = 0; i < found.rank[r].count; i++)
+            if (found.rank[r].item[i].kind != PASS_BACKWARD_WEIGHT)
+                found.rank[r].item[n++] = found.rank[r].item[i];
+        found.rank[r].count = n;
+    }
+    take_in_order(&found, &whole_backward.times, count, s);
     schedule_release(&found);
 }

@@ -111,7 +111,6 @@ def test_damaged_newest():
     tool.good("train", "c.yaml", "--training.steps=5", "--checkpoint.keep_latest_k=1")
     assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
     tool.good(*arguments)
-    assert tool.weights("run", 6)[0] == before[0]
     assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
     # Truncated, and none left.
     for step in 5, 6:

@@ -54,25 +54,43 @@ static void assert_in_order(const struct schedule *s) {
     }
 }
 
-// Forwards of all chunks come in one order on all ranks, and backwards: a rank sends them on as the next one takes
-// them. Two chunks placed there and back share no way between two ranks.
-static void assert_messages_match(const struct schedule *s) {
-    if (s->place[s->stages].rank != 0)
-        return;
-    for (int r = 1; r < s->stages; r++)
-        for (int kind = 0; kind < 2; kind++) {
-            size_t at = 0;
-            for (size_t i = 0; i < s->rank[r].count; i++) {
-                static const enum pass_kind KINDS[] = {PASS_FORWARD, PASS_BACKWARD_INPUT};
-                struct pass mine = s->rank[r].item[i], first;
-                if (mine.kind != KINDS[kind])
-                    continue;
-                do
-                    first = s->rank[0].item[at++];
-                while (first.kind != KINDS[kind]);
-                assert_true(first.chunk == mine.chunk && first.microbatch == mine.microbatch);
+// The next pass of a rank from *at on that sends to, or takes from, another rank: activations, or gradients. Its
+// message is told by the virtual stage that makes it.
+static bool next_message(const struct schedule *s, int rank, int other, bool takes, bool gradient, size_t *at,
+                         int *maker, int *microbatch) {
+    for (; *at < s->rank[rank].count; ++*at) {
+        const struct pass pass = s->rank[rank].item[*at];
+        if (pass.kind == PASS_BACKWARD_WEIGHT || gradient != (pass.kind != PASS_FORWARD))
+            continue;
+        const int stage = s->virtual_stage[rank * s->chunks + pass.chunk];
+        const int behind = stage + (gradient == takes ? 1 : -1);
+        if (behind < 0 || behind >= s->stages * s->chunks || s->place[behind].rank != other)
+            continue;
+        *maker = takes ? behind : stage;
+        *microbatch = pass.microbatch;
+        ++*at;
+        return true;
+    }
+    return false;
+}
+
+// Messages between two ranks are told apart by their order: all are taken in the order in which they are sent.
+static void assert_messages_match(const struct schedule *s, const char *name) {
+    for (int from = 0; from < s->stages; from++)
+        for (int to = 0; to < s->stages; to++)
+            for (int gradient = 0; gradient < 2 && from != to; gradient++) {
+                size_t at[2] = {0};
+                int maker[2], microbatch[2];
+                while (next_message(s, from, to, false, gradient, &at[0], &maker[0], &microbatch[0])) {
+                    assert_true(next_message(s, to, from, true, gradient, &at[1], &maker[1], &microbatch[1]));
+                    if (maker[0] != maker[1] || microbatch[0] != microbatch[1])
+                        fail_msg(
+                            "%s of %d ranks, %d chunks, %d microbatches: rank %d sends %d of virtual stage %d when "
+                            "rank %d takes %d of %d",
+                            name, s->stages, s->chunks, s->microbatches, from, microbatch[0], maker[0], to,
+                            microbatch[1], maker[1]);
+                }
             }
-        }
 }
 
 static void assert_prints_and_reads(const struct schedule *s) {
@@ -114,8 +132,7 @@ static void assert_sound(const char *name, int p, int m, struct schedule_options
     assert_int_equal(s.microbatches, m);
     assert_in_order(&s);
     bool is_auto = strcmp(name, "auto") == 0;
-    if (is_auto && s.chunks > 1)
-        assert_messages_match(&s);
+    assert_messages_match(&s, name);
     int limit = claimed(name, p, m, s.chunks, o.activation_limit ? o.activation_limit : 2 * p);
     double share = !is_auto ? 1 : o.weight_share > 0 ? o.weight_share : .5;
     if (held(&s, share) > limit * s.chunks + 1e-9)
