@@ -54,11 +54,50 @@ bool schedule_splits_backward(const struct schedule *s) {
     return false;
 }
 
+// Start or end of each microbatch's pass of a virtual stage: forward, or backward for the input.
+static void times_of_stage(const struct schedule *s, const struct schedule_cost *cost, int stage, bool gradient,
+                           bool end, double *at) {
+    const struct schedule_place place = s->place[stage];
+    for (size_t i = 0; i < s->rank[place.rank].count; i++) {
+        const struct pass *pass = &s->rank[place.rank].item[i];
+        const struct schedule_span span = cost->pass[place.rank][i];
+        if (pass->chunk == place.chunk && (gradient ? is_backward(pass, true) : pass->kind == PASS_FORWARD))
+            at[pass->microbatch] = end ? span.end : span.start;
+    }
+}
+
+// The most messages to a virtual stage that are sent and not yet taken, passes being as long as one another.
+static int most_on_way(const struct schedule *s, int rank, int chunk, bool gradient) {
+    static const struct schedule_times EVEN = {1, 1, 1, 0, 0, 1, 1, 0};
+    const int stage = s->virtual_stage[rank * s->chunks + chunk], sender = stage + (gradient ? 1 : -1);
+    if (sender < 0 || sender >= s->stages * s->chunks)
+        return 0;
+    struct schedule_cost cost;
+    schedule_cost(s, &EVEN, &cost);
+    double *sent = mem_alloc((size_t)s->microbatches * sizeof *sent);
+    double *taken = mem_alloc((size_t)s->microbatches * sizeof *taken);
+    times_of_stage(s, &cost, sender, gradient, true, sent);
+    times_of_stage(s, &cost, stage, gradient, false, taken);
+    int most = 0;
+    for (int m = 0, on_way = 0; m < s->microbatches; m++) {
+        while (on_way < s->microbatches && sent[on_way] <= taken[m])
+            on_way++;
+        most = MAX(most, on_way - m);
+    }
+    free(sent);
+    free(taken);
+    schedule_cost_release(&cost);
+    return most;
+}
+
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {
     const struct schedule_rank *list = &s->rank[rank];
     bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS || what == SLOTS_FOR_GRADIENTS;
     int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
-    int count = inputs && before < 0 ? MIN(2, s->microbatches) : 0, vacant = 0, held = 0;
+    int more = inputs && before < 0; // than are held
+    if (more && s->vocabulary && what != SLOTS_FOR_LOSS_INPUTS)
+        more = MAX(more, most_on_way(s, rank, chunk, what == SLOTS_FOR_GRADIENTS));
+    int count = more ? MIN(1 + more, s->microbatches) : 0, vacant = 0, held = 0;
     long *left =
         mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held
     for (size_t i = 0; i < list->count; i++) {
@@ -73,7 +112,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
             slot[pass->microbatch] = vacant;
             left[vacant] = -1;
             held++;
-            if (inputs && before < 0 && held == count && count < s->microbatches)
+            while (held + more > count && count < s->microbatches)
                 left[count++] = 0;
         }
         if (ends(s, rank, pass, what, chunk, forward_only)) {

@@ -147,6 +147,13 @@ def test_verify():
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
     # No tokens are read, so a vocabulary smaller than that of bytes is as good as any.
+    # Groups of microbatches that are larger than the pipeline, with all ranks coming to the loss together; waves.
+    for stages, chunks, microbatches, schedule in ((5, 2, 9, "interleaved"), (8, 2, 15, "interleaved"),
+                                                   (7, 2, 27, "interleaved"), (3, 4, 7, "hanayo")):
+        assert "sound" in tool.good("verify", "c.yaml", f"--model.num_hidden_layers={stages * chunks}",
+                                    f"--training.global_batch_size={microbatches}", "--training.micro_batch_size=1",
+                                    f"--pipeline_parallel_degree={stages}", f"--pipeline_parallel_chunks={chunks}",
+                                    f"--pipeline_parallel_schedule={schedule}", "--vocabulary_parallel=true")
     assert "sound" in tool.good("verify", "c.yaml", "--data.path=", "--model.vocab_size=31", "--data.split=[1, 0]",
                                 "--validation.freq=0")
     tool.refused(2, "numbered up to 255", "train", "c.yaml", "--model.vocab_size=31")
