@@ -38,9 +38,10 @@ static struct held declared(const struct placement *p, int buffer, int axis) {
 }
 
 // The dim of the view that a part is split along; NONE where no dim of the view is. Dims of extent one may lie on
-// either side of a boundary: then it is one that may be split.
+// either side of a boundary: then it is one that may be split. Of a band of one index, which no dim shows, it is the
+// dim that goes over it.
 static int split_dim(const struct held *held, const struct operand *view, const char *letters) {
-    int hit = NONE, one = NONE;
+    int hit = NONE, one = NONE, over = NONE;
     if (held->holds == HOLDS_BLOCK) {
         hit = 0;
         for (int i = 1; i < view->ndim; i++)
@@ -55,8 +56,12 @@ static int split_dim(const struct held *held, const struct operand *view, const 
             one = i;
         else if (view->dim[i] > 1 && hit == NONE && low < end && (held->extent > 1 ? high > begin : high >= begin))
             hit = i;
+        else if (view->dim[i] > 1 && held->extent == 1 && low == begin)
+            over = i;
     }
-    return hit != NONE && (one == NONE || islower((unsigned char)letters[hit])) ? hit : one;
+    if (hit != NONE && (one == NONE || islower((unsigned char)letters[hit])))
+        return hit;
+    return one != NONE ? one : over;
 }
 
 static struct seen seen_as(const struct held *held, const struct operand *view, const char *letters) {

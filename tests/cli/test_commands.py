@@ -154,6 +154,13 @@ def test_verify():
                                     f"--training.global_batch_size={microbatches}", "--training.micro_batch_size=1",
                                     f"--pipeline_parallel_degree={stages}", f"--pipeline_parallel_chunks={chunks}",
                                     f"--pipeline_parallel_schedule={schedule}", "--vocabulary_parallel=true")
+    # Ranks that have one column of a layer, one feature of a head or one row of a microbatch.
+    for words in (["--model.intermediate_size=2"], ["--model.intermediate_size=2", "--data_parallel_shard_degree=2"],
+                  ["--model.family=gpt2", "--model.hidden_size=2"]):
+        assert "sound" in tool.good("verify", "c.yaml", "--tensor_parallel_degree=2", *words)
+    assert "sound" in tool.good("verify", "c.yaml", "--model.num_hidden_layers=2", "--training.micro_batch_size=1",
+                                "--training.seq_len=1", "--pipeline_parallel_degree=2", "--vocabulary_parallel=true",
+                                "--data_parallel_shard_degree=2")
     assert "sound" in tool.good("verify", "c.yaml", "--data.path=", "--model.vocab_size=31", "--data.split=[1, 0]",
                                 "--validation.freq=0")
     tool.refused(2, "numbered up to 255", "train", "c.yaml", "--model.vocab_size=31")
