@@ -36,7 +36,7 @@ static trireme_status prepare(struct continuation *s, trireme_error *error) {
         tokenizer_encode(s->tokenizer, "\n", 1, &s->tokens);
     s->prompt_tokens = s->tokens.count;
     TRY(generator_fit(&s->config, s->directory, s->prompt_tokens, error));
-    return generator_create(&s->generator, &s->config, s->directory, s->prompt_tokens, error);
+    return generator_create(&s->generator, &s->config, s->directory, s->tokenizer, s->prompt_tokens, error);
 }
 
 static trireme_status generate(struct continuation *s, trireme_error *error) {

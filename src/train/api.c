@@ -59,7 +59,7 @@ static trireme_status continue_text(struct continuation *c, const char *path, co
     if (c->prompt.count == 0)
         FAIL(TRIREME_ERROR_USAGE, "the prompt is empty");
     TRY(generator_fit(&c->config, c->directory, c->prompt.count, error));
-    TRY(generator_create(&c->generator, &c->config, c->directory, c->prompt.count, error));
+    TRY(generator_create(&c->generator, &c->config, c->directory, c->tokenizer, c->prompt.count, error));
     TRY(generator_feed(c->generator, c->prompt.item, c->prompt.count, error));
     for (int64_t i = 0; i < c->config.generate.max_new_tokens; i++) {
         bool end;

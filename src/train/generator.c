@@ -20,6 +20,7 @@ struct generator {
     struct compiled prefill, decode; // cached; without a cache only `prefill`, as long as the context
     struct executor *prefill_executor, *decode_executor;
     struct region state, step;
+    int32_t choices; // the first so many tokens
     int64_t context;
     int32_t *fed; // [context]
     int64_t count;
@@ -112,7 +113,7 @@ trireme_status generator_fit(struct config *config, const char *directory, size_
 }
 
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
-                                size_t prompt_tokens, trireme_error *error) {
+                                const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);
     *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = options_dtype(config)};
     trireme_status status = create(g, directory, prompt_tokens, error);
@@ -120,6 +121,9 @@ trireme_status generator_create(struct generator **out, const struct config *con
         generator_free(g);
         return status;
     }
+    g->choices = (int32_t)g->model.vocab_size;
+    if (tokenizer)
+        g->choices = MIN(g->choices, tokenizer_vocab_size(tokenizer));
     *out = g;
     return TRIREME_OK;
 }
@@ -249,8 +253,7 @@ int32_t token_choose(const double *logits, int32_t count, double temperature, in
 int32_t generator_choose(struct generator *g, bool *end) {
     const struct config_generate *c = &g->config->generate;
     double uniform = rng_uniform((uint64_t)c->seed, rng_stream("generate"), (uint64_t)g->count);
-    int32_t token =
-        token_choose(g->logits, (int32_t)g->model.vocab_size, c->temperature, c->top_k, c->top_p, uniform, g->scratch);
+    int32_t token = token_choose(g->logits, g->choices, c->temperature, c->top_k, c->top_p, uniform, g->scratch);
     *end = token == g->model.eos_token_id;
     return token;
 }

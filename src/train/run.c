@@ -98,6 +98,11 @@ static trireme_status check_same_run(struct run *r, trireme_error *error) {
                 {"training.kernels", saved.training.kernels, now->training.kernels},
                 {"optimizer.name", saved.optimizer.name, now->optimizer.name}};
     trireme_status status = TRIREME_OK;
+    if (*now->model.init_from && strcmp(now->model.init_from, saved.model.init_from) != 0)
+        status = config_refuse(now, "model.init_from", error,
+                               "but the run in %s goes on with weights of its own: leave it out, or name another "
+                               "run.directory",
+                               now->run.directory);
     for (size_t i = 0; i < ARRAY_LENGTH(SAME) && status == TRIREME_OK; i++)
         if (SAME[i].then != SAME[i].now) {
             struct text then = {0};
@@ -441,6 +446,9 @@ static trireme_status is_over(struct run *r, bool *over, trireme_error *error) {
 // What a run ends with in which no rank failed. One whose last steps changed nothing, or whose model predicts nothing,
 // has not done what it was asked for.
 static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
+    if (r->progress.step == 0 && r->config->training.steps > 0)
+        FAIL(TRIREME_ERROR_INTERRUPTED,
+             "stopped before the first step: nothing is saved, the same command starts again");
     if (r->progress.step < r->config->training.steps)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
@@ -463,6 +471,9 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
         TRY(one_step(r, result, error));
         TRY(is_over(r, &over, error));
     }
+    // Nothing has been done yet of a run that is stopped before its first step.
+    if (r->progress.step == 0 && r->config->training.steps > 0)
+        return TRIREME_OK;
     TRY(save(r, error));
     snprintf(result->checkpoint, sizeof result->checkpoint, "%s/checkpoint/step-%lld", r->config->run.directory,
              (long long)r->progress.step);

@@ -234,6 +234,10 @@ def test_init_from():
               "--run.directory=new")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
     assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]
+    # Of a run that exists they are its own; the same words are the same run.
+    untouched(2, "model.init_from: given nowhere, but the run in new goes on with", "train", "c.yaml",
+              "--run.directory=new", "--model.init_from=nowhere")
+    tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
 
 
 tool.main(globals())

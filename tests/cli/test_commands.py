@@ -142,6 +142,13 @@ def test_show():
     assert tool.strict_json(tool.read("run/trace/step-2.json"))["traceEvents"]
 
 
+def test_more_tokens_than_the_tokenizer_has():
+    tool.good("train", "c.yaml", "--model.vocab_size=5000", "--training.steps=1")
+    for seed in range(3):
+        made = tool.good_json("generate", "run", "--prompt=hi", "--max_new_tokens=8", f"--seed={seed}")
+        assert len(made["tokens"]) == 8 and max(made["tokens"]) < 256, made
+
+
 def test_verify():
     programs = tool.good_json("verify", "c.yaml")["programs"]
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs

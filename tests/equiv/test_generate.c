@@ -25,7 +25,7 @@ static void generate(const char *path, size_t prompt, const char *cache, const c
     const char *overrides[] = {"training.threads=1", "generate.max_new_tokens=24", cache, choice,
                                "generate.seed=5",    "generate.top_k=20"};
     assert_ok(config_load(&config, NULL, overrides, ARRAY_LENGTH(overrides), &error), &error);
-    assert_ok(generator_create(&g, &config, path, prompt, &error), &error);
+    assert_ok(generator_create(&g, &config, path, NULL, prompt, &error), &error);
     int32_t tokens[LONG_PROMPT];
     for (size_t i = 0; i < prompt; i++)
         tokens[i] = (int32_t)(rng_philox(1, 2, i).word[0] % (uint32_t)generator_vocab_size(g));
