@@ -84,7 +84,9 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
     struct evaluation result;
-    trireme_status status = evaluate(&config, a->operands.item[0], &result, error);
+    trireme_status status = config_expect(&config, "data training validation", "eval", error);
+    if (status == TRIREME_OK)
+        status = evaluate(&config, a->operands.item[0], &result, error);
     progress_clear();
     if (status == TRIREME_ERROR_INTERRUPTED)
         status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on

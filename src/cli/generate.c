@@ -85,7 +85,9 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     TRY(arguments_expect(a, 1, 1, error));
     struct continuation s = {.arguments = a, .stop = stop_on_signals()};
     TRY(arguments_config(a, NULL, "generate", &s.config, error));
-    trireme_status status = generate(&s, error);
+    trireme_status status = config_expect(&s.config, "generate training", "generate", error);
+    if (status == TRIREME_OK)
+        status = generate(&s, error);
     generator_free(s.generator);
     tokenizer_free(s.tokenizer);
     VEC_RELEASE(&s.tokens);

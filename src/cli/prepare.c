@@ -56,8 +56,8 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_expect(a, 1, SIZE_MAX, error));
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
-    trireme_status status = TRIREME_OK;
-    if (!*config.data.path)
+    trireme_status status = config_expect(&config, "data", "prepare", error);
+    if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = tokenizer_create_bytes();
     int64_t begin = clock_now();

@@ -71,6 +71,12 @@ const char *config_origin(const struct config *config, const char *key);
 bool config_is_set(const struct config *config, const char *key);
 // Appends the value of a key as it would be written in a file.
 void config_print_value(struct text *out, const struct config *config, const char *key);
+// Refuses a key that was set of a section that is not among the `sections` (words), which alone `reader` reads.
+trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
+                             trireme_error *error);
+// Appends "optimizer.lr 0.001 (before: 0.01), ..." for all keys of the sections whose values differ.
+void config_differences(const struct config *config, const struct config *before, const char *sections,
+                        struct text *out);
 // Sets a key, whatever set it before; `origin` is what config_origin then says.
 trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
                           trireme_error *error);

@@ -137,6 +137,19 @@ static trireme_status wait_for_files(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+static void tell_differences(const struct run *r) {
+    struct config saved;
+    struct text other = {0};
+    const char *yaml = r->progress.config;
+    if (config_load_text(&saved, "", yaml, strlen(yaml), NULL, 0, NULL) != TRIREME_OK)
+        return;
+    config_differences(r->config, &saved, "optimizer lr_scheduler training", &other);
+    if (other.length)
+        tell(r, "with other settings from here on: %s", other.text);
+    text_release(&other);
+    config_release(&saved);
+}
+
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     const struct manifest_watch watch = {tell_of_file, r};
     char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
@@ -171,6 +184,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
         if (r->progress.step > r->config->training.steps)
             return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
                                  r->config->run.directory, (long long)r->progress.step);
+        tell_differences(r);
         return TRIREME_OK;
     }
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);

@@ -209,6 +209,17 @@ def edit_weights(directory, change):
     tool.write(path, struct.pack("<Q", len(text)) + text + body)
 
 
+def test_settings_of_no_use():
+    tool.good("train", "c.yaml")
+    untouched(2, "command line: model.hidden_size: eval has no use for it: it takes keys of data training validation",
+              "eval", "run", "data.path=text/t", "--model.hidden_size=77")
+    untouched(2, "optimizer.lr: generate has no use", "generate", "run", "--prompt=a", "--optimizer.lr=1")
+    untouched(2, "training.steps: prepare has no use", "prepare", "t.txt", "--data.path=text/u", "--training.steps=7")
+    code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
+    told = "with other settings from here on: training.steps 7 (before: 6), optimizer.lr 0.02 (before: 0.01)\n"
+    assert code == 0 and told in err, err
+
+
 def test_init_from():
     tool.good("train", "c.yaml", "--run.directory=first")
     name = "model.layers.0.self_attn.q_proj.weight"
