@@ -309,11 +309,11 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     } else if (found) {
         const struct config_training *t = &r->config->training;
         text_add(&out,
-                 "%d ranks on %s, a step of %lld sequences of %lld tokens in %s: %d plans, %d of them may fit, %d "
+                 "%d rank%s on %s, a step of %lld sequences of %lld tokens in %s: %d plans, %d of them may fit, %d "
                  "simulated in %.1f s%s\n",
-                 r->ranks, r->cluster->name, (long long)t->global_batch_size, (long long)t->seq_len,
-                 dtype_name(options_dtype(r->config)), result->choices, result->promising, result->evaluated, seconds,
-                 result->complete ? "" : ", when time was up: there may be better ones");
+                 r->ranks, r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
+                 (long long)t->seq_len, dtype_name(options_dtype(r->config)), result->choices, result->promising,
+                 result->evaluated, seconds, result->complete ? "" : ", when time was up: there may be better ones");
         print_left_out(r, result, &out);
         print_answers(r, result, &out);
         if (values[PLAN_SAVE].given)

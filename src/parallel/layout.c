@@ -12,10 +12,10 @@ static trireme_status parse(const struct config *config, int stages, int layers,
     while (*text) {
         char *end;
         long n = strtol(text, &end, 10);
-        if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ','))
+        if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ',') || (*end && !end[1]))
             return config_refuse(
                 config, KEY, error,
-                "expected \"auto\" or the layers of each of the pipeline's stages, of which there %s %d, as in 3,2,3",
+                "expected \"auto\" or the layers, 1 or more, of each of the pipeline's stages, of which there %s %d",
                 stages == 1 ? "is" : "are", stages);
         first[count + 1] = first[count] + (int)n;
         count++;

@@ -141,7 +141,8 @@ static trireme_status complete_chunks(const struct maker *maker, struct schedule
         if (!o->waves)
             o->waves = given ? given / 2 : 1;
         if (__builtin_mul_overflow(o->waves, 2, &o->chunks) || (given && given != o->chunks))
-            FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has two chunks to a rank and wave: %d waves, %d chunks",
+            FAIL(TRIREME_ERROR_USAGE,
+                 "pipeline schedule %s has two chunks to a rank and wave, so that they are even: %d waves, %d chunks",
                  maker->name, o->waves, given);
         return TRIREME_OK;
     }

@@ -192,8 +192,14 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     trireme_status status = TRIREME_OK;
     if (member)
         e->member = *member;
-    else if (mesh_ranks(&e->parallel.mesh) > 1)
-        status = config_refuse(config, "parallelism.ranks", error, "but this command runs on one rank");
+    else if (mesh_ranks(&e->parallel.mesh) > 1) {
+        char *mesh = mesh_print(&e->parallel.mesh);
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "this command runs on one rank, and the mesh has %d (%s): leave out the degrees of "
+                           "parallelism that make it larger",
+                           mesh_ranks(&e->parallel.mesh), mesh);
+        free(mesh);
+    }
     if (status == TRIREME_OK)
         status = take_memory(e, error);
     if (status == TRIREME_OK && e->member.world && e->member.rank == 0)
