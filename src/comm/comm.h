@@ -2,8 +2,10 @@
 // group of them on one stream. Every rank of a group makes the same calls on its communicator in the same order; calls
 // on different communicators are independent. Includes base/, mesh/, program/ (dtypes), kernels/ (arithmetic).
 //
-// Results are the same bits on every rank and in every run: sums run over the ranks in the order of their index,
-// whoever comes first. No call allocates. A call blocks until its buffers may be used again.
+// Results are the same bits on every rank and in every run on as many nodes: sums run over the ranks in the order of
+// their index, whoever comes first; of processes on several nodes, long ones over each node's and then over the nodes.
+// Calls allocate nothing, but for what the first ones over a network need to keep track of their messages. A call
+// blocks until its buffers may be used again.
 //
 // When a peer does not arrive before the deadline, when ranks call different things (operation, count, dtype,
 // reduction, wire, root; other groups opened), or when a rank has failed, calls return TRIREME_ERROR_LOST and the whole
@@ -62,7 +64,7 @@ int communicator_index(const struct communicator *communicator);
 // out[count] = the reduction of every rank's in[count]. `in` may be `out`. dtype: f32, bf16 (reduced in f32, rounded
 // once), f64, i32 (sums wrap around). The max of numbers and a NaN is a NaN. `wire` is the dtype that values travel in:
 // `dtype` itself, or bf16 for f32. Then every contribution is rounded to it, the sum is made in f32, and an all-reduce
-// rounds that once more.
+// rounds that once more. Over several nodes the nodes' sums travel, and are rounded, too.
 trireme_status comm_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, enum reduction reduction, enum dtype wire, trireme_error *error);
 // out[count] = the reduction of every rank's in[index * count, (index + 1) * count). `out` may be that part of `in`;

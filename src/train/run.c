@@ -140,8 +140,9 @@ static trireme_status wait_for_files(struct run *r, trireme_error *error) {
 static void tell_differences(const struct run *r) {
     struct config saved;
     struct text other = {0};
+    trireme_error checked; // by check_same_run
     const char *yaml = r->progress.config;
-    if (config_load_text(&saved, "", yaml, strlen(yaml), NULL, 0, NULL) != TRIREME_OK)
+    if (config_load_text(&saved, "", yaml, strlen(yaml), NULL, 0, &checked) != TRIREME_OK)
         return;
     config_differences(r->config, &saved, "optimizer lr_scheduler training", &other);
     if (other.length)

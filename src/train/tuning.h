@@ -22,7 +22,8 @@ void tuning_release(struct tuning *tuning);
 // seconds that this saves in a step, by what was measured. Before the engine's first step.
 trireme_status tuning_choose(struct tuning *tuning, struct engine *engine, const char *directory, int64_t steps,
                              double *saved, trireme_error *error);
-// Writes directory/kernels.json where more is known than it says. By one rank, when all of the process have chosen.
+// Writes directory/kernels.json where more is known than it says. By one rank, when all of the process have chosen: of
+// processes, what others have measured for stages that are not rank 0's is measured again by the next start.
 trireme_status tuning_store(struct tuning *tuning, const char *directory, trireme_error *error);
 
 #endif
