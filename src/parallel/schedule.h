@@ -164,9 +164,10 @@ double schedule_activations(const struct schedule *schedule, int rank, double we
 enum slots_for {
     SLOTS_FOR_ACTIVATIONS, // from the forward to the end of the backward, weights included; the lowest free slot first
     SLOTS_FOR_INPUTS,    // the same, but one more, and the one that has been free the longest: so that what comes from
-                         // another rank has where to go before its forward begins. With a spread vocabulary, whose
-                         // passes all ranks come to together, as many more as are on their way at a time. Where the
-                         // rank itself does the virtual stage before, from its forward on, and none more
+                         // another rank has where to go before its forward begins. With several chunks and a spread
+                         // vocabulary, whose passes all ranks come to together, as many more as are on their way at a
+                         // time. Where the rank itself does the virtual stage before, from its forward on, and none
+                         // more
     SLOTS_FOR_GRADIENTS, // of what comes from another rank for the backward: from its begin to its end, weights
                          // included, one more and in turn as for inputs
     SLOTS_FOR_LOSS,      // of a spread vocabulary, `chunk` aside: from L to T

@@ -22,13 +22,13 @@ struct channel {
 // else.
 enum choice { AS_LISTED, FIRST_LISTED, DEEPEST, CHOICES };
 
-// Ranks that go by the clock. Each does the pass that can begin first. Where
-// no more microbatches are on their way than a rank may hold, it always comes to an end: what comes next can be taken.
+// Ranks that go by the clock. Each does the pass that can begin first. Where no more microbatches are on their way than
+// a rank may hold, all come to an end: what is next in line can be taken.
 struct by_clock {
     const struct schedule *lists;
     struct schedule_times times;
-    int limit; // (chunk, microbatch) that a rank may hold
     enum choice choice;
+    int limit;               // (chunk, microbatch) that a rank may hold
     int most_on_way;         // microbatches that are begun and not through
     int *place;              // [virtual stage][microbatch][gradient]: in its rank's list
     int *done;               // [virtual stage][gradient]: microbatches that are

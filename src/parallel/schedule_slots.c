@@ -95,7 +95,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
     bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS || what == SLOTS_FOR_GRADIENTS;
     int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
     int more = inputs && before < 0; // than are held
-    if (more && s->vocabulary && what != SLOTS_FOR_LOSS_INPUTS)
+    if (more && s->vocabulary && s->chunks > 1 && what != SLOTS_FOR_LOSS_INPUTS)
         more = MAX(more, most_on_way(s, rank, chunk, what == SLOTS_FOR_GRADIENTS));
     int count = more ? MIN(1 + more, s->microbatches) : 0, vacant = 0, held = 0;
     long *left =
