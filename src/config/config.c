@@ -1,3 +1,4 @@
+#include "config/outline.h"
 #include "config/source.h"
 
 #include <inttypes.h>
@@ -60,18 +61,10 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
 
 // ---- sections ----
 
-static bool is_among(const char *sections, const char *section) {
-    const size_t length = strlen(section);
-    for (const char *at = strstr(sections, section); at; at = strstr(at + 1, section))
-        if ((at == sections || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0))
-            return true;
-    return false;
-}
-
 trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
                              trireme_error *error) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
-        if (config->origin[i] && !is_among(sections, key_table[i].section))
+        if (config->origin[i] && !outline_lists(sections, key_table[i].section))
             FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: %s has no use for it: it takes keys of %s", config->origin[i],
                  key_table[i].section, key_table[i].name, reader, sections);
     return TRIREME_OK;
@@ -83,7 +76,7 @@ void config_differences(const struct config *config, const struct config *before
         struct text now = {0}, then = {0};
         value_print(&now, config, &key_table[i]);
         value_print(&then, before, &key_table[i]);
-        if (is_among(sections, key_table[i].section) && strcmp(now.text, then.text) != 0)
+        if (outline_lists(sections, key_table[i].section) && strcmp(now.text, then.text) != 0)
             text_add(out, "%s%s.%s %s (before: %s)", out->length ? ", " : "", key_table[i].section, key_table[i].name,
                      now.text, then.text);
         text_release(&now);

@@ -11,6 +11,7 @@
 #include "train/rank_file.h"
 #include "train/ranks.h"
 #include "train/run_directory.h"
+#include "train/same_run.h"
 #include "train/tuning.h"
 
 #include <math.h>
@@ -80,48 +81,6 @@ static size_t peak_resident(void) {
 
 // ---- start
 
-// What must not change under a run: it would no longer be the run that it goes on with.
-static trireme_status check_same_run(struct run *r, trireme_error *error) {
-    struct config saved;
-    const char *yaml = r->progress.config;
-    trireme_error why;
-    if (config_load_text(&saved, "the checkpoint's configuration", yaml, strlen(yaml), NULL, 0, &why) != TRIREME_OK)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: %s", r->resumed_from, why.message);
-    const struct config *now = r->config;
-    const struct {
-        const char *key;
-        int64_t then, now;
-    } SAME[] = {{"training.seed", saved.training.seed, now->training.seed},
-                {"training.seq_len", saved.training.seq_len, now->training.seq_len},
-                {"training.global_batch_size", saved.training.global_batch_size, now->training.global_batch_size},
-                {"training.dtype", saved.training.dtype, now->training.dtype},
-                {"training.kernels", saved.training.kernels, now->training.kernels},
-                {"optimizer.name", saved.optimizer.name, now->optimizer.name}};
-    trireme_status status = TRIREME_OK;
-    if (*now->model.init_from && strcmp(now->model.init_from, saved.model.init_from) != 0)
-        status = config_refuse(now, "model.init_from", error,
-                               "but the run in %s goes on with weights of its own: leave it out, or name another "
-                               "run.directory",
-                               now->run.directory);
-    for (size_t i = 0; i < ARRAY_LENGTH(SAME) && status == TRIREME_OK; i++)
-        if (SAME[i].then != SAME[i].now) {
-            struct text then = {0};
-            config_print_value(&then, &saved, SAME[i].key);
-            status = config_refuse(now, SAME[i].key, error,
-                                   "but the run in %s was started with %s: set it back, or name another run.directory",
-                                   now->run.directory, then.text);
-            text_release(&then);
-        }
-    config_release(&saved);
-    if (status == TRIREME_OK && r->progress.data && strcmp(r->progress.data, r->data) != 0)
-        status =
-            config_refuse(now, "data.path", error,
-                          "%s; but the run in %s trains on %s: set data.path and data.split back, or start another "
-                          "run.directory with model.init_from=%s",
-                          r->data, now->run.directory, r->progress.data, r->resumed_from);
-    return status;
-}
-
 // Rank 0 reads all of a checkpoint before it is loaded, which may take longer than any other wait: others see that it
 // goes on. Where one is lost, what comes next fails.
 static void tell_of_file(void *user) {
@@ -138,17 +97,11 @@ static trireme_status wait_for_files(struct run *r, trireme_error *error) {
 }
 
 static void tell_differences(const struct run *r) {
-    struct config saved;
     struct text other = {0};
-    trireme_error checked; // by check_same_run
-    const char *yaml = r->progress.config;
-    if (config_load_text(&saved, "", yaml, strlen(yaml), NULL, 0, &checked) != TRIREME_OK)
-        return;
-    config_differences(r->config, &saved, "optimizer lr_scheduler training", &other);
+    same_run_differences(r->config, &r->progress, &other);
     if (other.length)
         tell(r, "with other settings from here on: %s", other.text);
     text_release(&other);
-    config_release(&saved);
 }
 
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
@@ -180,7 +133,7 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
 static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from) {
         TRY(state_files_progress(r->resumed_from, &r->progress, error));
-        TRY(check_same_run(r, error));
+        TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
         TRY(checkpoint_load(&r->engine, r->resumed_from, &r->progress, error));
         if (r->progress.step > r->config->training.steps)
             return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
