@@ -1,6 +1,7 @@
 #include "base/rng.h"
 
 #include "base/base.h"
+#include "base/hash.h"
 
 enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
 
@@ -36,9 +37,9 @@ static uint64_t mix(uint64_t x) {
 }
 
 uint64_t rng_stream(const char *name) {
-    uint64_t hash = 0xCBF29CE484222325;
+    uint64_t hash = HASH_NOTHING;
     for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001B3;
+        hash = hash_add(hash, (unsigned char)*name);
     return mix(hash);
 }
 

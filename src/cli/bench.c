@@ -34,9 +34,6 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
     return TRIREME_OK;
 }
 
-// What a step consists of, beside the time between instructions.
-enum part { PART_MATMUL, PART_ATTENTION, PART_REST, PART_COUNT };
-
 // What some instructions took in a step. `limit` is what the machine would need at least: for each instruction the
 // longer of its operations at the peak and of its bytes at the memory's bandwidth. Operands that lie in a cache may
 // come faster than that.
@@ -48,10 +45,10 @@ struct share {
 
 struct step {
     double seconds;
-    struct share op[OP_COUNT]; // of rank 0, on all streams
-    struct share part[PART_COUNT];
-    double communication; // seconds on other streams, while others compute
-    double between;       // compute neither worked nor waited in an instruction: waits for other streams are in here
+    struct share op[OP_COUNT];       // of rank 0, on all streams
+    struct share part[FAMILY_COUNT]; // on the computing stream
+    double communication;            // seconds on other streams, while others compute
+    double between; // compute neither worked nor waited in an instruction: waits for other streams are in here
 };
 
 struct measured {
@@ -75,12 +72,6 @@ static int compare_steps(const void *a, const void *b) {
 
 static const struct step *median_step(const struct measured *m) {
     return &m->steps.item[m->steps.count / 2];
-}
-
-static enum part part_of(const struct op_info *info) {
-    if (strncmp(info->name, "matmul", strlen("matmul")) == 0)
-        return PART_MATMUL;
-    return strncmp(info->name, "attention", strlen("attention")) == 0 ? PART_ATTENTION : PART_REST;
 }
 
 static void add_share(struct share *to, const struct share *more) {
@@ -111,7 +102,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
         one.limit = MAX(one.flops / peak, one.bytes / bandwidth);
         add_share(&out->op[instruction->op], &one);
         if (instruction->stream == STREAM_COMPUTE) {
-            add_share(&out->part[part_of(&e->ops->op[instruction->op])], &one);
+            add_share(&out->part[op_family(&e->ops->op[instruction->op])], &one);
             computing += one.seconds;
         } else {
             out->communication += one.seconds;
@@ -223,7 +214,7 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n",
              step->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
     static const char *const PARTS[] = {"matrix products", "attention", "everything else"};
-    for (int i = 0; i < PART_COUNT; i++) {
+    for (int i = 0; i < FAMILY_COUNT; i++) {
         const struct share *s = &step->part[i];
         text_add(out, "%s %.1f%%", PARTS[i], 100 * s->seconds / step->seconds);
         if (s->seconds > 0)
@@ -304,7 +295,7 @@ static void print_step_json(const struct engine *e, const struct measured *m, co
     json_add_integer(out, "steps", (int64_t)m->steps.count);
     json_add_number(out, "step_seconds", step->seconds);
     json_begin_object(out, "parts");
-    for (int i = 0; i < PART_COUNT; i++) {
+    for (int i = 0; i < FAMILY_COUNT; i++) {
         json_begin_object(out, PARTS[i]);
         add_rates(out, &step->part[i], step->seconds);
         json_end_object(out);

@@ -185,7 +185,6 @@ static void print_closest(const struct plan_request *r, const struct plan_result
 }
 
 static void add_choice(struct text *out, const struct config *config, const struct plan_choice *c) {
-    static const char *const MODES[] = {"none", "selective", "full"};
     json_add_integer(out, "data_parallel_replicate_degree", c->replicas);
     json_add_integer(out, "data_parallel_shard_degree", c->shards);
     json_add_integer(out, "zero_stage", c->zero_stage);
@@ -201,7 +200,7 @@ static void add_choice(struct text *out, const struct config *config, const stru
     if (c->prefetch)
         json_add_integer(out, "data_parallel_prefetch", c->prefetch);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
-    json_add_string(out, "recompute", MODES[c->recompute]);
+    json_add_string(out, "recompute", config_recompute_word(c->recompute));
     const struct config_activation_checkpoint *given = &config->activation_checkpoint;
     const char *full = c->full_layers ? c->full_layers : given->full_layers,
                *selective = c->selective_layers ? c->selective_layers : given->selective_layers;

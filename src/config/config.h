@@ -16,6 +16,9 @@
 #define ENUM(tag, values) enum tag { values };
 #define VALUE(constant, word) constant,
 #include "config/keys.def"
+// What a user writes for each: config_dtype_word(CONFIG_DTYPE_BF16) is "bf16".
+#define ENUM(tag, values) const char *tag##_word(enum tag value);
+#include "config/keys.def"
 
 enum {
     CONFIG_KEY_COUNT = 0

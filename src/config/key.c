@@ -2,7 +2,11 @@
 
 #include <ctype.h>
 
-#define ENUM(tag, values) static const char *const tag##_words[] = {values NULL};
+#define ENUM(tag, values)                                   \
+    static const char *const tag##_words[] = {values NULL}; \
+    const char *tag##_word(enum tag value) {                \
+        return tag##_words[value];                          \
+    }
 #define VALUE(constant, word) #word,
 #include "config/keys.def"
 

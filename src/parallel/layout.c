@@ -49,13 +49,12 @@ static int read_numbers(const char *text, int most, int *out) {
 // The numbers of a key, for each virtual stage, to *out, which stays NULL where it is empty.
 static trireme_status read_modes(int **out, bool *alike, const struct config *config, const char *key, const char *said,
                                  enum config_recompute own, int stages, trireme_error *error) {
-    static const char *const WORDS[] = {"none", "selective", "full"};
     enum config_recompute mode = config->activation_checkpoint.mode;
     if (!*said)
         return TRIREME_OK;
     if (mode == own || mode == CONFIG_RECOMPUTE_FULL)
         return config_refuse(config, key, error, "but activation_checkpoint.mode, that of all others, is %s",
-                             WORDS[mode]);
+                             config_recompute_word(mode));
     int *number = *out = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
     if (count != 1 && count != stages)
         return config_refuse(config, key, error,

@@ -565,13 +565,13 @@ void estimator_create(struct estimator *e, const struct plan_request *request) {
     *e = (struct estimator){.request = request, .room = (double)room_of(request->cluster, request->ranks)};
     e->slower = compare_devices(request);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
-    static const char *const MODES[] = {"none", "selective", "full"};
     for (int balanced = 0; balanced < 2; balanced++)
         for (int mode = 0; mode < 3; mode++) {
             struct config *config = &e->layout[balanced][mode];
             trireme_error none;
             config_copy(config, request->config);
-            CHECK(config_set(config, "activation_checkpoint.mode", MODES[mode], "plan", &none) == TRIREME_OK);
+            CHECK(config_set(config, "activation_checkpoint.mode", config_recompute_word((enum config_recompute)mode),
+                             "plan", &none) == TRIREME_OK);
             if (!config_is_set(request->config, "parallelism.pipeline_parallel_layout"))
                 CHECK(config_set(config, "parallelism.pipeline_parallel_layout", balanced ? "auto" : "", "plan",
                                  &none) == TRIREME_OK);

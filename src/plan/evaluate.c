@@ -10,7 +10,6 @@ static trireme_status set_number(struct config *config, const char *key, int64_t
 
 trireme_status plan_config(struct config *out, const struct plan_request *r, const struct plan_choice *c,
                            trireme_error *error) {
-    static const char *const MODES[] = {"none", "selective", "full"};
     const struct {
         const char *key;
         int64_t value;
@@ -36,7 +35,7 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
         status =
             config_set(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", "plan", error);
     if (status == TRIREME_OK)
-        status = config_set(&config, "activation_checkpoint.mode", MODES[c->recompute], "plan", error);
+        status = config_set(&config, "activation_checkpoint.mode", config_recompute_word(c->recompute), "plan", error);
     if (status == TRIREME_OK)
         status = config_set(&config, "parallelism.pipeline_parallel_schedule", c->schedule, "plan", error);
     if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
@@ -146,7 +145,7 @@ static int sum_of(const char *list) {
 }
 
 static void print_recompute(struct text *t, const struct config *config, const struct plan_choice *c) {
-    static const char *const MODES[] = {"no recompute", "selective recompute", "full recompute"};
+    static const char *const PHRASES[] = {"no recompute", "selective recompute", "full recompute"};
     const struct config_activation_checkpoint *given = &config->activation_checkpoint;
     int full = sum_of(c->full_layers), selective = sum_of(c->selective_layers);
     if (full)
@@ -159,7 +158,7 @@ static void print_recompute(struct text *t, const struct config *config, const s
         text_add(t, "full_layers %s, ", given->full_layers);
     if (*given->selective_layers)
         text_add(t, "selective_layers %s, ", given->selective_layers);
-    text_add(t, "%s%s", *given->full_layers || *given->selective_layers ? "of the rest " : "", MODES[c->recompute]);
+    text_add(t, "%s%s", *given->full_layers || *given->selective_layers ? "of the rest " : "", PHRASES[c->recompute]);
 }
 
 char *plan_choice_print(const struct config *config, const struct plan_choice *c) {

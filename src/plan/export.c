@@ -245,7 +245,6 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
 }
 
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
-    static const char *const MODES[] = {"none", "selective", "full"};
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
     int64_t sequences = config->training.global_batch_size / (c->replicas * c->shards);
@@ -270,7 +269,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
     text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-             MODES[plan_choice_mixes(c) ? CONFIG_RECOMPUTE_FULL : c->recompute]);
+             config_recompute_word(plan_choice_mixes(c) ? CONFIG_RECOMPUTE_FULL : c->recompute));
     mixed_is_not_there(&cannot, c);
     if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");

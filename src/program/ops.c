@@ -227,6 +227,12 @@ struct op_table *op_table_create(void) {
     return table;
 }
 
+enum op_family op_family(const struct op_info *info) {
+    if (strncmp(info->name, "matmul", strlen("matmul")) == 0)
+        return FAMILY_MATMUL;
+    return strncmp(info->name, "attention", strlen("attention")) == 0 ? FAMILY_ATTENTION : FAMILY_REST;
+}
+
 enum op op_find(const struct op_table *table, const char *name) {
     for (int op = 0; op < OP_COUNT; op++)
         if (strcmp(table->op[op].name, name) == 0)

@@ -85,6 +85,9 @@ struct op_table {
 
 // Caller frees with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);
+// What a step's time is told by: matrix products and attention, forward and backward, and all else.
+enum op_family { FAMILY_MATMUL, FAMILY_ATTENTION, FAMILY_REST, FAMILY_COUNT };
+enum op_family op_family(const struct op_info *info);
 // OP_COUNT when there is none of that name.
 enum op op_find(const struct op_table *table, const char *name);
 

@@ -21,7 +21,7 @@ struct fit_sample fit_sample_of(const struct program *program, const struct op_t
 }
 
 static bool is_product(const struct fit_sample *s, const struct op_info *info) {
-    return s->flops > 0 && s->m > 0 && s->n > 0 && s->k > 0 && strncmp(info->name, "matmul", strlen("matmul")) == 0;
+    return s->flops > 0 && s->m > 0 && s->n > 0 && s->k > 0 && op_family(info) == FAMILY_MATMUL;
 }
 
 static bool is_attention(const struct fit_sample *s) {

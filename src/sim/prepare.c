@@ -3,10 +3,9 @@
 static enum sim_part part_of(const struct op_table *table, const struct instruction *in) {
     if (in->phase == PHASE_OPTIMIZER)
         return SIM_OPTIMIZER;
-    const char *name = table->op[in->op].name;
-    if (strncmp(name, "matmul", strlen("matmul")) == 0)
-        return SIM_MATMUL;
-    return strncmp(name, "attention", strlen("attention")) == 0 ? SIM_ATTENTION : SIM_REST;
+    static const enum sim_part PARTS[FAMILY_COUNT] = {
+        [FAMILY_MATMUL] = SIM_MATMUL, [FAMILY_ATTENTION] = SIM_ATTENTION, [FAMILY_REST] = SIM_REST};
+    return PARTS[op_family(&table->op[in->op])];
 }
 
 static enum axis outermost(axis_set group) {

@@ -1,61 +1,35 @@
 #include "sim/trace.h"
 
 #include "base/json.h"
-#include "program/names.h"
+#include "program/timeline.h"
 
 // ---- trace
 
-static void begin_event(struct text *out, const char *phase, const char *name, int rank, int stream) {
-    json_begin_object(out, NULL);
-    json_add_string(out, "ph", phase);
-    json_add_string(out, "name", name);
-    json_add_integer(out, "pid", rank);
-    json_add_integer(out, "tid", stream);
-}
-
-static void name_line(struct text *out, const char *what, const char *name, int rank, int stream) {
-    begin_event(out, "M", what, rank, stream);
-    json_begin_object(out, "args");
-    json_add_string(out, "name", name);
-    json_end_object(out);
-    json_end_object(out);
-}
-
 static void print_event(struct text *out, const struct program *p, const struct op_table *table,
                         const struct sim_event *event, int rank) {
-    const struct invocation *v = &p->schedule.item[event->invocation];
-    const struct template *t = &p->templates.item[v->template];
+    const struct template *t = &p->templates.item[p->schedule.item[event->invocation].template];
     const struct instruction *in = &t->instructions.item[event->instruction];
-    begin_event(out, "X", table->op[in->op].name, rank, in->stream);
-    json_add_string(out, "cat", t->name);
-    json_add_number(out, "ts", 1e6 * event->begin);
-    json_add_number(out, "dur", 1e6 * (event->end - event->begin));
-    json_begin_object(out, "args");
-    json_add_integer(out, "instruction", event->instruction);
-    if (in->layer != NONE)
-        json_add_integer(out, "layer", in->layer);
-    if (v->microbatch != NONE)
-        json_add_integer(out, "microbatch", v->microbatch);
+    timeline_open_event(
+        out, p, table, &(struct timeline_event){event->invocation, event->instruction, rank, event->begin, event->end});
     if (table->op[in->op].role == ROLE_COMMUNICATION) {
         char axes[AXES_TEXT];
         json_add_string(out, "group", axes_print(in->group, axes));
     }
-    json_end_object(out);
-    json_end_object(out);
+    timeline_close_event(out);
 }
 
 static void print_rank(struct text *out, const struct simulation *s, const struct op_table *table, int rank) {
     const struct sim_class *who = &s->of_class[s->class_of[rank]];
     char name[32];
     snprintf(name, sizeof name, "rank %d", rank);
-    name_line(out, "process_name", name, rank, 0);
+    timeline_name_rank(out, rank, name);
     bool named[STREAM_COUNT] = {0};
     for (size_t i = 0; i < who->events.count; i++) {
         const struct sim_event *event = &who->events.item[i];
         const struct invocation *v = &who->program->schedule.item[event->invocation];
         int stream = who->program->templates.item[v->template].instructions.item[event->instruction].stream;
         if (!named[stream])
-            name_line(out, "thread_name", STREAM_WORDS[stream], rank, stream);
+            timeline_name_stream(out, rank, stream);
         named[stream] = true;
         print_event(out, who->program, table, event, rank);
     }
@@ -69,14 +43,10 @@ trireme_status sim_trace_print(const struct simulation *s, const struct op_table
     if (events > SIM_TRACE_EVENTS_MAX)
         FAIL(TRIREME_ERROR_USAGE, "a trace of %d ranks has %zu events, more than %d: choose fewer by trace_ranks=0,1",
              count, events, SIM_TRACE_EVENTS_MAX);
-    json_begin_object(out, NULL);
-    json_add_string(out, "displayTimeUnit", "ms");
-    json_begin_array(out, "traceEvents");
+    timeline_begin(out);
     for (int i = 0; i < count; i++)
         print_rank(out, s, table, ranks[i]);
-    json_end_array(out);
-    json_end_object(out);
-    text_add(out, "\n");
+    timeline_end(out);
     return TRIREME_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "train/corpus.h"
 
+#include "base/hash.h"
+
 #include <math.h>
 
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
@@ -60,7 +62,7 @@ void corpus_identify(const struct token_set *set, struct text *out) {
         pieces = PIECES;
         apart = tokens / PIECES;
     }
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    uint64_t hash = HASH_NOTHING;
     for (int64_t i = 0; i < pieces; i++) {
         int64_t begin = apart * i, end = MIN(begin + PIECE, tokens);
         int32_t piece[PIECE] = {0};
@@ -68,7 +70,7 @@ void corpus_identify(const struct token_set *set, struct text *out) {
         if (token_set_read(set, begin, end, INT32_MAX, piece, &ignored) != TRIREME_OK)
             continue;
         for (int64_t k = 0; k < end - begin; k++)
-            hash = (hash ^ (uint32_t)piece[k]) * 0x100000001b3;
+            hash = hash_add(hash, (uint32_t)piece[k]);
     }
     text_add(out, "%lld tokens with a hash of %s %016llx", (long long)tokens, all ? "all" : "some",
              (unsigned long long)hash);

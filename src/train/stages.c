@@ -1,5 +1,6 @@
 #include "train/stages.h"
 
+#include "base/hash.h"
 #include "train/ranks.h"
 
 static trireme_status compile(struct stages *s, const struct config *config, const struct model_config *model,
@@ -77,7 +78,7 @@ static uint64_t hash_program(const struct program *program, const struct op_tabl
     static const char WORKSPACE[] = " workspace %";
     struct text text = {0};
     program_print(program, ops, &text);
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    uint64_t hash = HASH_NOTHING;
     for (const char *line = text.text; line && *line; line += strcspn(line, "\n") + 1) {
         bool omitted = false;
         for (size_t i = 0; i < ARRAY_LENGTH(OMITTED); i++)
@@ -87,9 +88,9 @@ static uint64_t hash_program(const struct program *program, const struct op_tabl
             if (strncmp(c, WORKSPACE, sizeof WORKSPACE - 1) == 0)
                 c += sizeof WORKSPACE - 2 + strspn(c + sizeof WORKSPACE - 1, "0123456789");
             else
-                hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+                hash = hash_add(hash, (unsigned char)*c);
         }
-        hash = (hash ^ '\n') * 0x100000001b3;
+        hash = hash_add(hash, '\n');
     }
     text_release(&text);
     return hash;

@@ -19,7 +19,7 @@ enum { SEQUENCES = 8, SEQ_LEN = 40, STEPS = 50 };
     "\"num_hidden_layers\": 2, \"hidden_size\": 64, \"intermediate_size\": 160, \"num_attention_heads\": 4, " \
     "\"num_key_value_heads\": 2, \"max_position_embeddings\": 64, \"vocab_size\": 100, \"rms_norm_eps\": 1e-5, "
 
-static const struct small_model MODELS[] = {
+static const struct family_model MODELS[] = {
     {"gpt2", "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 64, \"n_head\": 4, "
              "\"n_positions\": 64, \"vocab_size\": 100}"},
     {"llama3",
@@ -83,7 +83,7 @@ static void save_batches(const char *folder, const struct batch *batch, int64_t 
     safetensors_writer_free(w);
 }
 
-static void open_model(struct engine *e, struct config *config, const struct small_model *small, const char *dtype,
+static void open_model(struct engine *e, struct config *config, const struct family_model *small, const char *dtype,
                        const char *kernels) {
     struct model_config model;
     small_config(&model, small->json);
@@ -139,7 +139,7 @@ static void run_reference(const char *command, const char *model, const char *ba
     assert_int_equal(run_python(python, arguments, false), 0);
 }
 
-static void check_gradients(const char *folder, const struct small_model *small, const struct comparison *c) {
+static void check_gradients(const char *folder, const struct family_model *small, const struct comparison *c) {
     trireme_error error = {0};
     struct config config;
     struct engine e;
@@ -176,7 +176,7 @@ static void check_gradients(const char *folder, const struct small_model *small,
     config_release(&config);
 }
 
-static void check_training(const char *folder, const struct small_model *small) {
+static void check_training(const char *folder, const struct family_model *small) {
     trireme_error error = {0};
     struct config config;
     struct engine e;
@@ -216,7 +216,7 @@ static const enum small OTHERS[] = {SMALL_GPT2_PLAIN, SMALL_LLAMA_BIAS, SMALL_MI
 static size_t current; // of MODELS, then of OTHERS; cmocka's state is the folder
 
 static void test_model(void **state) {
-    const struct small_model *small = &MODELS[current++];
+    const struct family_model *small = &MODELS[current++];
     if (SANITIZED && current > 1) // most of the time is PyTorch's
         skip();
     static const struct comparison COMPARISONS[] = {

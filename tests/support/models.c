@@ -10,7 +10,7 @@
     "\"num_hidden_layers\": 2, \"hidden_size\": 16, \"intermediate_size\": 24, \"num_attention_heads\": 4, " \
     "\"max_position_embeddings\": 160, \"vocab_size\": 50, \"rms_norm_eps\": 1e-5, "
 
-const struct small_model small_models[SMALL_COUNT] = {
+const struct family_model small_models[SMALL_COUNT] = {
     [SMALL_GPT2] = {"gpt2", "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 16, \"n_head\": 4, "
                             "\"n_positions\": 160, \"vocab_size\": 50}"},
     [SMALL_GPT2_PLAIN] = {"gpt2 without biases",

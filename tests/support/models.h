@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "train/engine.h"
 
-struct small_model {
+struct family_model {
     const char *name;
     const char *json; // config.json
 };
@@ -23,7 +23,7 @@ enum small {
     SMALL_QWEN3,
     SMALL_COUNT
 };
-extern const struct small_model small_models[SMALL_COUNT];
+extern const struct family_model small_models[SMALL_COUNT];
 
 void small_config(struct model_config *out, const char *json);
 

@@ -1,4 +1,5 @@
 // Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
+#include "base/hash.h"
 #include "comm/mpi/processes.h"
 
 #include <unistd.h>
@@ -6,10 +7,10 @@
 enum { SEGMENT_MOST = 1 << 19, SEGMENT_LEAST = 1 << 15, STAGING = 1 << 22 };
 
 static uint64_t hash_members(int size, const int *members) {
-    uint64_t h = 0xcbf29ce484222325;
+    uint64_t hash = HASH_NOTHING;
     for (int i = 0; i < size; i++)
-        h = (h ^ (uint64_t)(uint32_t)members[i]) * 0x100000001b3;
-    return h;
+        hash = hash_add(hash, (uint32_t)members[i]);
+    return hash;
 }
 
 static const struct group_card *theirs_of(const struct process_communicator *c, int member) {

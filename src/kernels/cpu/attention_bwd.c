@@ -281,9 +281,9 @@ static void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_t to) {
 }
 
 // Parts of p and ds of a tile; 0 in the other columns [c0, c1).
-static void gradient_tile(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
-                          int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
-                          struct beside *beside) {
+static void make_gradients(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
+                           int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
+                           struct beside *beside) {
     const struct span span = tile->span;
     beside->parts = AMX_SIDE / 2 * (span.c1 - span.c0) / (2 * LANES);
     for (int64_t i = 0; i < AMX_SIDE; i += 2) {
@@ -381,7 +381,7 @@ static void meet_matrix(const struct backward *r, const struct backward_space *w
             add_scores(r, w, &tile[i + 1], &beside);
         if (i > 0)
             add_keys(r, w, m, &tile[i - 1], dq, &beside);
-        gradient_tile(r, m, &tile[i], c0, c1, delta, &parts, &beside);
+        make_gradients(r, m, &tile[i], c0, c1, delta, &parts, &beside);
     }
     add_keys(r, w, m, &tile[tiles - 1], dq, &beside);
     beside_end(&beside);

@@ -1,0 +1,62 @@
+#include "program/timeline.h"
+
+#include "base/json.h"
+#include "program/names.h"
+
+void timeline_begin(struct text *out) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "displayTimeUnit", "ms");
+    json_begin_array(out, "traceEvents");
+}
+
+void timeline_end(struct text *out) {
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+}
+
+static void begin(struct text *out, const char *phase, const char *name, int rank, int stream) {
+    json_begin_object(out, NULL);
+    json_add_string(out, "ph", phase);
+    json_add_string(out, "name", name);
+    json_add_integer(out, "pid", rank);
+    json_add_integer(out, "tid", stream);
+}
+
+static void name_line(struct text *out, const char *what, int rank, int stream, const char *name) {
+    begin(out, "M", what, rank, stream);
+    json_begin_object(out, "args");
+    json_add_string(out, "name", name);
+    json_end_object(out);
+    json_end_object(out);
+}
+
+void timeline_name_rank(struct text *out, int rank, const char *name) {
+    name_line(out, "process_name", rank, 0, name);
+}
+
+void timeline_name_stream(struct text *out, int rank, int stream) {
+    name_line(out, "thread_name", rank, stream, STREAM_WORDS[stream]);
+}
+
+void timeline_open_event(struct text *out, const struct program *program, const struct op_table *table,
+                         const struct timeline_event *event) {
+    const struct invocation *v = &program->schedule.item[event->invocation];
+    const struct template *t = &program->templates.item[v->template];
+    const struct instruction *in = &t->instructions.item[event->instruction];
+    begin(out, "X", table->op[in->op].name, event->rank, in->stream);
+    json_add_string(out, "cat", t->name);
+    json_add_number(out, "ts", 1e6 * event->begin);
+    json_add_number(out, "dur", 1e6 * (event->end - event->begin));
+    json_begin_object(out, "args");
+    json_add_integer(out, "instruction", event->instruction);
+    if (in->layer != NONE)
+        json_add_integer(out, "layer", in->layer);
+    if (v->microbatch != NONE)
+        json_add_integer(out, "microbatch", v->microbatch);
+}
+
+void timeline_close_event(struct text *out) {
+    json_end_object(out);
+    json_end_object(out);
+}
