@@ -130,17 +130,20 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     return status;
 }
 
-static trireme_status load_values(struct run *r, trireme_error *error) {
-    if (r->resumed_from) {
-        TRY(state_files_progress(r->resumed_from, &r->progress, error));
-        TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
-        TRY(checkpoint_load(&r->engine, r->resumed_from, &r->progress, error));
-        if (r->progress.step > r->config->training.steps)
-            return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
-                                 r->config->run.directory, (long long)r->progress.step);
-        tell_differences(r);
+static trireme_status load_progress(struct run *r, trireme_error *error) {
+    if (!r->resumed_from)
         return TRIREME_OK;
-    }
+    TRY(state_files_progress(r->resumed_from, &r->progress, error));
+    TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    if (r->progress.step > r->config->training.steps)
+        return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
+                             r->config->run.directory, (long long)r->progress.step);
+    return TRIREME_OK;
+}
+
+static trireme_status load_values(struct run *r, trireme_error *error) {
+    if (r->resumed_from)
+        return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
     if (*r->config->model.init_from)
         TRY(checkpoint_load_model(&r->engine, r->config->model.init_from, false, error));
@@ -267,12 +270,16 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .peak_flops = r->peak};
     r->callbacks->started(r->callbacks->user, &begin);
     free(mesh);
+    if (r->resumed_from)
+        tell_differences(r);
     return TRIREME_OK;
 }
 
 static trireme_status start(struct run *r, struct job *job, const struct member *member, trireme_error *error) {
     TRY(engine_create(&r->engine, r->config, &job->model, &job->plan, ENGINE_TRAIN, member, error));
     TRY(open_directory(r, error));
+    TRY(load_progress(r, error));
+    TRY(tell_start(r, error)); // before what takes a large model minutes
     TRY(choose_kernels(r, &job->tuning, error));
     TRY(load_values(r, error));
     TRY(begin_directory(r, &job->tuning, error));
@@ -286,7 +293,7 @@ static trireme_status start(struct run *r, struct job *job, const struct member 
     r->progress.data = mem_strdup(r->data);
     if (r->leads && r->config->profiling.trace_step)
         executor_trace_reserve(r->engine.train_executor, &r->trace);
-    return tell_start(r, error);
+    return TRIREME_OK;
 }
 
 // ---- steps
