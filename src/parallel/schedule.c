@@ -33,6 +33,7 @@ void schedule_release(struct schedule *schedule) {
     free(schedule->rank);
     free(schedule->virtual_stage);
     free(schedule->place);
+    free(schedule->on_way);
     *schedule = (struct schedule){0};
 }
 
@@ -55,6 +56,11 @@ struct schedule schedule_copy(const struct schedule *s) {
         *to = (struct schedule_rank){.count = from->count, .capacity = from->count, .line = from->line};
         to->item = mem_alloc(from->count * sizeof *to->item);
         memcpy(to->item, from->item, from->count * sizeof *to->item);
+    }
+    if (s->on_way) {
+        size_t bytes = (size_t)(s->stages * s->chunks) * sizeof *s->on_way;
+        copy.on_way = mem_alloc(bytes);
+        memcpy(copy.on_way, s->on_way, bytes);
     }
     return copy;
 }
@@ -236,6 +242,7 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
         schedule_release(&made);
         return error_prefix(error, "pipeline schedule %s", name);
     }
+    schedule_count_on_way(&made);
     *schedule = made;
     return TRIREME_OK;
 }

@@ -69,6 +69,7 @@ struct schedule {
     struct schedule_place *place; // of each virtual stage: [stages * chunks]
     int *virtual_stage;           // the reverse: [rank * chunks + chunk]
     struct schedule_rank *rank;   // [stages]
+    int (*on_way)[2];             // schedule_count_on_way's, [stages * chunks], NULL: not counted
 };
 
 // Seconds, or any other unit, of one chunk and one microbatch.
@@ -164,16 +165,22 @@ double schedule_activations(const struct schedule *schedule, int rank, double we
 enum slots_for {
     SLOTS_FOR_ACTIVATIONS, // from the forward to the end of the backward, weights included; the lowest free slot first
     SLOTS_FOR_INPUTS,    // the same, but one more, and the one that has been free the longest: so that what comes from
-                         // another rank has where to go before its forward begins. With several chunks and a spread
-                         // vocabulary, whose passes all ranks come to together, as many more as are on their way at a
-                         // time. Where the rank itself does the virtual stage before, from its forward on, and none
-                         // more
+                         // another rank has where to go before its forward begins. As many more as are on their way at
+                         // a time where that was counted. Where the rank itself does the virtual stage before, from its
+                         // forward on, and none more
     SLOTS_FOR_GRADIENTS, // of what comes from another rank for the backward: from its begin to its end, weights
                          // included, one more and in turn as for inputs
     SLOTS_FOR_LOSS,      // of a spread vocabulary, `chunk` aside: from L to T
     SLOTS_FOR_LOSS_INPUTS,    // the same, but one more, as for inputs
     SLOTS_FOR_EMBED_GRADIENT, // likewise: to G, from the backward of the first virtual stage on where the rank has it
 };
+// Counts how many messages to each virtual stage's forwards and backwards, on_way[virtual stage][0, 1], are sent and
+// not yet taken at most, passes being as long as one another: with room for so many, ranks that take their messages in
+// another order than they need them do not wait for each other for ever. It counts only where one more than are held
+// may be too few: where microbatches go there and back more than once, and, with several chunks to a rank, where all
+// ranks come to the passes of a spread vocabulary together. The schedule is verified; making, reading or spreading one
+// ends with it.
+void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);
 // The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left

@@ -66,28 +66,49 @@ static void times_of_stage(const struct schedule *s, const struct schedule_cost 
     }
 }
 
-// The most messages to a virtual stage that are sent and not yet taken, passes being as long as one another.
-static int most_on_way(const struct schedule *s, int rank, int chunk, bool gradient) {
+// The most that are sent and not yet taken; both by microbatch.
+static int most_on_way(const double *sent, const double *taken, int microbatches) {
+    int most = 0;
+    for (int m = 0, on_way = 0; m < microbatches; m++) {
+        while (on_way < microbatches && sent[on_way] <= taken[m])
+            on_way++;
+        most = MAX(most, on_way - m);
+    }
+    return most;
+}
+
+// How often a microbatch goes on to a virtual stage of the rank where it is.
+static int turns(const struct schedule *s) {
+    int count = 0;
+    for (int stage = 1; stage < s->stages * s->chunks; stage++)
+        count += s->place[stage].rank == s->place[stage - 1].rank;
+    return count;
+}
+
+void schedule_count_on_way(struct schedule *s) {
     static const struct schedule_times EVEN = {1, 1, 1, 0, 0, 1, 1, 0};
-    const int stage = s->virtual_stage[rank * s->chunks + chunk], sender = stage + (gradient ? 1 : -1);
-    if (sender < 0 || sender >= s->stages * s->chunks)
-        return 0;
+    const int stages = s->stages * s->chunks;
+    free(s->on_way);
+    s->on_way = NULL;
+    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2))
+        return;
+    s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
     struct schedule_cost cost;
     schedule_cost(s, &EVEN, &cost);
     double *sent = mem_alloc((size_t)s->microbatches * sizeof *sent);
     double *taken = mem_alloc((size_t)s->microbatches * sizeof *taken);
-    times_of_stage(s, &cost, sender, gradient, true, sent);
-    times_of_stage(s, &cost, stage, gradient, false, taken);
-    int most = 0;
-    for (int m = 0, on_way = 0; m < s->microbatches; m++) {
-        while (on_way < s->microbatches && sent[on_way] <= taken[m])
-            on_way++;
-        most = MAX(most, on_way - m);
-    }
+    for (int stage = 0; stage < stages; stage++)
+        for (int gradient = 0; gradient < 2; gradient++) {
+            int sender = stage + (gradient ? 1 : -1);
+            if (sender < 0 || sender >= stages)
+                continue;
+            times_of_stage(s, &cost, sender, gradient, true, sent);
+            times_of_stage(s, &cost, stage, gradient, false, taken);
+            s->on_way[stage][gradient] = most_on_way(sent, taken, s->microbatches);
+        }
     free(sent);
     free(taken);
     schedule_cost_release(&cost);
-    return most;
 }
 
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {
@@ -95,8 +116,8 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
     bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS || what == SLOTS_FOR_GRADIENTS;
     int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
     int more = inputs && before < 0; // than are held
-    if (more && s->vocabulary && s->chunks > 1 && what != SLOTS_FOR_LOSS_INPUTS)
-        more = MAX(more, most_on_way(s, rank, chunk, what == SLOTS_FOR_GRADIENTS));
+    if (more && s->on_way && what != SLOTS_FOR_LOSS_INPUTS)
+        more = MAX(more, s->on_way[s->virtual_stage[rank * s->chunks + chunk]][what == SLOTS_FOR_GRADIENTS]);
     int count = more ? MIN(1 + more, s->microbatches) : 0, vacant = 0, held = 0;
     long *left =
         mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held

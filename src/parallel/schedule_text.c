@@ -213,10 +213,12 @@ trireme_status schedule_parse(struct schedule *schedule, const char *text, size_
     memcpy(parsed.rank, p.rank.item, p.rank.count * sizeof *p.rank.item);
     p.rank.count = 0; // the lists are the table's now
     status = schedule_verify(&parsed, error);
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK) {
+        schedule_count_on_way(&parsed);
         *schedule = parsed;
-    else
+    } else {
         schedule_release(&parsed);
+    }
 release_parser:
     for (size_t i = 0; i < p.rank.count; i++)
         free(p.rank.item[i].item);

@@ -141,5 +141,6 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
     end(&s);
     schedule_swap(schedule, &best);
     schedule->vocabulary = true;
+    schedule_count_on_way(schedule);
     schedule_release(&best);
 }

@@ -118,7 +118,21 @@ static void every_plan(void **unused) {
     print_message("%d plans\n", plans);
 }
 
+// Ranks that take their messages in another order than they need them have room for all that are on their way; with
+// room for one more than are held, these wait for ever.
+static void messages_have_room(void **unused) {
+    (void)unused;
+    static const char *const MORE[] = {"training.global_batch_size=64", "training.micro_batch_size=1",
+                                       "parallelism.pipeline_parallel_schedule=hanayo",
+                                       "parallelism.pipeline_parallel_chunks=4", NULL};
+    struct model_config model;
+    small_config(&model, small_models[SMALL_LLAMA].json);
+    model.num_hidden_layers = 56;
+    accept(&model, (struct plan){1, 1, 1, 14, 0, false}, MORE);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan), cmocka_unit_test(every_variant)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan), cmocka_unit_test(every_variant),
+                                       cmocka_unit_test(messages_have_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
