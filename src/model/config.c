@@ -119,9 +119,10 @@ static trireme_status check_llama(const struct model_config *c, trireme_error *e
     if (!model_architecture(c))
         FAIL(TRIREME_ERROR_USAGE,
              "no architecture of Hugging Face mixes attention_bias %s, qk_norm %s, mlp_bias %s, "
-             "sliding_window %lld, head_dim %lld and hidden_size %lld",
+             "sliding_window %lld, head_dim %lld, hidden_size %lld and num_attention_heads %lld",
              c->attention_bias ? "true" : "false", c->qk_norm ? "true" : "false", c->mlp_bias ? "true" : "false",
-             (long long)c->sliding_window, (long long)c->head_dim, (long long)c->hidden_size);
+             (long long)c->sliding_window, (long long)c->head_dim, (long long)c->hidden_size,
+             (long long)c->num_attention_heads);
     return TRIREME_OK;
 }
 
