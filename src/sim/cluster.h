@@ -58,6 +58,9 @@ struct device {
     int cores;
     VEC(struct shared) shared;
     bool cores_communicate; // what communication takes, its cores cannot compute
+    // What is alike takes a little longer on one rank than on another: those that meet within a layer wait for the
+    // slowest for this part of the time since they met there last.
+    double jitter;
     struct curve curve[OP_COUNT][DTYPE_COUNT];
     struct curve other[DTYPE_COUNT]; // what ops have that nothing is said of
     VEC(struct curve_point) points[OP_COUNT];

@@ -195,11 +195,19 @@ static void account_communication(struct event_loop *l, int who, int stream, uin
         pay_later(&l->actor[who], axis, seconds);
 }
 
+// How long a rank waits for others in the middle of a layer, since nobody computes alike at all times.
+static double jitter_of(const struct event_loop *l, int who, int stream, double ready) {
+    if (stream != STREAM_TENSOR)
+        return 0;
+    return l->out->of_class[who].station.device->jitter * (ready - l->actor[who].line[stream].end);
+}
+
 // False: others have not come yet.
 static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
     struct actor *a = &l->actor[who];
     int number = open_meeting(l, who, item->use, stream_channel(stream));
     struct meeting *m = &l->meetings.item[number];
+    ready += jitter_of(l, who, stream, ready);
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
     a->line[stream].posted = true;

@@ -32,15 +32,11 @@ static bool is_split(int model) {
     return model % 2 == 0;
 }
 
-// What ranks spent in a collective of a step: on its bytes, and waiting for each other, since they never come at once.
+// What a rank spent in a collective within a layer: on its bytes, and waiting for others, since they never come at
+// once.
 struct meeting {
     enum op op;
     double bytes, seconds;
-    int count;
-};
-struct meetings {
-    struct meeting *item;
-    size_t count, capacity;
 };
 
 // A model, on so many ranks: replicas of it, or one that is split over them. Measured in rounds, between which all
@@ -58,9 +54,10 @@ struct trial {
     int steps, done, all;       // of this round, of those before, of all rounds
     double *step, *seconds;     // [all], [all][events]
     struct fit_samples samples; // when all is done
-    struct meetings meetings;   // of collectives that computing waits for
-    double between;             // seconds from one instruction to the next
-    int64_t beside;             // bytes that the process has beside the arenas of its ranks
+    VEC(struct meeting) meetings;
+    double apart;   // seconds that a rank has computed before its meetings
+    double between; // seconds from one instruction to the next
+    int64_t beside; // bytes that the process has beside the arenas of its ranks
 };
 struct trials {
     struct trial *item;
@@ -92,24 +89,12 @@ static int choose_steps(const double *steps, int count, bool *chosen) {
     return kept;
 }
 
-static void meet(struct meetings *meetings, enum op op, double bytes, double seconds, int count) {
-    for (size_t i = 0; i < meetings->count; i++) {
-        struct meeting *m = &meetings->item[i];
-        if (m->op == op && m->bytes == bytes) {
-            m->seconds += seconds;
-            m->count += count;
-            return;
-        }
-    }
-    VEC_PUSH(meetings, (struct meeting){op, bytes, seconds, count});
-}
-
 // The time between instructions is that of a step less what its own instructions took.
 static void take_samples(struct trial *t, const struct engine *e, size_t events, const struct trace *trace) {
     const struct program *p = &e->train.program;
     bool *chosen = mem_alloc((size_t)t->all * sizeof *chosen);
     int kept = choose_steps(t->step, t->all, chosen);
-    double rest = 0;
+    double rest = 0, computed = 0;
     for (int s = 0; s < t->all; s++)
         rest += chosen[s] ? t->step[s] : 0;
     for (size_t i = 0; i < events; i++) {
@@ -120,11 +105,15 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
         for (int s = 0; s < t->all; s++)
             sum += chosen[s] ? t->seconds[(size_t)s * events + i] : 0;
         bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
-        if (communicates && t->split && in->stream == STREAM_TENSOR)
-            meet(&t->meetings, in->op, communicated_bytes(p, in), sum / kept, 1);
+        if (communicates && t->split && in->stream == STREAM_TENSOR) {
+            VEC_PUSH(&t->meetings, (struct meeting){in->op, communicated_bytes(p, in), sum / kept});
+            t->apart += computed;
+            computed = 0;
+        }
         if (in->stream != STREAM_COMPUTE)
             continue;
         rest -= sum;
+        computed += sum / kept;
         if ((!in->only_last || v->last) && !communicates)
             VEC_PUSH(&t->samples, fit_sample_of(p, t->table, in, v, sum / kept));
     }
@@ -397,35 +386,29 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .cores_communicate = true};
 }
 
-// Collectives by themselves; but what they took within steps stands before it.
-static trireme_status measure_links(struct work *w, int ranks, trireme_error *error) {
-    struct link_level measured = {0}, *level = &w->cluster->level[0];
-    struct link_trial links = {&measured, ranks};
-    struct meetings meetings = {0};
+// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.
+static double find_jitter(const struct work *w, int ranks) {
+    const struct route route = {.ranks = ranks, .parts = {ranks}};
+    double waited = 0, apart = 0;
     for (size_t i = 0; i < w->trials.count; i++) {
         const struct trial *t = &w->trials.item[i];
-        for (size_t k = 0; k < t->meetings.count && t->ranks == ranks; k++) {
+        if (t->ranks != ranks)
+            continue;
+        apart += t->apart;
+        for (size_t k = 0; k < t->meetings.count; k++) {
             const struct meeting *m = &t->meetings.item[k];
-            meet(&meetings, m->op, m->bytes, m->seconds, m->count);
+            waited += m->seconds - cost_communicate(w->cluster, &route, m->op, m->bytes);
         }
     }
+    return apart > 0 ? MIN(MAX(waited / apart, 0), 1) : 0;
+}
+
+static trireme_status measure_links(struct work *w, int device, int ranks, trireme_error *error) {
+    struct link_trial links = {&w->cluster->level[0], ranks};
     say(w, "links");
-    trireme_status status = ranks_run(ranks, 300, run_links, &links, error);
-    for (size_t i = 0; i < meetings.count; i++) {
-        const struct meeting *m = &meetings.item[i];
-        VEC_PUSH(&level->points, (struct link_point){m->op, ranks, m->bytes, MAX(1e-9, m->seconds / m->count)});
-    }
-    for (size_t i = 0; i < measured.points.count; i++) {
-        const struct link_point *p = &measured.points.item[i];
-        bool met = false;
-        for (size_t k = 0; k < meetings.count && !met; k++)
-            met = meetings.item[k].op == p->op && meetings.item[k].bytes == p->bytes;
-        if (!met)
-            VEC_PUSH(&level->points, *p);
-    }
-    VEC_RELEASE(&meetings);
-    VEC_RELEASE(&measured.points);
-    return status;
+    TRY(ranks_run(ranks, 300, run_links, &links, error));
+    w->cluster->devices.item[device].jitter = find_jitter(w, ranks);
+    return TRIREME_OK;
 }
 
 static trireme_status measure_all(struct work *w, trireme_error *error) {
@@ -453,8 +436,8 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     TRY(run_rounds(w, error));
     for (int device = 0, ranks = 1; device < (int)c->devices.count; device++, ranks *= 2)
         fit_trials(w, device, ranks);
-    for (int ranks = 2; ranks <= w->cores; ranks *= 2)
-        TRY(measure_links(w, ranks, error));
+    for (int device = 1, ranks = 2; ranks <= w->cores; device++, ranks *= 2)
+        TRY(measure_links(w, device, ranks, error));
     if (w->cores > 1)
         fit_level(&c->level[0]);
     return TRIREME_OK;

@@ -206,6 +206,42 @@ static void a_slow_device_slows_all(void **unused) {
     close_fixture(&f);
 }
 
+// Passes whose instructions all take a second, but for the update's.
+static double a_second(void *user, const struct program *program, int template, int instruction) {
+    (void)user;
+    const struct template *t = &program->templates.item[template];
+    return t->phase != PHASE_OPTIMIZER && t->instructions.item[instruction].stream == STREAM_COMPUTE;
+}
+
+// Where ranks meet within layers; replicas meet behind all layers, when it has evened out.
+static void ranks_wait_for_the_slowest(void **unused) {
+    (void)unused;
+    const char *settings[] = {"model.preset=llama-5m", "training.dtype=f64", "training.seq_len=8",
+                              "training.global_batch_size=2", NULL};
+    static const char *const MESHES[] = {"parallelism.tensor_parallel_degree=2",
+                                         "parallelism.data_parallel_replicate_degree=2"};
+    for (size_t mesh = 0; mesh < ARRAY_LENGTH(MESHES); mesh++) {
+        settings[ARRAY_LENGTH(settings) - 1] = MESHES[mesh];
+        struct fixture f;
+        open_fixture(&f, FREE_LINKS, settings, ARRAY_LENGTH(settings));
+        struct simulation even, uneven;
+        struct simulation_options options = {.seconds = a_second};
+        trireme_error error = {0};
+        assert_ok(simulate(&even, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+        f.cluster.devices.item[0].jitter = .1;
+        assert_ok(simulate(&uneven, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+        double more = uneven.seconds / even.seconds - 1;
+        // Weights' gradients are computed while the input's is reduced: ranks wait for less than all.
+        if (mesh == 0 ? more < .04 || more > .1 : more != 0)
+            fail_msg("%s: %g of a step", MESHES[mesh], more);
+        assert_true(fabs(uneven.of_class[0].bubble - even.of_class[0].bubble - more * even.seconds) <
+                    1e-9 * even.seconds);
+        simulation_release(&even);
+        simulation_release(&uneven);
+        close_fixture(&f);
+    }
+}
+
 // What ZeRO-3 gathers and reduces goes over one link: not faster than its bytes.
 static void a_link_is_not_faster_than_itself(void **unused) {
     (void)unused;
@@ -246,6 +282,7 @@ int main(void) {
         cmocka_unit_test(pipelines_cost_what_their_schedule_does),
         cmocka_unit_test(ranks_that_are_alike_are_simulated_once),
         cmocka_unit_test(a_slow_device_slows_all),
+        cmocka_unit_test(ranks_wait_for_the_slowest),
         cmocka_unit_test(a_link_is_not_faster_than_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
