@@ -29,7 +29,7 @@ struct by_clock {
     struct schedule_times times;
     enum choice choice;
     int limit;               // (chunk, microbatch) that a rank may hold
-    int most_on_way;         // microbatches that are begun and not through
+    int most_begun;          // microbatches that are begun and not through
     int *place;              // [virtual stage][microbatch][gradient]: in its rank's list
     int *done;               // [virtual stage][gradient]: microbatches that are
     double *free_at;         // [rank]
@@ -56,7 +56,7 @@ static bool can_begin(const struct by_clock *b, int rank, int stage, bool gradie
     const int microbatch = b->done[2 * stage + gradient];
     if (microbatch == s->microbatches || (!gradient && b->held[rank] >= b->limit) ||
         (gradient && microbatch >= b->done[2 * stage]) ||
-        (!gradient && stage == 0 && microbatch - b->done[1] >= b->most_on_way))
+        (!gradient && stage == 0 && microbatch - b->done[1] >= b->most_begun))
         return false;
     double there = 0;
     if (before >= 0 && before <= last && s->place[before].rank == rank) {
@@ -102,10 +102,10 @@ static void do_pass(struct by_clock *b, int rank, struct next_pass pass) {
 }
 
 static void by_clock_begin(struct by_clock *b, const struct schedule *lists, const struct schedule_times *times,
-                           enum choice choice, int limit, int most_on_way, struct schedule *out) {
+                           enum choice choice, int limit, int most_begun, struct schedule *out) {
     const size_t ranks = (size_t)lists->stages, count = ranks * (size_t)lists->chunks;
     *b = (struct by_clock){
-        .lists = lists, .times = *times, .choice = choice, .limit = limit, .most_on_way = most_on_way, .out = out};
+        .lists = lists, .times = *times, .choice = choice, .limit = limit, .most_begun = most_begun, .out = out};
     b->place = mem_alloc(2 * count * (size_t)lists->microbatches * sizeof *b->place);
     b->done = mem_alloc(2 * count * sizeof *b->done);
     b->free_at = mem_alloc(ranks * sizeof *b->free_at);
@@ -131,9 +131,9 @@ static void by_clock_end(struct by_clock *b) {
 
 // The lists' passes, messages being taken in order, to the empty table `out`; whether that comes to an end.
 static bool go_by_clock(const struct schedule *lists, const struct schedule_times *times, enum choice choice, int limit,
-                        int most_on_way, struct schedule *out) {
+                        int most_begun, struct schedule *out) {
     struct by_clock b;
-    by_clock_begin(&b, lists, times, choice, limit, most_on_way, out);
+    by_clock_begin(&b, lists, times, choice, limit, most_begun, out);
     struct next_pass *first = mem_alloc((size_t)lists->stages * sizeof *first);
     for (int r = 0; r < lists->stages; r++)
         first[r] = first_of_rank(&b, r);

@@ -30,10 +30,11 @@ struct line { // a stream of a class
 struct actor { // a class of ranks
     const struct prepared_program *program;
     double *seconds;
-    int **meeting; // [uses][stream_channel]: NONE: not open
-    int *peer;     // [uses]: the class at the other end of messages
-    int owed_axis; // of the last of them
-    double owed;   // seconds of communication that its cores have not paid for yet
+    int **meeting;   // [uses][stream_channel]: NONE: not open
+    int *peer;       // [uses]: the class at the other end of messages
+    double computed; // when it last met others within a layer
+    int owed_axis;   // of the last of them
+    double owed;     // seconds of communication that its cores have not paid for yet
     struct line line[STREAM_COUNT];
 };
 
@@ -196,10 +197,12 @@ static void account_communication(struct event_loop *l, int who, int stream, uin
 }
 
 // How long a rank waits for others in the middle of a layer, since nobody computes alike at all times.
-static double jitter_of(const struct event_loop *l, int who, int stream, double ready) {
-    if (stream != STREAM_TENSOR)
-        return 0;
-    return l->out->of_class[who].station.device->jitter * (ready - l->actor[who].line[stream].end);
+static double wait_within_layer(const struct event_loop *l, int who) {
+    const struct sim_class *out = &l->out->of_class[who];
+    struct actor *a = &l->actor[who];
+    double since = out->computing - a->computed;
+    a->computed = out->computing;
+    return out->station.device->jitter * since;
 }
 
 // False: others have not come yet.
@@ -207,7 +210,7 @@ static bool meet(struct event_loop *l, int who, int stream, const struct lane_it
     struct actor *a = &l->actor[who];
     int number = open_meeting(l, who, item->use, stream_channel(stream));
     struct meeting *m = &l->meetings.item[number];
-    ready += jitter_of(l, who, stream, ready);
+    ready += stream == STREAM_TENSOR ? wait_within_layer(l, who) : 0;
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
     a->line[stream].posted = true;

@@ -51,13 +51,13 @@ struct trial {
     struct model_config model;
     struct parallel plan;
     const struct op_table *table;
-    int steps, done, all;       // of this round, of those before, of all rounds
-    double *step, *seconds;     // [all], [all][events]
-    struct fit_samples samples; // when all is done
-    VEC(struct meeting) meetings;
-    double apart;   // seconds that a rank has computed before its meetings
-    double between; // seconds from one instruction to the next
-    int64_t beside; // bytes that the process has beside the arenas of its ranks
+    int steps, done, all;         // of this round, of those before, of all rounds
+    double *step, *seconds;       // [all], [all][events]
+    struct fit_samples samples;   // when all is done
+    VEC(struct meeting) meetings; // of rank 0, where the model is split
+    double apart;                 // seconds that it has computed before them
+    double between;               // seconds from one instruction to the next
+    int64_t beside;               // bytes that the process has beside the arenas of its ranks
 };
 struct trials {
     struct trial *item;
@@ -387,12 +387,12 @@ static struct device describe(const struct work *w, const char *name, int ranks,
 }
 
 // What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.
-static double find_jitter(const struct work *w, int ranks) {
-    const struct route route = {.ranks = ranks, .parts = {ranks}};
+static double find_jitter(const struct work *w, int device, int ranks) {
+    const struct route route = {.ranks = ranks, .parts = {ranks}, .bandwidth = {w->cluster->level[0].bandwidth}};
     double waited = 0, apart = 0;
     for (size_t i = 0; i < w->trials.count; i++) {
         const struct trial *t = &w->trials.item[i];
-        if (t->ranks != ranks)
+        if (t->device != device)
             continue;
         apart += t->apart;
         for (size_t k = 0; k < t->meetings.count; k++) {
@@ -407,7 +407,7 @@ static trireme_status measure_links(struct work *w, int device, int ranks, trire
     struct link_trial links = {&w->cluster->level[0], ranks};
     say(w, "links");
     TRY(ranks_run(ranks, 300, run_links, &links, error));
-    w->cluster->devices.item[device].jitter = find_jitter(w, ranks);
+    w->cluster->devices.item[device].jitter = find_jitter(w, device, ranks);
     return TRIREME_OK;
 }
 

@@ -248,7 +248,9 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
         TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     if (r->engine.kernels == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, &r->peak, error));
-    if (!r->leads || !r->callbacks->started)
+    if (r->control) // nobody computes while rank 0 measures
+        TRY(comm_barrier(r->control, error));
+    if (!r->leads)
         return TRIREME_OK;
     const struct world_place *place = world_place(r->engine.member.world);
     int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
@@ -268,7 +270,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .mesh = mesh,
                                 .predicted_bytes = (size_t)predicted,
                                 .peak_flops = r->peak};
-    r->callbacks->started(r->callbacks->user, &begin);
+    if (r->callbacks->started)
+        r->callbacks->started(r->callbacks->user, &begin);
     free(mesh);
     if (r->resumed_from)
         tell_differences(r);

@@ -35,6 +35,7 @@ struct train_step {
 
 struct train_callbacks {
     void *user;
+    // Before kernels are measured and weights made or loaded, which may still fail.
     void (*started)(void *user, const struct train_start *start);
     void (*stepped)(void *user, const struct train_step *step);
     // "saved run/checkpoint/step-100", "checkpoint ... was passed over: ..."
