@@ -240,6 +240,9 @@ def test_init_from():
         os.remove(f"{path}/manifest.json")
         edit_weights(path, change)
         untouched(1, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
+    # What is about to be done is said before anything large is loaded.
+    code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
+    assert code == 1 and "M parameters, 1 thread" in out, out
     untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
     untouched(2, "first holds no config.json.*checkpoint/", "train", "c.yaml", "--model.init_from=first",
               "--run.directory=new")
