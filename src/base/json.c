@@ -325,6 +325,13 @@ static void add_key(struct text *t, const char *key) {
     }
 }
 
+void json_add_written(struct text *t, const char *values, size_t length) {
+    if (!length)
+        return;
+    add_key(t, NULL);
+    text_add_bytes(t, values, length);
+}
+
 void json_begin_object(struct text *t, const char *key) {
     add_key(t, key);
     text_add_bytes(t, "{", 1);

@@ -349,7 +349,7 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     struct measured measured = {0};
     struct communicator *all = NULL;
     TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_TRAIN, member, error));
-    trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     const struct choices *choices = b->tuning ? &b->tuning->choices : NULL;
     if (status == TRIREME_OK && b->tuning)
         status = tuning_choose(b->tuning, &e, NULL, INT64_MAX, &measured.saved, error);
@@ -398,11 +398,8 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
         status = processes_check_one(&launcher, config, error);
         if (status == TRIREME_OK)
             status = bench_prepare(&b, error);
-        int ranks = status == TRIREME_OK ? mesh_ranks(&b.plan.mesh) : 0;
-        if (ranks > 1)
-            status = ranks_run(ranks, deadline, bench_rank, &b, error);
-        else if (ranks == 1)
-            status = bench_rank(&b, NULL, error);
+        if (status == TRIREME_OK)
+            status = ranks_run(mesh_ranks(&b.plan.mesh), deadline, bench_rank, &b, error);
     }
     parallel_release(&b.plan);
     tuning_release(&tuning);

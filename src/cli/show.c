@@ -1,9 +1,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "exec/trace.h"
 #include "train/rank_file.h"
+#include "train/ranks.h"
 #include "train/run_directory.h"
+#include "train/step_trace.h"
 #include "train/synthetic.h"
 
 static void show_program(const struct engine *e, struct text *out) {
@@ -109,20 +110,49 @@ static void show_memory(const struct engine *e, bool json, struct text *out) {
     memory_profile_release(&profile);
 }
 
+struct timeline {
+    const struct config *config;
+    const struct model_config *model;
+    const struct parallel *plan;
+    struct text *out; // rank 0 adds to it
+};
+
 // The second of two real steps, on random tokens.
-static trireme_status show_timeline(struct engine *e, const struct config *config, struct text *out,
-                                    trireme_error *error) {
-    struct trace trace = {0};
-    engine_initialise(e, (uint64_t)config->training.seed);
-    synthetic_fill(e, (uint64_t)config->training.seed);
-    executor_trace_reserve(e->train_executor, &trace);
+static trireme_status trace_step(const struct timeline *t, struct engine *e, struct communicator *all,
+                                 struct step_trace *trace, trireme_error *error) {
     struct engine_result result;
-    trireme_status status = engine_step(e, 0, NULL, &result, error);
+    TRY(step_trace_create(trace, t->config, e, all, error));
+    engine_initialise(e, (uint64_t)t->config->training.seed);
+    synthetic_fill(e, (uint64_t)t->config->training.seed);
+    TRY(engine_step(e, 0, NULL, &result, error));
+    TRY(step_trace_begin(trace, e, all, error));
+    TRY(engine_step(e, 0, step_trace_events(trace, e), &result, error));
+    return step_trace_gather(trace, e, all, t->out, error);
+}
+
+static trireme_status trace_rank(void *user, const struct member *member, trireme_error *error) {
+    const struct timeline *t = user;
+    struct engine e;
+    struct communicator *all;
+    struct step_trace trace = {0};
+    TRY(engine_create(&e, t->config, t->model, t->plan, ENGINE_TRAIN, member, error));
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     if (status == TRIREME_OK)
-        status = engine_step(e, 0, &trace, &result, error);
-    if (status == TRIREME_OK)
-        trace_print(&e->train.program, e->ops, &trace, out);
-    VEC_RELEASE(&trace.events);
+        status = trace_step(t, &e, all, &trace, error);
+    step_trace_release(&trace);
+    communicator_free(all);
+    engine_release(&e);
+    return status;
+}
+
+static trireme_status show_timeline(const struct config *config, const struct model_config *model, struct text *out,
+                                    trireme_error *error) {
+    struct parallel plan;
+    TRY(parallel_resolve(&plan, config, model, error));
+    struct timeline t = {config, model, &plan, out};
+    trireme_status status =
+        ranks_run(mesh_ranks(&plan.mesh), (double)config->comm.train_timeout_seconds, trace_rank, &t, error);
+    parallel_release(&plan);
     return status;
 }
 
@@ -142,20 +172,16 @@ static trireme_status show(const char *what, const struct config *config, bool j
                            trireme_error *error) {
     struct model_config model;
     struct engine engine;
-    trireme_status status = TRIREME_OK;
     TRY(synthetic_model(&model, config, error));
-    if (strcmp(what, "timeline") == 0) {
-        TRY(engine_create(&engine, config, &model, NULL, ENGINE_TRAIN, NULL, error));
-        status = show_timeline(&engine, config, out, error);
-    } else {
-        TRY(compile_rank(&engine, config, &model, error));
-        if (strcmp(what, "program") == 0)
-            show_program(&engine, out);
-        else
-            show_memory(&engine, json, out);
-    }
+    if (strcmp(what, "timeline") == 0)
+        return show_timeline(config, &model, out, error);
+    TRY(compile_rank(&engine, config, &model, error));
+    if (strcmp(what, "program") == 0)
+        show_program(&engine, out);
+    else
+        show_memory(&engine, json, out);
     engine_release(&engine);
-    return status;
+    return TRIREME_OK;
 }
 
 static trireme_status show_ranks(const char *directory, bool json, struct text *out, trireme_error *error) {

@@ -253,42 +253,23 @@ static void print_json(const struct prediction *p, struct text *out) {
     free(mesh);
 }
 
-// "0,8,16" or "all"; without it the first rank of each class. The caller frees *out.
-static trireme_status read_ranks(const struct prediction *p, const char *text, int **out, int *count,
-                                 trireme_error *error) {
-    const struct simulation *s = &p->simulation;
-    bool all = text && strcmp(text, "all") == 0;
-    int *ranks = mem_alloc((size_t)s->ranks * sizeof *ranks), n = 0;
-    for (int i = 0; i < (all ? s->ranks : s->classes) && (all || !text); i++)
-        ranks[n++] = all ? i : s->of_class[i].rank;
-    for (const char *at = text; text && !all;) {
-        char *end;
-        long rank = strtol(at, &end, 10);
-        if (end == at || rank < 0 || rank >= s->ranks || (*end && *end != ',') || n == s->ranks) {
-            free(ranks);
-            FAIL(TRIREME_ERROR_USAGE, "trace_ranks=%.80s: expected ranks from 0 to %d, as 0,1, or all", text,
-                 s->ranks - 1);
-        }
-        ranks[n++] = (int)rank;
-        if (!*end)
-            break;
-        at = end + 1;
-    }
-    *out = ranks;
-    *count = n;
-    return TRIREME_OK;
-}
-
+// Of each class the first rank, unless others are asked for.
 static trireme_status write_trace(const struct prediction *p, const struct command_value *values,
                                   trireme_error *error) {
-    int *ranks = NULL, count = 0;
+    const struct simulation *s = &p->simulation;
+    const char *asked = values[SIMULATE_PROGRAM_RANKS].given;
+    bool *wanted = asked ? ranks_parse(asked, s->ranks) : mem_alloc((size_t)s->ranks * sizeof *wanted);
+    if (!wanted)
+        FAIL(TRIREME_ERROR_USAGE, "trace_ranks=%.80s: expected ranks from 0 to %d, as 0,1, or all", asked,
+             s->ranks - 1);
+    for (int i = 0; i < s->classes && !asked; i++)
+        wanted[s->of_class[i].rank] = true;
     struct text text = {0};
-    TRY(read_ranks(p, values[SIMULATE_PROGRAM_RANKS].given, &ranks, &count, error));
-    trireme_status status = sim_trace_print(&p->simulation, p->ops, ranks, count, &text, error);
+    trireme_status status = sim_trace_print(s, p->ops, wanted, &text, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(values[SIMULATE_PROGRAM_TRACE].given, text.text, text.length, error);
     text_release(&text);
-    free(ranks);
+    free(wanted);
     return status;
 }
 

@@ -9,13 +9,13 @@ static const struct instruction *instruction_of(const struct program *program, c
 }
 
 // Streams on which nothing ran are left out.
-static void name_streams(struct text *out, const struct program *program, const struct trace *trace) {
+static void name_streams(struct text *out, const struct program *program, const struct trace *trace, int rank) {
     bool used[STREAM_COUNT] = {0};
     for (size_t i = 0; i < trace->events.count; i++)
         used[instruction_of(program, &trace->events.item[i])->stream] = true;
     for (int s = 0; s < STREAM_COUNT; s++)
         if (used[s])
-            timeline_name_stream(out, 0, s);
+            timeline_name_stream(out, rank, s);
 }
 
 static void add_first_output(struct text *out, const struct program *program, const struct instruction *instruction) {
@@ -26,19 +26,16 @@ static void add_first_output(struct text *out, const struct program *program, co
         }
 }
 
-void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace,
-                 struct text *out) {
-    timeline_begin(out);
-    timeline_name_rank(out, 0, program->name);
-    name_streams(out, program, trace);
-    int64_t start = trace->events.count ? INT64_MAX : 0;
-    for (size_t i = 0; i < trace->events.count; i++)
-        start = MIN(start, trace->events.item[i].begin);
+void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, int rank,
+                 int64_t start, struct text *out) {
+    timeline_name_rank(out, rank);
+    name_streams(out, program, trace, rank);
     for (size_t i = 0; i < trace->events.count; i++) {
         const struct trace_event *e = &trace->events.item[i];
         const struct instruction *instruction = instruction_of(program, e);
         struct timeline_event event = {.invocation = e->invocation,
                                        .instruction = e->instruction,
+                                       .rank = rank,
                                        .begin = 1e-9 * (double)(e->begin - start),
                                        .end = 1e-9 * (double)(e->end - start)};
         timeline_open_event(out, program, table, &event);
@@ -46,5 +43,4 @@ void trace_print(const struct program *program, const struct op_table *table, co
         json_add_number(out, "gflops", 1e-9 * instruction_flops(table, instruction));
         timeline_close_event(out);
     }
-    timeline_end(out);
 }

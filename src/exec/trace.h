@@ -1,11 +1,12 @@
-// A traced run as a Chrome trace (JSON object format), which Perfetto and chrome://tracing open.
+// What ran when, as part of a Chrome trace (program/timeline.h).
 #ifndef EXEC_TRACE_H
 #define EXEC_TRACE_H
 
 #include "base/text.h"
 #include "exec/exec.h"
 
-void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace,
-                 struct text *out);
+// Appends a rank, its streams, and what ran on them; times count from `start`, of the same clock.
+void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, int rank,
+                 int64_t start, struct text *out);
 
 #endif

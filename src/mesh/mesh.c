@@ -2,6 +2,8 @@
 
 #include "base/text.h"
 
+#include <ctype.h>
+
 static const char *const NAMES[AXIS_COUNT] = {
     [AXIS_KV] = "kv", [AXIS_TP] = "tp", [AXIS_FSDP] = "fsdp", [AXIS_DP] = "dp", [AXIS_PP] = "pp"};
 
@@ -92,6 +94,23 @@ bool axes_parse(const char *text, size_t length, axis_set *out) {
     }
     *out = set;
     return true;
+}
+
+bool *ranks_parse(const char *text, int ranks) {
+    bool *named = mem_alloc((size_t)ranks * sizeof *named), all = strcmp(text, "all") == 0;
+    memset(named, all, (size_t)ranks * sizeof *named);
+    for (const char *at = text; !all;) {
+        char *end;
+        long rank = strtol(at, &end, 10);
+        if (!isdigit((unsigned char)*at) || rank >= ranks || (*end && *end != ',')) {
+            free(named);
+            return NULL;
+        }
+        named[rank] = true;
+        all = !*end;
+        at = end + 1;
+    }
+    return named;
 }
 
 char *mesh_print(const struct mesh *mesh) {

@@ -51,5 +51,7 @@ const char *axes_print(axis_set set, char text[AXES_TEXT]);
 bool axes_parse(const char *text, size_t length, axis_set *out);
 // "dp 2 x tp 4", without axes of degree one; "one rank" when there are none. The caller frees.
 char *mesh_print(const struct mesh *mesh);
+// Which of `ranks` ranks "0,8,16" or "all" names: [ranks], which the caller frees. NULL where it names others, or none.
+bool *ranks_parse(const char *text, int ranks);
 
 #endif

@@ -3,6 +3,8 @@
 #include "base/json.h"
 #include "program/names.h"
 
+#include <math.h>
+
 void timeline_begin(struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "displayTimeUnit", "ms");
@@ -31,12 +33,19 @@ static void name_line(struct text *out, const char *what, int rank, int stream, 
     json_end_object(out);
 }
 
-void timeline_name_rank(struct text *out, int rank, const char *name) {
+void timeline_name_rank(struct text *out, int rank) {
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", rank);
     name_line(out, "process_name", rank, 0, name);
 }
 
 void timeline_name_stream(struct text *out, int rank, int stream) {
     name_line(out, "thread_name", rank, stream, STREAM_WORDS[stream]);
+}
+
+// To the nanosecond.
+static double microseconds(double seconds) {
+    return round(1e9 * seconds) / 1e3;
 }
 
 void timeline_open_event(struct text *out, const struct program *program, const struct op_table *table,
@@ -46,8 +55,8 @@ void timeline_open_event(struct text *out, const struct program *program, const 
     const struct instruction *in = &t->instructions.item[event->instruction];
     begin(out, "X", table->op[in->op].name, event->rank, in->stream);
     json_add_string(out, "cat", t->name);
-    json_add_number(out, "ts", 1e6 * event->begin);
-    json_add_number(out, "dur", 1e6 * (event->end - event->begin));
+    json_add_number(out, "ts", microseconds(event->begin));
+    json_add_number(out, "dur", microseconds(event->end - event->begin));
     json_begin_object(out, "args");
     json_add_integer(out, "instruction", event->instruction);
     if (in->layer != NONE)

@@ -5,6 +5,9 @@
 
 #include "program/program.h"
 
+// More than these nobody looks at, and hardly anything opens.
+enum { TIMELINE_EVENTS_MAX = 2000000 };
+
 struct timeline_event {
     int invocation, instruction; // of the program
     int rank;
@@ -13,7 +16,7 @@ struct timeline_event {
 
 void timeline_begin(struct text *out);
 void timeline_end(struct text *out);
-void timeline_name_rank(struct text *out, int rank, const char *name);
+void timeline_name_rank(struct text *out, int rank);
 void timeline_name_stream(struct text *out, int rank, int stream);
 // Appends an event with its instruction, layer and microbatch. Whoever calls may add further members to its "args",
 // before timeline_close_event.

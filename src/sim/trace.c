@@ -20,9 +20,7 @@ static void print_event(struct text *out, const struct program *p, const struct 
 
 static void print_rank(struct text *out, const struct simulation *s, const struct op_table *table, int rank) {
     const struct sim_class *who = &s->of_class[s->class_of[rank]];
-    char name[32];
-    snprintf(name, sizeof name, "rank %d", rank);
-    timeline_name_rank(out, rank, name);
+    timeline_name_rank(out, rank);
     bool named[STREAM_COUNT] = {0};
     for (size_t i = 0; i < who->events.count; i++) {
         const struct sim_event *event = &who->events.item[i];
@@ -35,17 +33,18 @@ static void print_rank(struct text *out, const struct simulation *s, const struc
     }
 }
 
-trireme_status sim_trace_print(const struct simulation *s, const struct op_table *table, const int *ranks, int count,
+trireme_status sim_trace_print(const struct simulation *s, const struct op_table *table, const bool *wanted,
                                struct text *out, trireme_error *error) {
     size_t events = 0;
-    for (int i = 0; i < count; i++)
-        events += s->of_class[s->class_of[ranks[i]]].events.count;
-    if (events > SIM_TRACE_EVENTS_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "a trace of %d ranks has %zu events, more than %d: choose fewer by trace_ranks=0,1",
-             count, events, SIM_TRACE_EVENTS_MAX);
+    for (int rank = 0; rank < s->ranks; rank++)
+        events += wanted[rank] ? s->of_class[s->class_of[rank]].events.count : 0;
+    if (events > TIMELINE_EVENTS_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "a trace of these ranks has %zu events, more than %d: name fewer by trace_ranks=0,1",
+             events, TIMELINE_EVENTS_MAX);
     timeline_begin(out);
-    for (int i = 0; i < count; i++)
-        print_rank(out, s, table, ranks[i]);
+    for (int rank = 0; rank < s->ranks; rank++)
+        if (wanted[rank])
+            print_rank(out, s, table, rank);
     timeline_end(out);
     return TRIREME_OK;
 }

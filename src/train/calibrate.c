@@ -170,7 +170,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     struct communicator *all = NULL;
     struct trace trace = {0};
     TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_TRAIN, member, error));
-    trireme_status status = member ? ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error) : TRIREME_OK;
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     if (status == TRIREME_OK)
         status = measure(t, &e, all, &trace, error);
     VEC_RELEASE(&trace.events);
@@ -203,7 +203,7 @@ static trireme_status run_trial(struct trial *t, int steps, trireme_error *error
     if (status == TRIREME_OK)
         status = parallel_resolve(&t->plan, &t->config, &t->model, error);
     if (status == TRIREME_OK) {
-        status = t->ranks > 1 ? ranks_run(t->ranks, 300, run_rank, t, error) : run_rank(t, NULL, error);
+        status = ranks_run(t->ranks, 300, run_rank, t, error);
         parallel_release(&t->plan);
     }
     config_release(&t->config);

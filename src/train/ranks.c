@@ -3,7 +3,10 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { GRACE_SECONDS = 5 };
+enum {
+    GRACE_SECONDS = 5,
+    THREADS_MOST = 1024, // each meets all others when it starts: with so many in a quarter of a minute on two cores
+};
 
 struct rank_thread {
     struct team *team;
@@ -118,6 +121,13 @@ static trireme_status run_team(int ranks, double deadline,
                                trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                                void *user, bool *stuck, trireme_error *error) {
     struct world *world;
+    if (ranks == 1)
+        return body(user, NULL, error);
+    if (ranks > THREADS_MOST)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the mesh has %d ranks, and one process has room for %d: start as many processes with mpirun, or predict "
+             "the step with `trireme simulate`",
+             ranks, THREADS_MOST);
     TRY(world_create_threads(&world, ranks, deadline, error));
     struct team *team = team_create(ranks);
     team->world = world;
@@ -160,6 +170,9 @@ trireme_status ranks_run_guarded(int ranks, double deadline,
 }
 
 trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error) {
+    *out = NULL;
+    if (!member)
+        return TRIREME_OK;
     int *all = mem_alloc((size_t)ranks * sizeof *all);
     for (int i = 0; i < ranks; i++)
         all[i] = i;

@@ -4,7 +4,6 @@
 #include "base/crew.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
-#include "exec/trace.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
 #include "train/processes.h"
@@ -12,13 +11,11 @@
 #include "train/ranks.h"
 #include "train/run_directory.h"
 #include "train/same_run.h"
+#include "train/step_trace.h"
 #include "train/tuning.h"
 
 #include <math.h>
 #include <sys/resource.h>
-
-// Each meets all others when it starts: with as many as this that takes a quarter of a minute on two cores.
-enum { THREADS_MOST = 1024 };
 
 // What all ranks share, read only but for what follows from measurements.
 struct job {
@@ -49,10 +46,10 @@ struct run {
     struct rank_record own;
     struct engine engine;
     struct state_progress progress;
-    char *resumed_from; // NULL: a fresh start
-    int64_t saved_step; // of the newest checkpoint, -1 when there is none
-    double peak;        // FLOP/s, 0 where unknown
-    struct trace trace;
+    char *resumed_from;      // NULL: a fresh start
+    int64_t saved_step;      // of the newest checkpoint, -1 when there is none
+    double peak;             // FLOP/s, 0 where unknown
+    struct step_trace trace; // of profiling.trace_step
     double seconds_per_step; // smoothed
 };
 
@@ -280,6 +277,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
 
 static trireme_status start(struct run *r, struct job *job, const struct member *member, trireme_error *error) {
     TRY(engine_create(&r->engine, r->config, &job->model, &job->plan, ENGINE_TRAIN, member, error));
+    if (r->config->profiling.trace_step)
+        TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
     TRY(open_directory(r, error));
     TRY(load_progress(r, error));
     TRY(tell_start(r, error)); // before what takes a large model minutes
@@ -294,8 +293,6 @@ static trireme_status start(struct run *r, struct job *job, const struct member 
     r->progress.config = yaml.text;
     r->progress.kernels = mem_strdup(kernels_name(r));
     r->progress.data = mem_strdup(r->data);
-    if (r->leads && r->config->profiling.trace_step)
-        executor_trace_reserve(r->engine.train_executor, &r->trace);
     return TRIREME_OK;
 }
 
@@ -331,8 +328,9 @@ static bool due(int64_t step, int64_t every, int64_t last) {
 
 static trireme_status write_trace(struct run *r, trireme_error *error) {
     struct text text = {0};
-    trace_print(&r->engine.train.program, r->engine.ops, &r->trace, &text);
-    trireme_status status = run_directory_trace(&r->directory, r->progress.step, &text, error);
+    trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
+    if (status == TRIREME_OK && r->leads)
+        status = run_directory_trace(&r->directory, r->progress.step, &text, error);
     text_release(&text);
     return status;
 }
@@ -371,12 +369,13 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     rank_record_set(r->record, RANK_STEPPING);
     if (r->callbacks->rank_step)
         r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
-    bool traced = r->leads && step == config->profiling.trace_step;
+    bool traced = step == config->profiling.trace_step;
     TRY(corpus_fill_train(r->corpus, &r->engine, step - 1, error));
     double lr = learning_rate(config, step);
-    r->trace.events.count = 0;
+    if (traced)
+        TRY(step_trace_begin(&r->trace, &r->engine, r->control, error));
     struct engine_result result;
-    TRY(engine_step(&r->engine, lr, traced ? &r->trace : NULL, &result, error));
+    TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - begin);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->record->step = r->progress.step = step;
@@ -479,7 +478,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .directory = {.lock = -1}};
     r.record = &r.own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
-    trireme_status status = member ? ranks_control(&r.control, member, job->ranks, error) : TRIREME_OK;
+    trireme_status status = ranks_control(&r.control, member, job->ranks, error);
     if (status == TRIREME_OK)
         status = start(&r, job, member, error);
     if (status == TRIREME_OK)
@@ -503,7 +502,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
     free(r.resumed_from);
-    VEC_RELEASE(&r.trace.events);
+    step_trace_release(&r.trace);
     return status;
 }
 
@@ -562,13 +561,7 @@ static trireme_status run_job(struct job *job, const struct launcher *launcher, 
         return processes_run(launcher, deadline, &job->config, &work, error);
     TRY(processes_check_one(launcher, &job->config, error));
     TRY(prepare(job, error));
-    if (job->ranks > THREADS_MOST)
-        FAIL(TRIREME_ERROR_USAGE,
-             "the mesh has %d ranks, and one process has room for %d: start as many processes with mpirun, or predict "
-             "the step with `trireme simulate`",
-             job->ranks, THREADS_MOST);
-    return job->ranks > 1 ? ranks_run_guarded(job->ranks, deadline, run_rank, job, stuck, error)
-                          : run_rank(job, NULL, error);
+    return ranks_run_guarded(job->ranks, deadline, run_rank, job, stuck, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,

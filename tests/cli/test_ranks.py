@@ -42,6 +42,31 @@ def test_meshes():
     assert tool.good("show", "program", "run0/config.yaml")
 
 
+def computing(events, rank, phase, microbatch):
+    """When a rank's compute stream begins and ends a pass of a microbatch."""
+    own = [e for e in events if e["ph"] == "X" and e["pid"] == rank and e["tid"] == 0 and
+           e["cat"].startswith(phase) and e["args"].get("microbatch") == microbatch]
+    return min(e["ts"] for e in own), max(e["ts"] + e["dur"] for e in own)
+
+
+def test_traces():
+    mesh = ["--pipeline_parallel_degree=2", "--training.micro_batch_size=1", "--pipeline_parallel_schedule=1f1b"]
+    tool.good(*TRAIN, *mesh, "--profiling.trace_step=2")
+    for text in (tool.read("run/trace/step-2.json"), tool.good("show", "timeline", *TRAIN[1:], *mesh)):
+        events = tool.strict_json(text)["traceEvents"]
+        assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"rank 0", "rank 1"}
+        assert all(e["ts"] >= 0 for e in events if e["ph"] == "X")
+        for microbatch in range(2):
+            first, second = (computing(events, rank, "forward", microbatch) for rank in (0, 1))
+            assert second[0] >= first[1], (first, second)
+            first, second = (computing(events, rank, "backward", microbatch) for rank in (0, 1))
+            assert first[0] >= second[1], (first, second)
+    one = tool.strict_json(tool.good("show", "timeline", *TRAIN[1:], *mesh, "--profiling.trace_ranks=1"))
+    assert {e["pid"] for e in one["traceEvents"]} == {1}
+    untouched(2, r'profiling.trace_ranks: given "2", expected ranks from 0 to 1', *TRAIN, *mesh,
+            "--profiling.trace_ranks=2", "--profiling.trace_step=1", "--run.directory=none")
+
+
 def test_going_on_elsewhere():
     tool.good(*TRAIN, "--run.directory=straight", "--training.dtype=f64")
     arguments = [*TRAIN, "--training.dtype=f64"]

@@ -177,9 +177,8 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(state_files_progress(c->from, &progress, error));
     TRY(engine_create(&engine, &config, &model, NULL, ENGINE_TRAIN, member, error));
     TRY(checkpoint_load(&engine, c->from, &progress, error));
-    struct communicator *control = NULL;
-    if (member)
-        TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
+    struct communicator *control;
+    TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
     TRY(checkpoint_save(&engine, control, NULL, c->to, &progress, 0, error));
     communicator_free(control);
     engine_release(&engine);
@@ -204,7 +203,7 @@ static void check_files(const char *folder, const char *const *model, const char
         struct copying c = {from, path_in(folder, "copy"), model, mesh(*meshes)};
         trireme_error error = {0};
         int ranks = ranks_of(c.mesh);
-        assert_ok(ranks > 1 ? ranks_run(ranks, 30, copy, &c, &error) : copy(&c, NULL, &error), &error);
+        assert_ok(ranks_run(ranks, 30, copy, &c, &error), &error);
         for (size_t i = 0; i < ARRAY_LENGTH(FILES); i++)
             assert_same_file(folder, "copy/checkpoint/step-3", "run/checkpoint/step-3", FILES[i]);
         assert_int_equal(tree_remove(c.to, NULL), TRIREME_OK);

@@ -99,6 +99,24 @@ static void a_mesh_prints_what_is_split(void **state) {
     }
 }
 
+static void ranks_are_named_by_number_or_all(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *named; // NULL: refused
+    } CASES[] = {{"all", "1111"}, {"0", "1000"}, {"3", "0001"},  {"2,0", "1010"},
+                 {"1,1", "0100"}, {"4", NULL},   {"-1", NULL},   {"", NULL},
+                 {"1,", NULL},    {",1", NULL},  {"1 ,2", NULL}, {"all,1", NULL},
+                 {"0x1", NULL},   {"one", NULL}, {"1, 2", NULL}, {"99999999999999999999", NULL}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        bool *named = ranks_parse(CASES[i].text, 4);
+        if (!named != !CASES[i].named)
+            fail_msg("\"%s\" is %s", CASES[i].text, named ? "not refused" : "refused");
+        for (int rank = 0; named && rank < 4; rank++)
+            assert_int_equal(named[rank], CASES[i].named[rank] == '1');
+        free(named);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensor_ranks_are_neighbours_then_data_then_stages),
@@ -107,6 +125,7 @@ int main(void) {
         cmocka_unit_test(axes_of_degree_one_are_absent),
         cmocka_unit_test(sets_of_axes_survive_printing),
         cmocka_unit_test(a_mesh_prints_what_is_split),
+        cmocka_unit_test(ranks_are_named_by_number_or_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
