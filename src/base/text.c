@@ -187,7 +187,15 @@ trireme_status directory_create(const char *path, trireme_error *error) {
     return status;
 }
 
-// ---- nearest names ----
+// ---- words ----
+
+bool text_lists(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
 
 // Damerau-Levenshtein distance in its restricted form (no part is changed twice): three rows of the table are enough.
 size_t text_distance(const char *a, const char *b) {

@@ -24,5 +24,7 @@ trireme_status directory_create(const char *path, trireme_error *error);
 
 // Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
 size_t text_distance(const char *a, const char *b);
+// Whether `word` is one of a list of words separated by spaces.
+bool text_lists(const char *list, const char *word);
 
 #endif

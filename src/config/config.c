@@ -1,4 +1,3 @@
-#include "config/outline.h"
 #include "config/source.h"
 
 #include <inttypes.h>
@@ -64,7 +63,7 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
 trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
                              trireme_error *error) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
-        if (config->origin[i] && !outline_lists(sections, key_table[i].section))
+        if (config->origin[i] && !text_lists(sections, key_table[i].section))
             FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: %s has no use for it: it takes keys of %s", config->origin[i],
                  key_table[i].section, key_table[i].name, reader, sections);
     return TRIREME_OK;
@@ -76,7 +75,7 @@ void config_differences(const struct config *config, const struct config *before
         struct text now = {0}, then = {0};
         value_print(&now, config, &key_table[i]);
         value_print(&then, before, &key_table[i]);
-        if (outline_lists(sections, key_table[i].section) && strcmp(now.text, then.text) != 0)
+        if (text_lists(sections, key_table[i].section) && strcmp(now.text, then.text) != 0)
             text_add(out, "%s%s.%s %s (before: %s)", out->length ? ", " : "", key_table[i].section, key_table[i].name,
                      now.text, then.text);
         text_release(&now);

@@ -203,19 +203,11 @@ trireme_status outline_expect(const struct outline *outline, int node, enum outl
                                                   : outline_refuse(outline, node, error, "expected %s", WORDS[form]);
 }
 
-bool outline_lists(const char *list, const char *word) {
-    size_t length = strlen(word);
-    for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))
-        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 trireme_status outline_known(const struct outline *outline, int mapping, const char *known, trireme_error *error) {
     TRY(outline_expect(outline, mapping, OUTLINE_MAPPING, error));
     for (int child = outline->nodes.item[mapping].child; child >= 0; child = outline->nodes.item[child].next) {
         const char *key = outline->nodes.item[child].key;
-        if (outline_lists(known, key))
+        if (text_lists(known, key))
             continue;
         char nearest[64] = "";
         size_t least = SIZE_MAX;

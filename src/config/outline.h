@@ -38,8 +38,6 @@ trireme_status outline_refuse(const struct outline *outline, int node, trireme_e
     __attribute__((format(printf, 4, 5)));
 // Refuses a node of another form, saying what is wanted: "a mapping", "a list", "a word or number".
 trireme_status outline_expect(const struct outline *outline, int node, enum outline_form form, trireme_error *error);
-// Whether `word` is one of a list of words separated by spaces.
-bool outline_lists(const char *list, const char *word);
 // Refuses members of a mapping that are not among `known` (words separated by spaces), naming the nearest.
 trireme_status outline_known(const struct outline *outline, int mapping, const char *known, trireme_error *error);
 
