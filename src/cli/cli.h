@@ -54,7 +54,8 @@ const volatile sig_atomic_t *stop_on_signals(void);
 // Standard output. A failed write (closed pipe, full disk) is an error of its own.
 trireme_status print_text(const struct text *text, trireme_error *error);
 
-// A line that is rewritten in place on a terminal, some times a second, cut to its width, and left out elsewhere.
+// A line that is rewritten in place on a terminal, some times a second, cut to its width; elsewhere one a minute, the
+// first after a minute.
 bool progress_is_live(void);
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);

@@ -69,7 +69,8 @@ trireme_status print_text(const struct text *text, trireme_error *error) {
 
 // ---- the live line, on standard error
 
-enum { PROGRESS_INTERVAL = 100000000 }; // nanoseconds: as often as an eye can follow
+static const int64_t LIVE_NANOSECONDS = 100000000, // as often as an eye can follow
+    LOGGED_NANOSECONDS = 60000000000;              // what takes less says nothing
 
 static bool line_is_up;
 static int64_t line_time;
@@ -79,20 +80,26 @@ bool progress_is_live(void) {
 }
 
 void progress_line(const char *format, ...) {
+    bool live = progress_is_live(), first = line_time == 0;
     int64_t now = clock_now();
-    if (!progress_is_live() || (line_is_up && now - line_time < PROGRESS_INTERVAL))
+    if (live ? line_is_up && now - line_time < LIVE_NANOSECONDS : !first && now - line_time < LOGGED_NANOSECONDS)
         return;
     line_time = now;
+    if (first && !live)
+        return;
     struct winsize size;
     int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1 : 79;
     va_list args;
     va_start(args, format);
     char *text = mem_vprintf(format, args);
     va_end(args);
-    fprintf(stderr, "\r\033[K%.*s", width, text);
+    if (live)
+        fprintf(stderr, "\r\033[K%.*s", width, text);
+    else
+        fprintf(stderr, "%s\n", text);
     fflush(stderr);
     free(text);
-    line_is_up = true;
+    line_is_up = live;
 }
 
 void progress_clear(void) {

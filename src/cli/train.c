@@ -65,7 +65,8 @@ static void show_step(void *user, const struct train_step *s) {
             printf("%s  val_loss: %.4f\n", line, s->val_loss);
         fflush(stdout);
     }
-    show_live(s, left);
+    if (progress_is_live())
+        show_live(s, left);
     free(line);
 }
 
