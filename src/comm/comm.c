@@ -1,5 +1,9 @@
 #include "comm/transport.h"
 
+#include "base/clock.h"
+
+#include <stdatomic.h>
+
 void world_free(struct world *world) {
     if (world)
         world->transport->world_free(world);
@@ -27,6 +31,10 @@ void communicator_free(struct communicator *communicator) {
         communicator->transport->close(communicator);
 }
 
+void communicator_wanted(struct communicator *communicator, bool sends, const _Atomic int64_t *since) {
+    communicator->wanted[sends] = since;
+}
+
 int communicator_size(const struct communicator *communicator) {
     return communicator->size;
 }
@@ -37,9 +45,10 @@ int communicator_index(const struct communicator *communicator) {
 
 // ---- calls
 
-static trireme_status run(struct communicator *communicator, const struct comm_call *call, trireme_error *error) {
+static trireme_status run(struct communicator *communicator, struct comm_call *call, trireme_error *error) {
     CHECK(call->count >= 0);
     CHECK(call->peer >= 0 && call->peer < communicator->size);
+    call->wanted = communicator->wanted[call->operation == OPERATION_SEND];
     return communicator->transport->run(communicator, call, error);
 }
 
@@ -136,6 +145,13 @@ static const char *const NAMES[OPERATION_COUNT] = {
     [OPERATION_SEND] = "send",
     [OPERATION_RECEIVE] = "receive",
 };
+
+int64_t comm_call_due(const struct comm_call *call, int64_t began, int64_t limit) {
+    if (!limit)
+        return 0;
+    int64_t wanted = call->wanted ? atomic_load(call->wanted) : began;
+    return MAX(began, wanted ? wanted : clock_now()) + limit;
+}
 
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b) {
     return a->operation == b->operation && a->dtype == b->dtype && a->wire == b->wire && a->reduction == b->reduction &&

@@ -58,6 +58,10 @@ void world_reason(struct world *world, char *text, size_t limit);
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);
+// From now on the deadline of its sends, or else of all its other calls, counts from *since (clock_now's time) where
+// that is later than the call, and not at all while it is 0: of calls that are made long before anybody needs what they
+// bring. `since` must outlive the communicator.
+void communicator_wanted(struct communicator *communicator, bool sends, const _Atomic int64_t *since);
 int communicator_size(const struct communicator *communicator);
 int communicator_index(const struct communicator *communicator);
 

@@ -31,6 +31,7 @@ struct comm_call {
     const void *in;
     void *out;
     const int64_t *in_offset, *in_bytes, *out_offset, *out_bytes; // of an all-to-all-v
+    const _Atomic int64_t *wanted;                                // communicator_wanted; NULL: from the beginning
 };
 
 // Whether two members may meet with these calls.
@@ -38,6 +39,10 @@ bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
 // "all_reduce of 768 f32 (sum, wire bf16)"
 enum { COMM_CALL_TEXT = 96 };
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);
+
+// When a call that began at `began` is late, as far as one knows now: `limit` nanoseconds after it is wanted (0: never,
+// which is 0).
+int64_t comm_call_due(const struct comm_call *call, int64_t began, int64_t limit);
 
 // What ends a world is told in so many bytes.
 enum { BREAK_TEXT = 600, GROUP_PRINT_TEXT = BREAK_TEXT / 4, MISSING_TEXT = 160 };
@@ -61,6 +66,7 @@ struct world {
 struct communicator {
     const struct transport *transport;
     int size, index;
+    const _Atomic int64_t *wanted[2]; // [whether they are sends]
 };
 
 struct transport {

@@ -39,7 +39,11 @@ static trireme_status resolve(struct executor *e, struct resolved *r, const stru
         if (!e->member.world)
             FAIL(TRIREME_ERROR_PROGRAM, "%s has no ranks to go to", e->table->op[instruction->op].name);
         r->communicator = channel_open(e, instruction, error);
-        return r->communicator ? TRIREME_OK : error->status;
+        if (!r->communicator)
+            return error->status;
+        if (instruction->stream != STREAM_COMPUTE)
+            communicator_wanted(r->communicator, instruction->op == OP_SEND, &e->stream[instruction->stream].wanted);
+        return TRIREME_OK;
     }
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
     r->run = kernel.run;

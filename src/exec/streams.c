@@ -38,6 +38,21 @@ static bool reached(const struct executor *e, int stream, int64_t target) {
     return atomic_load(&e->stream[stream].done) >= target || atomic_load(&e->failed);
 }
 
+// What a stream waits for from other ranks is late only where this rank has nothing else left to do.
+static void want(struct executor *e, int stream, int more) {
+    struct stream_state *s = &e->stream[stream];
+    if (s->waiters == 0)
+        atomic_store(&s->wanted, clock_now());
+    s->waiters += more;
+    if (s->waiters == 0)
+        atomic_store(&s->wanted, 0);
+}
+
+static void want_all(struct executor *e, int more) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        want(e, s, more);
+}
+
 static void wait_for(struct executor *e, int own, int stream, int64_t target) {
     struct counter *counter = &e->counters[own];
     struct stream_state *self = &e->stream[own];
@@ -53,9 +68,11 @@ static void wait_for(struct executor *e, int own, int stream, int64_t target) {
     atomic_fetch_add(&e->sleepers, 1);
     self->awaited = stream;
     self->target = target;
+    want(e, stream, 1);
     while (!reached(e, stream, target))
         pthread_cond_wait(&self->woken, &e->mutex);
     self->awaited = NONE;
+    want(e, stream, -1);
     atomic_fetch_sub(&e->sleepers, 1);
     pthread_mutex_unlock(&e->mutex);
 }
@@ -223,8 +240,10 @@ trireme_status streams_run(struct executor *e, struct trace *trace, trireme_erro
     walk(e, STREAM_COMPUTE);
     if (others) {
         pthread_mutex_lock(&e->mutex);
+        want_all(e, 1);
         while (e->finished < others)
             pthread_cond_wait(&e->changed, &e->mutex);
+        want_all(e, -1);
         pthread_mutex_unlock(&e->mutex);
     }
     if (trace)

@@ -66,6 +66,7 @@ def test_ranks_that_do_not():
                                ("groups_that_do_not_match_are_refused_at_once", 2, 4),
                                ("a_deadline_names_group_rank_and_who_is_missing", 4, 2),
                                ("deadlines_hold_for_opening_and_sending", 3, 2),
+                               ("deadlines_count_from_when_a_call_is_wanted", 2, 4),
                                ("breaking_wakes_all", 4, 1), ("nobody_uses_a_buffer_after_its_call", 3, 1)):
         for only in range(1, 1 + (1 if tool.SANITIZED else teams)):
             _, passed = team("test_unit_comm_faults", ranks, test, only)

@@ -1,6 +1,7 @@
 // Ranks that call different things, come late or not at all, or crowd on few cores.
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -257,6 +258,48 @@ static void deadlines_hold_for_opening_and_sending(void **state) {
     (void)state;
     team_run(3, 0.3, opens_never, NULL);
     team_run(3, 0.3, sends_to_nobody, NULL);
+}
+
+enum { LIMIT_MS = 300 };
+
+// What rank 1 calls late, as `which`: a receive, a send, a collective of few or of many bytes.
+static trireme_status late_call(struct communicator *c, int which, int rank, char *data, trireme_error *error) {
+    if (which == 0)
+        return rank ? comm_send(c, data, 8, 0, error) : comm_receive(c, data, 8, 1, error);
+    if (which == 1)
+        return rank ? comm_receive(c, data, 8, 0, error) : comm_send(c, data, 8, 1, error);
+    return comm_broadcast(c, data, which == 2 ? 8 : 100000, 1, error);
+}
+
+static void is_not_wanted_yet(struct teammate *mate) {
+    const int which = *(const int *)mate->context;
+    trireme_error error = {0};
+    char *data = calloc(100000, 1);
+    struct communicator *c = teammate_open(mate);
+    _Atomic int64_t wanted = 0;
+    if (c && mate->rank == 0)
+        communicator_wanted(c, which == 1, &wanted);
+    if (c && mate->rank == 1)
+        sleep_ms(3 * LIMIT_MS);
+    if (c && late_call(c, which, mate->rank, data, &error) != TRIREME_OK)
+        teammate_wrong(mate, "a call that nobody waits for is late: %s", error.message);
+    atomic_store(&wanted, clock_now());
+    int64_t began = clock_now();
+    if (c && mate->rank == 0 && late_call(c, which, 0, data, &error) == TRIREME_OK)
+        teammate_wrong(mate, "a call that is wanted is never late");
+    if (c && mate->rank == 0) {
+        EXPECT_WORDS(mate, &error, "group all: rank 0 waited 0.3 s in", "for rank 1");
+        if (clock_now() - began > 10 * LIMIT_MS * 1000000LL)
+            teammate_wrong(mate, "the deadline came too late");
+    }
+    communicator_free(c);
+    free(data);
+}
+
+static void deadlines_count_from_when_a_call_is_wanted(void **state) {
+    (void)state;
+    for (int which = 0; which < 4; which++)
+        team_run(2, 1e-3 * LIMIT_MS, is_not_wanted_yet, &which);
 }
 
 static void is_woken(struct teammate *mate) {
@@ -536,6 +579,7 @@ int main(void) {
         cmocka_unit_test(groups_of_one_name_are_told_apart_by_order),
         cmocka_unit_test(a_deadline_names_group_rank_and_who_is_missing),
         cmocka_unit_test(deadlines_hold_for_opening_and_sending),
+        cmocka_unit_test(deadlines_count_from_when_a_call_is_wanted),
         cmocka_unit_test(breaking_wakes_all),
         cmocka_unit_test(nobody_uses_a_buffer_after_its_call),
         cmocka_unit_test(communicators_are_independent),

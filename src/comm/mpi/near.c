@@ -72,6 +72,7 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
     for (;;) {
         uint32_t seen = atomic_load(&own->bell);
         atomic_store(&own->asleep, 1);
+        atomic_thread_fence(memory_order_seq_cst);
         if (has_come(c, member, what, value))
             break;
         if (atomic_load(&w->broken)) {
@@ -80,7 +81,8 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
             status = near_lost(c, call, waiting, error);
             break;
         }
-        if (futex_sleep(&own->bell, seen, w->deadline ? c->near->began + w->deadline : 0, true))
+        int64_t due = comm_call_due(call, c->near->began, w->deadline);
+        if (futex_sleep(&own->bell, seen, due, true) || clock_now() < comm_call_due(call, c->near->began, w->deadline))
             continue;
         if (near_missing(c, what, value, missing)) {
             c->error = error;

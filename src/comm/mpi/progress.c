@@ -70,9 +70,10 @@ static void speak(struct process_world *w) {
 
 // ---- calls
 
+// Once the word has changed the caller may go on and free it: all that is used then is its address.
 static void finish(struct process_communicator *c) {
     atomic_fetch_add(&c->finished.word, 1);
-    gate_wake(&c->finished);
+    futex_wake(&c->finished.word, false);
 }
 
 static bool take_posted(struct process_world *w) {
@@ -114,7 +115,7 @@ static bool advance(struct process_world *w) {
 
 static void check_deadlines(struct process_world *w, int64_t now) {
     for (struct process_communicator *c = w->active; c && w->deadline; c = c->next) {
-        if (now - c->began < w->deadline || c->lost)
+        if (now < comm_call_due(c->call, c->began, w->deadline) || c->lost)
             continue;
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
         missing_print(c, missing);

@@ -76,13 +76,17 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
         gate_wake(&group->meeting);
         return TRIREME_OK;
     }
-    int64_t deadline = c->world->deadline ? clock_now() + c->world->deadline : 0;
-    while (!gate_wait(&group->meeting, seen, c->world->spin, deadline)) {
+    int64_t began = clock_now(), limit = c->world->deadline, due = comm_call_due(call, began, limit);
+    while (!gate_wait(&group->meeting, seen, c->world->spin, due)) {
+        int64_t now = clock_now();
+        due = comm_call_due(call, began, limit);
+        if (now < due)
+            continue;
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
         if (missing_print(c, missing))
             return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
                               (double)c->world->deadline * 1e-9, comm_call_print(call, text), missing);
-        deadline = clock_now() + 10000000; // the last one is just opening the gate
+        due = now + 10000000; // the last one is just opening the gate
     }
     if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) & BROKEN)
         return meeting_broken(c, call, error);

@@ -17,12 +17,13 @@ static trireme_status broken(struct thread_communicator *c, const struct comm_ca
 // Waits until the word is `wanted`.
 static trireme_status await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
                             uint32_t wanted, trireme_error *error) {
-    int64_t deadline = c->world->deadline ? clock_now() + c->world->deadline : 0, spin = c->world->spin;
+    int64_t began = clock_now(), limit = c->world->deadline, spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
             return broken(c, call, error);
-        if (!gate_wait(mail, word, spin, deadline))
+        if (!gate_wait(mail, word, spin, comm_call_due(call, began, limit)) &&
+            clock_now() >= comm_call_due(call, began, limit))
             return late(c, call, error);
         spin = 0;
     }

@@ -1,0 +1,54 @@
+// A rank that has work left waits for nobody: what it is to receive later is not late yet.
+#include "support/models.h"
+#include "support/small_model.h"
+#include "train/ranks.h"
+
+enum { MICROBATCHES = 8 };
+static const double PASS = 0.2, DEADLINE = 1;
+
+struct pipeline {
+    struct config config;
+    struct model_config model;
+};
+
+static double seconds(void *user, int template, int microbatch) {
+    (void)user;
+    (void)template;
+    return microbatch == NONE ? 0 : PASS;
+}
+
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    const struct pipeline *p = user;
+    struct engine e;
+    TRY(engine_create(&e, &p->config, &p->model, NULL, ENGINE_TRAIN, member, error));
+    executor_pace(e.train_executor, seconds, NULL);
+    trireme_status status = executor_run(e.train_executor, NULL, error);
+    engine_release(&e);
+    return status;
+}
+
+// The first gradient comes when all forward passes are done, of both ranks, after nine passes and one of backward.
+static void messages_are_late_only_where_a_rank_has_nothing_else_to_do(void **state) {
+    (void)state;
+    static const char *const SETTINGS[] = {SMALL_GPT2_MODEL,
+                                           "training.seq_len=8",
+                                           "training.global_batch_size=8",
+                                           "training.micro_batch_size=1",
+                                           "training.threads=1",
+                                           "parallelism.pipeline_parallel_degree=2",
+                                           "parallelism.pipeline_parallel_schedule=gpipe"};
+    assert_true(MICROBATCHES * PASS > 1.5 * DEADLINE && 2 * PASS < DEADLINE);
+    struct pipeline p;
+    trireme_error error = {0};
+    assert_ok(config_load(&p.config, NULL, SETTINGS, ARRAY_LENGTH(SETTINGS), &error), &error);
+    assert_ok(synthetic_model(&p.model, &p.config, &error), &error);
+    assert_ok(ranks_run(2, DEADLINE, run_rank, &p, &error), &error);
+    config_release(&p.config);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_late_only_where_a_rank_has_nothing_else_to_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
