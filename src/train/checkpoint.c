@@ -56,25 +56,29 @@ static trireme_status write_directory(struct whole *whole, const struct tokenize
 }
 
 static trireme_status save(struct whole *whole, const struct tokenizer *tokenizer, const char *run_directory,
-                           const struct state_progress *progress, size_t keep, trireme_error *error) {
-    char *parent = mem_printf("%s/checkpoint", run_directory);
-    char *path = mem_printf("%s/step-%lld", parent, (long long)progress->step);
+                           const struct state_progress *progress, trireme_error *error) {
+    char *path = mem_printf("%s/checkpoint/step-%lld", run_directory, (long long)progress->step);
     trireme_status status = write_directory(whole, tokenizer, path, progress, error);
-    if (status == TRIREME_OK && keep)
-        status = directory_prune(parent, "step-", progress->step, keep, NULL, error);
     free(path);
-    free(parent);
     return status;
 }
 
 trireme_status checkpoint_save(const struct engine *e, struct communicator *control, const struct tokenizer *tokenizer,
-                               const char *run_directory, const struct state_progress *progress, size_t keep,
-                               trireme_error *error) {
+                               const char *run_directory, const struct state_progress *progress, trireme_error *error) {
     struct whole whole;
     whole_create(&whole, e, control);
-    trireme_status status = e->member.rank == 0 ? save(&whole, tokenizer, run_directory, progress, keep, error)
-                                                : whole_serve(&whole, error);
+    trireme_status status =
+        e->member.rank == 0 ? save(&whole, tokenizer, run_directory, progress, error) : whole_serve(&whole, error);
     whole_release(&whole);
+    return status;
+}
+
+trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error) {
+    if (!keep)
+        return TRIREME_OK;
+    char *parent = mem_printf("%s/checkpoint", run_directory);
+    trireme_status status = directory_prune(parent, "step-", step, keep, NULL, error);
+    free(parent);
     return status;
 }
 

@@ -7,12 +7,13 @@
 #include "data/tokenizer.h"
 #include "train/engine.h"
 
-// Saves RUN/checkpoint/step-N, N = progress->step, and removes all but the newest `keep` (0: none). All ranks take
-// part, over `control` (NULL where there is one), which has them by number; rank 0 writes. The files are the same on
-// every mesh.
+// Saves RUN/checkpoint/step-N, N = progress->step. All ranks take part, over `control` (NULL where there is one), which
+// has them by number; rank 0 writes. The files are the same on every mesh.
 trireme_status checkpoint_save(const struct engine *engine, struct communicator *control,
                                const struct tokenizer *tokenizer, const char *run_directory,
-                               const struct state_progress *progress, size_t keep, trireme_error *error);
+                               const struct state_progress *progress, trireme_error *error);
+// Removes all checkpoints of the run up to that of `step` but the newest `keep` (0: none).
+trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error);
 // Fills the engine (parameters, optimizer state, constants) from a checkpoint of the same model, saved on any mesh.
 trireme_status checkpoint_load(struct engine *engine, const char *directory, const struct state_progress *progress,
                                trireme_error *error);

@@ -302,14 +302,19 @@ static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
     rank_record_set(r->record, RANK_SAVING);
-    trireme_status status = checkpoint_save(&r->engine, r->control, r->corpus->tokenizer, r->config->run.directory,
-                                            &r->progress, (size_t)r->config->checkpoint.keep_latest_k, error);
+    trireme_status status =
+        checkpoint_save(&r->engine, r->control, r->corpus->tokenizer, r->config->run.directory, &r->progress, error);
     if (status == TRIREME_ERROR_IO && r->leads && r->saved_step >= 0)
         error_prefix(error, "step %lld is not saved (the same command goes on from step %lld, once that is mended)",
                      (long long)r->progress.step, (long long)r->saved_step);
     TRY(status);
     r->saved_step = r->progress.step;
     tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
+    // Whatever stays there, this one is saved.
+    trireme_error why;
+    size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
+    if (r->leads && checkpoint_prune(r->config->run.directory, r->progress.step, keep, &why) != TRIREME_OK)
+        tell(r, "older checkpoints are not all removed: %s", why.message);
     return TRIREME_OK;
 }
 

@@ -1,8 +1,10 @@
 """A run that was stopped and went on ends with the bits of one that was not; what is damaged is passed over."""
 
+import glob
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 import tool
@@ -120,6 +122,23 @@ def test_damaged_newest():
     code, out, err = tool.run(*arguments)
     assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
     assert tool.snapshot("run") == kept
+
+
+def test_checkpoints_that_stay():
+    arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
+    tool.good(*arguments, "--training.steps=2")
+    held = "run/checkpoint/step-2/config.json"
+    if subprocess.run(["chattr", "+i", held], stderr=subprocess.DEVNULL, check=False).returncode:
+        return  # only root may, and not on every file system
+    try:
+        code, out, err = tool.run(*arguments, "--training.steps=4")
+    finally:
+        for path in glob.glob("run/checkpoint/*2*/config.json") + glob.glob("run/checkpoint/.tmp*/config.json"):
+            subprocess.run(["chattr", "-i", path], check=True)
+    told = [line for line in err.splitlines() if "older checkpoints are not all removed: " in line]
+    assert code == 0 and len(told) == 1 and "cannot remove" in told[0], (code, err)
+    assert "step-4" in os.listdir("run/checkpoint"), os.listdir("run/checkpoint")
+    assert "all 4 steps are done" in tool.good(*arguments, "--training.steps=4")
 
 
 def test_damaged_kernels():

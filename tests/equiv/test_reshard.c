@@ -179,7 +179,7 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(checkpoint_load(&engine, c->from, &progress, error));
     struct communicator *control;
     TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
-    TRY(checkpoint_save(&engine, control, NULL, c->to, &progress, 0, error));
+    TRY(checkpoint_save(&engine, control, NULL, c->to, &progress, error));
     communicator_free(control);
     engine_release(&engine);
     state_progress_release(&progress);
