@@ -147,6 +147,19 @@ static bool holds_checkpoints(const char *path) {
     return any;
 }
 
+char *checkpoint_locate(const char *path) {
+    char *config = mem_printf("%s/config.json", path), *parent = mem_printf("%s/checkpoint", path);
+    struct directory_search search = {0};
+    trireme_error ignored; // of a path that means none
+    bool is_run = access(config, F_OK) != 0 && is_directory(parent) &&
+                  directory_newest(parent, "step-", DIRECTORY_SIZES, NULL, &search, &ignored) == TRIREME_OK;
+    char *found = mem_strdup(is_run && search.path ? search.path : path);
+    directory_search_release(&search);
+    free(parent);
+    free(config);
+    return found;
+}
+
 static trireme_status refuse_path(const char *path, trireme_error *error) {
     if (access(path, F_OK) != 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s", path, errno == ENOENT ? "no such directory" : strerror(errno));

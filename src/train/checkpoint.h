@@ -22,7 +22,9 @@ trireme_status checkpoint_load_model(struct engine *engine, const char *director
 // Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
-// run directory. Caller frees.
+// run directory. Content is verified, where there is a manifest. Caller frees.
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
+// The same by sizes alone; `path` where it means none.
+char *checkpoint_locate(const char *path);
 
 #endif

@@ -43,6 +43,8 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
                                       .tokenizer = c->tokenizer};
     if (evaluate_only && options.validation_fraction == 0)
         options.validation_fraction = 1;
+    if (!evaluate_only && options.validation_fraction == 1)
+        return config_refuse(config, "data.split", error, "but that leaves nothing to train on");
     if (!evaluate_only || !c->validation_set)
         TRY(sampler_init(&c->train, c->set, &options, error));
     c->validation = c->train;

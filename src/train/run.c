@@ -24,6 +24,7 @@ struct job {
     struct corpus corpus;
     struct text data; // which tokens are trained on
     struct model_config model;
+    char *start; // the model directory of model.init_from
     struct parallel plan;
     int ranks;
     struct tuning tuning; // of the ranks of this process
@@ -37,7 +38,7 @@ struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
-    const char *data;
+    const char *data, *start;
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
@@ -142,9 +143,14 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from)
         return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
-    if (*r->config->model.init_from)
-        TRY(checkpoint_load_model(&r->engine, r->config->model.init_from, false, error));
-    return TRIREME_OK;
+    if (!*r->start)
+        return TRIREME_OK;
+    if (r->leads) { // what a checkpoint's manifest says of its content
+        char *same;
+        TRY(checkpoint_resolve(r->start, &same, error));
+        free(same);
+    }
+    return checkpoint_load_model(&r->engine, r->start, false, error);
 }
 
 // Processes with other working directories, or other machines' disks, may find another run's by the same name. All
@@ -479,6 +485,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .callbacks = &job->callbacks,
                     .corpus = &job->corpus,
                     .data = job->data.text,
+                    .start = job->start,
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1}};
     r.record = &r.own;
@@ -519,7 +526,7 @@ static void identify(void *user, struct text *out) {
         corpus_identify(job->corpus.validation_set, out);
         text_add(out, "\n");
     }
-    const char *start = job->config.model.init_from;
+    const char *start = job->start;
     if (*start) {
         char hex[CHECKSUM_HEX];
         model_files_identify(start, hex);
@@ -537,25 +544,37 @@ static void identify(void *user, struct text *out) {
 static void job_free(struct job *job) {
     tuning_release(&job->tuning);
     text_release(&job->data);
+    free(job->start);
     corpus_close(&job->corpus);
     parallel_release(&job->plan);
     config_release(&job->config);
     free(job);
 }
 
+// From a run's newest checkpoint, where model.init_from names a run. What was given stays what is written down: it is
+// the same run tomorrow, when that one may have gone on.
+static trireme_status resolve_model(struct job *job, trireme_error *error) {
+    struct config *config = &job->config;
+    char *given = config->model.init_from;
+    config->model.init_from = job->start = checkpoint_locate(given);
+    trireme_status status = model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error);
+    config->model.init_from = given;
+    return status;
+}
+
 // What is wrong with data, model or mesh is found before any rank starts.
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
-    const struct config *config = &job->config;
+    struct config *config = &job->config;
     TRY(corpus_open(&job->corpus, config, error));
-    TRY(model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error));
+    TRY(resolve_model(job, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
     corpus_identify(job->corpus.set, &job->data);
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);
-    job->config.training.micro_batch_size = job->plan.micro_batch_size; // for those who read what was resolved
+    config->training.micro_batch_size = job->plan.micro_batch_size; // for those who read what was resolved
     return TRIREME_OK;
 }
 

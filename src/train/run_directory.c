@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -14,28 +13,30 @@ static char *join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
 }
 
-// An empty directory may be used, or one with config.yaml and lock or, as copies may lack that, metrics.jsonl; with a
-// lock alone when a start was cut short.
+static bool holds(const char *path, const char *name) {
+    char *full = mem_printf("%s/%s", path, name);
+    struct stat st;
+    bool there = lstat(full, &st) == 0;
+    free(full);
+    return there;
+}
+
+// A run has config.yaml and lock or, as copies may lack that, metrics.jsonl; a lock alone when a start was cut short.
+// What else lies in a directory does no harm, unless it has a name that the run is to use.
 static trireme_status check_ours(const char *path, trireme_error *error) {
-    DIR *directory = opendir(path);
-    if (!directory)
-        FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno));
-    bool lock = false, config = false, metrics = false, other = false;
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (strcmp(entry->d_name, "lock") == 0)
-            lock = true;
-        else if (strcmp(entry->d_name, "config.yaml") == 0)
-            config = true;
-        else
-            other = true;
-        metrics |= strcmp(entry->d_name, "metrics.jsonl") == 0;
-    }
-    closedir(directory);
-    if ((other || config) && !(config && (lock || metrics)))
-        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds files that are no run's: name another, or an empty one",
-             path);
+    static const char *const OWN[] = {"checkpoint",    "config.yaml", "kernels.json",
+                                      "metrics.jsonl", "ranks.bin",   "trace"};
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno ? errno : ENOTDIR));
+    if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
+        return TRIREME_OK;
+    for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
+        if (holds(path, OWN[i]))
+            FAIL(TRIREME_ERROR_USAGE,
+                 "run.directory %s holds %s, but is no run's (that would have config.yaml, and lock or metrics.jsonl): "
+                 "name another, or mend it",
+                 path, OWN[i]);
     return TRIREME_OK;
 }
 

@@ -97,7 +97,16 @@ def test_directories():
     os.mkdir("foreign")
     tool.write("foreign/lock", "mine")
     tool.write("foreign/thesis.txt", "mine too")
-    untouched(2, r"foreign holds files that are no run's", "train", "c.yaml", "--run.directory=foreign")
+    tool.good("train", "c.yaml", "--run.directory=foreign")
+    assert tool.read("foreign/thesis.txt") == b"mine too"
+    os.mkdir("taken")
+    tool.write("taken/metrics.jsonl", "mine")
+    untouched(2, r"taken holds metrics.jsonl, but is no run's", "train", "c.yaml", "--run.directory=taken")
+    os.rename("foreign/config.yaml", "away")
+    untouched(2, r"foreign holds checkpoint, but is no run's \(that would have config.yaml", "train", "c.yaml",
+              "--run.directory=foreign")
+    os.rename("away", "foreign/config.yaml")
+    assert "all 6 steps are done" in tool.good("train", "c.yaml", "--run.directory=foreign")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
     for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "t.txt"]:
@@ -243,15 +252,27 @@ def test_init_from():
     # What is about to be done is said before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
-    untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
-    untouched(2, "first holds no config.json.*checkpoint/", "train", "c.yaml", "--model.init_from=first",
-              "--run.directory=new")
+    untouched(2, "nowhere: no such directory", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    shutil.copytree("first/checkpoint/step-6", "damaged")
+    tool.flip("damaged/model.safetensors", -100)
+    untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")
+    tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
+    assert [line["loss"] for line in tool.metrics("of-run")] == [line["loss"] for line in tool.metrics("new")]
+    shutil.rmtree("first/checkpoint")
+    tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run", "--training.steps=7")
     assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]
     # Of a run that exists they are its own; the same words are the same run.
     untouched(2, "model.init_from: given nowhere, but the run in new goes on with", "train", "c.yaml",
               "--run.directory=new", "--model.init_from=nowhere")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
+
+
+def test_nothing_to_train_on():
+    untouched(2, r"data.split: given .*, but that leaves nothing to train on", "train", "c.yaml",
+              "--data.split=[0,1]", "--run.directory=none")
+    tool.good("train", "c.yaml")
+    assert "loss" in tool.good("eval", "run", "data.path=text/t", "--data.split=[0,1]")
 
 
 tool.main(globals())
