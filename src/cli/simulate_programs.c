@@ -17,7 +17,7 @@ struct prediction {
     int ranks_per_device;
     struct stage_programs programs;
     struct simulation simulation;
-    struct sim_memory *memory;            // of each stage
+    struct sim_memory *memory;            // of each stage's program
     double compiled, verified, simulated; // seconds that it took
 };
 
@@ -38,16 +38,14 @@ static trireme_status check_dtype(const struct prediction *p, trireme_error *err
     return TRIREME_OK;
 }
 
-// Memory of each stage, of the last of its ranks that differ.
 struct measuring {
     struct prediction *prediction;
-    const struct sim_class **of_stage;
+    const struct program **of_stage;
 };
 
 static void measure_stage(void *argument, int stage) {
     const struct measuring *m = argument;
-    const struct sim_class *who = m->of_stage[stage];
-    memory_of_program(&m->prediction->memory[stage], who->program, m->prediction->ops, who->station.device);
+    memory_of_program(&m->prediction->memory[stage], m->of_stage[stage], m->prediction->ops);
 }
 
 static void measure_memory(struct prediction *p) {
@@ -55,7 +53,7 @@ static void measure_memory(struct prediction *p) {
     m.of_stage = mem_alloc((size_t)p->programs.count * sizeof *m.of_stage);
     for (int c = 0; c < p->simulation.classes; c++) {
         const struct sim_class *who = &p->simulation.of_class[c];
-        m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who;
+        m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who->program;
     }
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
     crew_run(usable_cores(), p->programs.count, measure_stage, &m);
@@ -115,8 +113,12 @@ static int stage_of(const struct prediction *p, const struct sim_class *who) {
     return mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP);
 }
 
-static int64_t memory_of(const struct prediction *p, const struct sim_class *who) {
-    return p->memory[stage_of(p, who)].total;
+static struct sim_memory memory_of(const struct prediction *p, const struct sim_class *who) {
+    return memory_on(&p->memory[stage_of(p, who)], who->station.device);
+}
+
+static int64_t room_left(const struct prediction *p, const struct sim_class *who) {
+    return who->station.room - memory_of(p, who).total;
 }
 
 // The class that has least room left.
@@ -124,7 +126,7 @@ static const struct sim_class *fullest(const struct prediction *p) {
     const struct sim_class *worst = p->simulation.of_class;
     for (int c = 1; c < p->simulation.classes; c++) {
         const struct sim_class *who = &p->simulation.of_class[c];
-        if (who->station.room - memory_of(p, who) < worst->station.room - memory_of(p, worst))
+        if (room_left(p, who) < room_left(p, worst))
             worst = who;
     }
     return worst;
@@ -153,16 +155,15 @@ static void print_summary(const struct prediction *p, struct text *out) {
 
 static void print_memory(const struct prediction *p, struct text *out) {
     const struct sim_class *worst = fullest(p);
-    const struct sim_memory *m = &p->memory[stage_of(p, worst)];
-    int64_t left = worst->station.room - m->total;
-    text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m->total).text,
-             amount(worst->station.room).text, left < 0 ? ", which does NOT fit" : "");
+    const struct sim_memory m = memory_of(p, worst);
+    text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m.total).text, amount(worst->station.room).text,
+             room_left(p, worst) < 0 ? ", which does NOT fit" : "");
     for (int i = 0; i < MEMORY_PARTS; i++)
-        if (m->part[i] > 0)
-            text_add(out, " %s %s,", memory_part_name((enum memory_part)i), amount(m->part[i]).text);
+        if (m.part[i] > 0)
+            text_add(out, " %s %s,", memory_part_name((enum memory_part)i), amount(m.part[i]).text);
     const struct template *t =
-        &worst->program->templates.item[worst->program->schedule.item[m->peak.invocation].template];
-    text_add(out, " the peak at %s[%d]\n", t->name, m->peak.instruction);
+        &worst->program->templates.item[worst->program->schedule.item[m.peak.invocation].template];
+    text_add(out, " the peak at %s[%d]\n", t->name, m.peak.instruction);
 }
 
 static void print_table(const struct prediction *p, struct text *out) {
@@ -184,7 +185,7 @@ static void print_table(const struct prediction *p, struct text *out) {
         for (int a = 0; a < AXIS_COUNT; a++)
             if (has_axis(p, a))
                 text_add(out, " %7.2f%%", 100 * who->exposed[a] / s->seconds);
-        text_add(out, " %10s\n", amount(memory_of(p, who)).text);
+        text_add(out, " %10s\n", amount(memory_of(p, who).total).text);
     }
     text_add(out, "compiled in %.2f s, verified in %.2f s, simulated in %.2f s\n", p->compiled, p->verified,
              p->simulated);
@@ -199,7 +200,7 @@ static void add_axes(const struct prediction *p, struct text *out, const char *k
 }
 
 static void add_class(const struct prediction *p, struct text *out, const struct sim_class *who) {
-    const struct sim_memory *m = &p->memory[stage_of(p, who)];
+    const struct sim_memory m = memory_of(p, who);
     json_begin_object(out, NULL);
     json_add_integer(out, "stage", stage_of(p, who));
     json_add_integer(out, "rank", who->rank);
@@ -215,11 +216,11 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     json_add_number(out, "bubble_seconds", who->bubble);
     add_axes(p, out, "exposed_seconds", who->exposed);
     add_axes(p, out, "communication_seconds", who->moving);
-    json_add_integer(out, "memory_bytes", m->total);
+    json_add_integer(out, "memory_bytes", m.total);
     json_add_integer(out, "device_bytes", who->station.room);
     json_begin_object(out, "memory");
     for (int i = 0; i < MEMORY_PARTS; i++)
-        json_add_integer(out, memory_part_name((enum memory_part)i), m->part[i]);
+        json_add_integer(out, memory_part_name((enum memory_part)i), m.part[i]);
     json_end_object(out);
     json_end_object(out);
 }
@@ -237,9 +238,9 @@ static void print_json(const struct prediction *p, struct text *out) {
     json_add_number(out, "mfu", mfu_of(p));
     json_add_number(out, "bubble", s->bubble);
     add_axes(p, out, "exposed", s->exposed);
-    json_add_integer(out, "peak_bytes", memory_of(p, worst));
+    json_add_integer(out, "peak_bytes", memory_of(p, worst).total);
     json_add_integer(out, "peak_rank", worst->rank);
-    json_add_boolean(out, "fits", memory_of(p, worst) <= worst->station.room);
+    json_add_boolean(out, "fits", room_left(p, worst) >= 0);
     json_add_integer(out, "microbatches", p->plan.microbatches);
     json_add_number(out, "compile_seconds", p->compiled);
     json_add_number(out, "verify_seconds", p->verified);

@@ -40,14 +40,15 @@ static bool is_forward(struct pass pass) {
 static void begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
     double vocabulary = t->embed + t->loss + t->loss_weight + t->embed_weight;
     double own = plan->chunks * (t->forward + t->backward_input + t->backward_weight);
-    double longer = 1 + vocabulary / own;
+    double longer = own > 0 ? 1 + vocabulary / own : 1, work = own + vocabulary > 0 ? own + vocabulary : 1;
+    double least = 1e-6 * work; // what takes no time comes behind what it needs, too
     *s = (struct spreader){.plan = plan,
-                           .times = {.forward = longer * t->forward,
-                                     .backward_input = longer * t->backward_input,
-                                     .backward_weight = longer * t->backward_weight,
+                           .times = {.forward = MAX(longer * t->forward, least),
+                                     .backward_input = MAX(longer * t->backward_input, least),
+                                     .backward_weight = MAX(longer * t->backward_weight, least),
                                      .latency = t->latency},
-                           .work = longer * own,
-                           .moment = 1e-9 * own};
+                           .work = work,
+                           .moment = 1e-9 * work};
     schedule_cost(plan, &s->times, &s->cost);
     size_t microbatches = (size_t)plan->microbatches;
     s->first = mem_alloc(microbatches * sizeof *s->first);

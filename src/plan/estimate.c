@@ -78,7 +78,7 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
         status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
         struct sim_memory memory;
-        memory_of_program(&memory, programs.program[0], r->ops, NULL);
+        memory_of_program(&memory, programs.program[0], r->ops);
         struct parameter_table whole, local;
         options_tables(&whole, &local, &model, &plan, 0);
         out->units = (double)local.units.count;

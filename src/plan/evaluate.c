@@ -62,13 +62,14 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
 static void take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
                         const struct mesh *mesh) {
     int last = NONE;
-    struct sim_memory memory = {0};
+    struct sim_memory of_program = {0};
     for (int i = 0; i < s->classes; i++) {
         const struct sim_class *who = &s->of_class[i];
         int stage = mesh_coordinate(mesh, who->rank, AXIS_PP);
         if (stage != last)
-            memory_of_program(&memory, who->program, r->ops, who->station.device);
+            memory_of_program(&of_program, who->program, r->ops);
         last = stage;
+        struct sim_memory memory = memory_on(&of_program, who->station.device);
         if (i > 0 && who->station.room - memory.total >= out->room - out->memory)
             continue;
         out->room = who->station.room;

@@ -279,7 +279,7 @@ static trireme_status measure_stages(double *bytes, const struct plan_request *r
     TRY(choice_compile(&programs, r, c, error));
     for (int i = 0; i < c->stages; i++) {
         struct sim_memory memory;
-        memory_of_program(&memory, programs.stages.program[i], r->ops, NULL);
+        memory_of_program(&memory, programs.stages.program[i], r->ops);
         bytes[i] = (double)memory.total;
     }
     choice_release(&programs);

@@ -31,8 +31,7 @@ static enum memory_part part_of(const struct buffer *b, bool received) {
     }
 }
 
-void memory_of_program(struct sim_memory *out, const struct program *p, const struct op_table *table,
-                       const struct device *device) {
+void memory_of_program(struct sim_memory *out, const struct program *p, const struct op_table *table) {
     *out = (struct sim_memory){.largest = NONE};
     bool *received = find_received(p, table);
     for (size_t i = 0; i < p->buffers.count; i++) {
@@ -63,8 +62,14 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     out->part[MEMORY_UNUSED] = arenas;
     for (int i = 0; i < MEMORY_UNUSED; i++)
         out->part[MEMORY_UNUSED] -= out->part[i];
-    out->part[MEMORY_RUNTIME] = device ? device->runtime_memory : 0;
-    out->total = arenas + out->part[MEMORY_RUNTIME];
+    out->total = arenas;
+}
+
+struct sim_memory memory_on(const struct sim_memory *of_program, const struct device *device) {
+    struct sim_memory memory = *of_program;
+    memory.part[MEMORY_RUNTIME] = device->runtime_memory;
+    memory.total += device->runtime_memory;
+    return memory;
 }
 
 const char *memory_part_name(enum memory_part part) {

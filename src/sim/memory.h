@@ -1,5 +1,5 @@
-// What a program's memory consists of: the arenas that a rank of it has, by what they hold when the step arena holds
-// most, and what the device's runtime takes besides.
+// What a rank's memory consists of: the arenas of its program, by what they hold when the step arena holds most, and
+// what its device's runtime takes besides.
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
 
@@ -26,8 +26,10 @@ struct sim_memory {
     int largest;
 };
 
-void memory_of_program(struct sim_memory *out, const struct program *program, const struct op_table *table,
-                       const struct device *device);
+// Without a runtime.
+void memory_of_program(struct sim_memory *out, const struct program *program, const struct op_table *table);
+// That of a rank with this program on a device.
+struct sim_memory memory_on(const struct sim_memory *of_program, const struct device *device);
 const char *memory_part_name(enum memory_part part); // "parameters", ...
 
 #endif

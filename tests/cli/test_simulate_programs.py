@@ -78,6 +78,26 @@ def test_stragglers():
     assert sorted(c["ranks"] for c in slow["classes"]) == [1, 7]
 
 
+def test_unequal_memory():
+    device = "{peak: {f32: 10 TFLOP/s}, bandwidth: 1 TB/s, efficiency: {other: {memory: 0.5}}, memory: %s}"
+    cluster = ("devices:\n  a: %s\n  b: %s\nnodes: [{device: a, nodes: 1, devices: 1}, {device: b, nodes: 1, devices: 1}]\n"
+               "links: [{name: bus, spans: all, latency: 1 us, bandwidth: 22 GB/s}]\n")
+    settings = ["--model.preset=gpt2-124m", "--training.seq_len=512", "--training.global_batch_size=2",
+                "--training.micro_batch_size=1", "--data_parallel_replicate_degree=2"]
+    # Ranks of one stage, each with its own device's room and runtime.
+    for room, fits in ("10.5 GB", False), ("80 GB", True):
+        tool.write("mixed.yaml", cluster % (device % f"{room}, runtime_memory: 10 GB", device % "4 GB"))
+        answer = simulate(*settings, "cluster=mixed.yaml")
+        one, other = answer["classes"]
+        assert answer["fits"] == fits and one["memory_bytes"] == other["memory_bytes"] + 10**10, answer
+        assert (one["memory"]["runtime"], other["memory"]["runtime"]) == (10**10, 0), answer
+        planned = tool.run("plan", *settings, "cluster=mixed.yaml", "mode=none", "zero_stage=0", "--json")
+        assert (planned[0] == 0) == fits, planned
+        if fits:
+            best = json.loads(planned[1])["plans"][0]
+            assert best["headroom_bytes"] == 4 * 10**9 - best["peak_bytes"], best
+
+
 def test_kernels_of_attention():
     """Of 2 or 6 matrices, what is issued as 5 kernels takes 4 launches and 4 times the least more; of 4, one kernel."""
     host = MINE.replace("compute: 0.5}", "compute: 0.5, least: 1 ms, launch: 100 us}%s")

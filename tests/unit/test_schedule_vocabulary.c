@@ -69,6 +69,23 @@ static void spreads_any_schedule(void **state) {
             }
 }
 
+// Passes that take no time still come behind what they need.
+static void spreads_passes_of_no_time(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-min", "hanayo", "interleaved"};
+    for (size_t n = 0; n < ARRAY_LENGTH(names); n++)
+        for (int zero = 0; zero < 16; zero++)
+            for (int p = 1; p <= 4; p++) {
+                struct schedule_times times = {.forward = !(zero & 1),
+                                               .backward_input = !(zero & 2),
+                                               .backward_weight = !(zero & 4),
+                                               .loss = zero & 8 ? 0 : .1};
+                struct schedule plain = created(names[n], p, 3, times), s = spread(&plain, times);
+                schedule_release(&plain);
+                schedule_release(&s);
+            }
+}
+
 // However much work the vocabulary is, ranks wait no longer than without it but for two microbatches' work in all, and
 // hold one microbatch more.
 static void costs_little(void **state) {
@@ -132,6 +149,7 @@ static void refuses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spreads_any_schedule),
+        cmocka_unit_test(spreads_passes_of_no_time),
         cmocka_unit_test(costs_little),
         cmocka_unit_test(texts_are_read_back),
         cmocka_unit_test(refuses),
