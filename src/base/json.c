@@ -5,8 +5,7 @@
 #include <locale.h>
 #include <math.h>
 
-// Bytes of the well-formed UTF-8 sequence at `s` (NUL-terminated), 0 if there is none. RFC 3629, table 3-7 of Unicode.
-static size_t utf8_sequence(const char *s) {
+size_t json_utf8_sequence(const char *s) {
     const unsigned char *u = (const unsigned char *)s;
     if (u[0] < 0x80)
         return 1;
@@ -25,7 +24,7 @@ static size_t utf8_sequence(const char *s) {
 
 bool json_is_utf8(const char *string) {
     while (*string) {
-        size_t length = utf8_sequence(string);
+        size_t length = json_utf8_sequence(string);
         if (!length)
             return false;
         string += length;
@@ -36,7 +35,7 @@ bool json_is_utf8(const char *string) {
 // The sequence at *s as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s behind it.
 static size_t escape_next(const char **s, char out[8]) {
     unsigned char c = (unsigned char)**s;
-    size_t length = utf8_sequence(*s);
+    size_t length = json_utf8_sequence(*s);
     const char *brief = c == '"'    ? "\\\""
                         : c == '\\' ? "\\\\"
                         : c == '\n' ? "\\n"

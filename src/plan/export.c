@@ -78,6 +78,12 @@ static void megatron_model(struct text *out, const struct model_config *m, const
         text_add(out, "--qk-layernorm \\\n");
 }
 
+static void units_to_be_set(struct text *cannot, const struct plan_request *r, const struct plan_choice *c) {
+    int64_t layers = c->unit_layers ? MAX(c->unit_layers, 0) : r->config->parallelism.data_parallel_unit_layers;
+    if (c->shards * c->replicas > 1 && layers != 1)
+        text_add(cannot, "# to be set: %s gathered and reduced together\n", layers ? "several layers" : "half a layer");
+}
+
 // Its interleaved order takes microbatches in groups, of which the last has as many as there are stages, too.
 static void megatron_groups(struct text *out, struct text *cannot, const struct plan_choice *c, int64_t microbatches) {
     int64_t group = c->stages;
@@ -100,9 +106,6 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
                  c->schedule);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
-    if (c->unit_layers)
-        text_add(cannot, "# to be set: %s gathered and reduced together\n",
-                 c->unit_layers == HALF_LAYERS ? "half a layer" : "several layers");
     if (layers) {
         // E: embedding, t: a layer, L: head and loss; | between virtual stages.
         text_add(out, "--pipeline-model-parallel-layout \"E");
@@ -161,6 +164,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (c->stages > 1)
         megatron_pipeline(&flags, &cannot, r, a);
     megatron_data(&flags, &cannot, c);
+    units_to_be_set(&cannot, r, c);
     megatron_recompute(&flags, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&flags, "--bf16 \\\n");
@@ -216,9 +220,6 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
-    if (c->unit_layers)
-        text_add(cannot, "# to be set: %s gathered and reduced together\n",
-                 c->unit_layers == HALF_LAYERS ? "half a layer" : "several layers");
     if (schedule)
         text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule);
     else
@@ -266,6 +267,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->tensor > 1 && !c->sequence)
         text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");
+    units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
     text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",

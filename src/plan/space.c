@@ -294,8 +294,9 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
                              r->ranks);
     const struct config_parallelism *p = &c->parallelism;
+    const int64_t others = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1);
     if (config_is_set(c, "parallelism.vocabulary_parallel") && p->vocabulary_parallel &&
-        (s.stages == 1 || r->ranks == 1))
+        (s.stages == 1 || r->ranks == others))
         return config_refuse(c, "parallelism.vocabulary_parallel", error, "but there is no pipeline to spread it over");
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,

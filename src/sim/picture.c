@@ -1,5 +1,7 @@
 #include "sim/picture.h"
 
+#include "base/json.h"
+
 #include <math.h>
 
 // All lengths are in pixels of 1/96 inch: 10 inches wide before it is scaled.
@@ -53,7 +55,8 @@ static void add_length(struct text *out, const char *before, double length) {
 }
 
 static void add_escaped(struct text *out, const char *words) {
-    for (const char *s = words; *s; s++)
+    for (const char *s = words; *s; s++) {
+        size_t bytes = json_utf8_sequence(s);
         switch (*s) {
         case '&':
             text_add(out, "&amp;");
@@ -65,8 +68,10 @@ static void add_escaped(struct text *out, const char *words) {
             text_add(out, "&gt;");
             break;
         default:
-            text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : s, 1);
+            text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
+            s += MAX(bytes, 1) - 1;
         }
+    }
 }
 
 struct canvas {

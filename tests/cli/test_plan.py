@@ -68,6 +68,10 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b",
                     "global_batch_size=2")
     assert "not there: fewer microbatches (2) than stages (4)" in toml, toml
+    for to in "megatron", "torchtitan":
+        halves = exported(to, "devices=4", "data_parallel_shard_degree=4", "zero_stage=3", "global_batch_size=4",
+                          "data_parallel_unit_layers=0")
+        assert "# to be set: half a layer gathered and reduced together" in halves, halves
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
     assert "not there: replicas without shards beside" in toml, toml
