@@ -9,7 +9,7 @@ static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     if (o->logits_rows > 0)
         return MIN(rows, o->logits_rows);
     int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
-    int64_t chunks = (bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES;
+    int64_t chunks = MIN((bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES, LOGITS_CHUNKS_MOST);
     int64_t step = (rows + chunks - 1) / chunks;
     return MIN(rows, (step + 63) / 64 * 64);
 }

@@ -8,6 +8,9 @@ struct rewrite {
     int *replaced; // buffer -> the one that holds its recomputed value, or NONE
     size_t known;  // buffers before the rewrite
     bool *chosen;  // by forward instruction: selective recomputation makes what it made again, though it costs
+    // Of the forward pass, by buffer: maker[first_maker[b]] up to the next buffer's are the instructions that write it;
+    // the layer that reads it, of a root with its slices.
+    int *first_maker, *maker, *reader;
     VEC(struct instruction) out;
 };
 
@@ -19,22 +22,45 @@ static enum recompute mode_of(const struct rewrite *r, const struct instruction 
     return place < l->full ? RECOMPUTE_FULL : RECOMPUTE_SELECTIVE;
 }
 
-static bool produces(const struct instruction *f, int buffer) {
-    for (int i = 0; i < f->outputs; i++)
-        if (f->out[i].buffer == buffer)
-            return true;
-    return false;
+enum { UNREAD = -3, MANY = -2 }; // as a layer that reads
+
+static void find_readers(struct rewrite *r) {
+    r->reader = mem_alloc(r->known * sizeof *r->reader);
+    for (size_t b = 0; b < r->known; b++)
+        r->reader[b] = UNREAD;
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        const struct instruction *f = &r->forward->instructions.item[i];
+        for (int k = 0; k < f->inputs; k++) {
+            if (f->in[k].buffer == NONE)
+                continue;
+            int *reader = &r->reader[program_root(r->program, f->in[k].buffer)];
+            *reader = *reader == UNREAD || *reader == f->layer ? f->layer : MANY;
+        }
+    }
+}
+
+// An instruction that writes a buffer twice is there twice.
+static void find_makers(struct rewrite *r) {
+    size_t count = r->forward->instructions.count;
+    r->first_maker = mem_alloc((r->known + 1) * sizeof *r->first_maker);
+    r->maker = mem_alloc((count * OP_MAX_OUT + 1) * sizeof *r->maker);
+    for (int writes = 0; writes < 2; writes++) { // counts first
+        for (size_t i = count; i-- > 0;) {
+            const struct instruction *f = &r->forward->instructions.item[i];
+            for (int k = 0; k < f->outputs; k++)
+                if (f->out[k].buffer != NONE && writes)
+                    r->maker[--r->first_maker[f->out[k].buffer]] = (int)i;
+                else if (f->out[k].buffer != NONE)
+                    r->first_maker[f->out[k].buffer]++;
+        }
+        for (size_t b = 1; b <= r->known && !writes; b++)
+            r->first_maker[b] += r->first_maker[b - 1];
+    }
 }
 
 // Whether some other layer of the forward pass reads `root` or a slice of it.
 static bool leaves_layer(const struct rewrite *r, int root, int layer) {
-    for (size_t i = 0; i < r->forward->instructions.count; i++) {
-        const struct instruction *f = &r->forward->instructions.item[i];
-        for (int k = 0; k < f->inputs; k++)
-            if (f->in[k].buffer != NONE && program_root(r->program, f->in[k].buffer) == root && f->layer != layer)
-                return true;
-    }
-    return false;
+    return r->reader[root] != UNREAD && r->reader[root] != layer;
 }
 
 // Whether an instruction passes the residual stream on: to make that again would need all layers before.
@@ -67,15 +93,11 @@ static bool is_kept(const struct rewrite *r, size_t instruction) {
 static bool dropped(const struct rewrite *r, int root) {
     if (r->program->buffers.item[root].kind != KIND_ACT)
         return false;
-    for (size_t i = 0; i < r->forward->instructions.count; i++) {
-        const struct instruction *f = &r->forward->instructions.item[i];
-        if (!produces(f, root))
-            continue;
-        if (mode_of(r, f) == RECOMPUTE_FULL)
-            return !leaves_layer(r, root, f->layer);
-        return !is_kept(r, i);
-    }
-    return false; // not made by the forward template
+    if (r->first_maker[root] == r->first_maker[root + 1])
+        return false; // not made by the forward template
+    int first = r->maker[r->first_maker[root]];
+    const struct instruction *f = &r->forward->instructions.item[first];
+    return mode_of(r, f) == RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
 }
 
 static int replace(struct rewrite *r, int buffer);
@@ -98,10 +120,10 @@ static int add_again(struct rewrite *r, int buffer) {
 static int replace_root(struct rewrite *r, int root) {
     if (r->replaced[root] != NONE)
         return r->replaced[root];
-    for (size_t i = 0; i < r->forward->instructions.count; i++) {
-        struct instruction f = r->forward->instructions.item[i];
-        if (!produces(&f, root))
+    for (int m = r->first_maker[root], before = NONE; m < r->first_maker[root + 1]; before = r->maker[m++]) {
+        if (r->maker[m] == before)
             continue;
+        struct instruction f = r->forward->instructions.item[r->maker[m]];
         replace_inputs(r, &f);
         for (int k = 0; k < f.outputs; k++)
             if (f.out[k].buffer != NONE) {
@@ -230,6 +252,8 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     for (size_t i = 0; i < r.known; i++)
         r.replaced[i] = NONE;
     r.chosen = mem_alloc((r.forward->instructions.count + 1) * sizeof *r.chosen);
+    find_readers(&r);
+    find_makers(&r);
     struct template *b = &program->templates.item[backward];
     choose(&r, b);
     for (size_t i = 0; i < b->instructions.count; i++) {
@@ -243,4 +267,7 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     b->instructions.capacity = r.out.capacity;
     free(r.replaced);
     free(r.chosen);
+    free(r.reader);
+    free(r.first_maker);
+    free(r.maker);
 }

@@ -182,6 +182,19 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
 }
 
 // What the user gave; else the largest that gives every stage of a pipeline something to do.
+// What follows counts elements of a microbatch without looking whether they can be counted.
+static trireme_status check_countable(const struct config *config, const struct model_config *m, int64_t sequences,
+                                      trireme_error *error) {
+    int64_t width =
+        MAX(MAX(m->vocab_size, m->hidden_size), MAX(m->num_attention_heads * m->head_dim, 2 * m->intermediate_size));
+    int64_t elements;
+    if (__builtin_mul_overflow(sequences * config->training.seq_len, width, &elements) || elements > INT64_MAX / 64)
+        return config_refuse(config, "training.micro_batch_size", error,
+                             "but %lld sequences of %lld tokens, %lld wide, fit no address space", (long long)sequences,
+                             (long long)config->training.seq_len, (long long)width);
+    return TRIREME_OK;
+}
+
 static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
     const struct config_training *t = &config->training;
     int64_t sequences = t->global_batch_size / replicas, size = MIN(t->micro_batch_size, sequences);
@@ -256,6 +269,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
         return config_refuse(config, "training.global_batch_size", error,
                              "which does not split into microbatches of %lld sequences on %lld data-parallel ranks",
                              (long long)out->micro_batch_size, (long long)replicas);
+    TRY(check_countable(config, model, out->micro_batch_size, error));
     out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);
     if (out->split.sequence && out->micro_batch_size * t->seq_len % tensor)
         return config_refuse(config, "training.seq_len", error,

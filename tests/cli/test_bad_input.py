@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import struct
@@ -266,6 +267,19 @@ def test_init_from():
     untouched(2, "model.init_from: given nowhere, but the run in new goes on with", "train", "c.yaml",
               "--run.directory=new", "--model.init_from=nowhere")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
+
+
+def test_sizes_beyond_counting():
+    most = ["--model.family=llama", "--model.hidden_size=1048576", "--model.num_attention_heads=65536",
+            "--model.num_hidden_layers=1", "--model.vocab_size=16777216", "--training.seq_len=16777216",
+            "--training.global_batch_size=16777216"]
+    for command in ["verify"], ["show", "memory"], ["simulate", "cluster=h100", "--training.dtype=bf16"]:
+        untouched(2, "training.micro_batch_size: .* fit no address space", *command, *most)
+    # However many logits a microbatch has, the program stays one that can be looked at.
+    program = tool.good("show", "program", "--model.family=llama", "--model.hidden_size=64",
+                        "--model.num_attention_heads=4", "--model.num_hidden_layers=1", "--model.vocab_size=128256",
+                        "--training.seq_len=8192", "--training.global_batch_size=1024")
+    assert 900 < len(set(re.findall(r"d\.logits\.rows\d+", program))) <= 1000
 
 
 def test_nothing_to_train_on():

@@ -80,7 +80,8 @@ def test_stragglers():
 
 def test_unequal_memory():
     device = "{peak: {f32: 10 TFLOP/s}, bandwidth: 1 TB/s, efficiency: {other: {memory: 0.5}}, memory: %s}"
-    cluster = ("devices:\n  a: %s\n  b: %s\nnodes: [{device: a, nodes: 1, devices: 1}, {device: b, nodes: 1, devices: 1}]\n"
+    cluster = ("devices:\n  a: %s\n  b: %s\n"
+               "nodes: [{device: a, nodes: 1, devices: 1}, {device: b, nodes: 1, devices: 1}]\n"
                "links: [{name: bus, spans: all, latency: 1 us, bandwidth: 22 GB/s}]\n")
     settings = ["--model.preset=gpt2-124m", "--training.seq_len=512", "--training.global_batch_size=2",
                 "--training.micro_batch_size=1", "--data_parallel_replicate_degree=2"]
