@@ -34,6 +34,10 @@ trireme_status directory_verify(const char *path, enum directory_check check, tr
     return verify(path, check, NULL, error);
 }
 
+trireme_status directory_verify_watched(const char *path, const struct manifest_watch *watch, trireme_error *error) {
+    return verify(path, DIRECTORY_CONTENT, watch, error);
+}
+
 static void candidates_release(struct candidates *c) {
     for (size_t i = 0; i < c->entry.count; i++)
         free(c->entry.item[i].name);

@@ -5,6 +5,8 @@
 #include "train/processes.h"
 
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct view {
     const struct config *config;
@@ -98,10 +100,35 @@ static trireme_status report(const struct view *view, const struct train_result 
     return status;
 }
 
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+// A run that was moved or copied has a config.yaml that names another directory.
+static void tell_of_other_run(const char *path, const struct config *config) {
+    const char *name = strrchr(path, '/');
+    char *directory = name ? mem_printf("%.*s", (int)(name - path), path) : mem_strdup(".");
+    char *metrics = mem_printf("%s/metrics.jsonl", directory), *text = NULL;
+    bool is_run = strcmp(name ? name + 1 : path, "config.yaml") == 0 && access(metrics, F_OK) == 0;
+    if (is_run && !same_file(directory, config->run.directory)) {
+        text = mem_printf(
+            "%s lies in a run's directory but names another: this run lives in %s (--run.directory=%s goes on "
+            "with that one)",
+            path, config->run.directory, directory);
+        show_message(NULL, text);
+    }
+    free(text);
+    free(metrics);
+    free(directory);
+}
+
 trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     struct config config;
     TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
+    if (a->operands.count && launcher_find().rank == 0)
+        tell_of_other_run(a->operands.item[0], &config);
     struct view view = {.config = &config, .json = a->json};
     struct train_callbacks callbacks = {
         .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};

@@ -181,7 +181,6 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
     return check_messages(config, schedule, error);
 }
 
-// What the user gave; else the largest that gives every stage of a pipeline something to do.
 // What follows counts elements of a microbatch without looking whether they can be counted.
 static trireme_status check_countable(const struct config *config, const struct model_config *m, int64_t sequences,
                                       trireme_error *error) {
@@ -195,6 +194,7 @@ static trireme_status check_countable(const struct config *config, const struct 
     return TRIREME_OK;
 }
 
+// What the user gave; else the largest that gives every stage of a pipeline something to do.
 static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
     const struct config_training *t = &config->training;
     int64_t sequences = t->global_batch_size / replicas, size = MIN(t->micro_batch_size, sequences);

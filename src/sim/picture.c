@@ -68,7 +68,10 @@ static void add_escaped(struct text *out, const char *words) {
             text_add(out, "&gt;");
             break;
         default:
-            text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
+            if (bytes == 3 && (memcmp(s, "\xEF\xBF\xBE", 3) == 0 || memcmp(s, "\xEF\xBF\xBF", 3) == 0))
+                text_add(out, "?"); // of all UTF-8 what XML does not take
+            else
+                text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
             s += MAX(bytes, 1) - 1;
         }
     }

@@ -114,12 +114,11 @@ trireme_status checkpoint_load_model(struct engine *e, const char *directory, bo
     return TRIREME_OK;
 }
 
-// A directory of ours is verified; another program's has no manifest.
-static trireme_status verify_model(const char *path, trireme_error *error) {
+trireme_status checkpoint_verify(const char *path, const struct manifest_watch *watch, trireme_error *error) {
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
-    return ours ? directory_verify(path, DIRECTORY_CONTENT, error) : TRIREME_OK;
+    return ours ? directory_verify_watched(path, watch, error) : TRIREME_OK;
 }
 
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {
@@ -147,19 +146,6 @@ static bool holds_checkpoints(const char *path) {
     return any;
 }
 
-char *checkpoint_locate(const char *path) {
-    char *config = mem_printf("%s/config.json", path), *parent = mem_printf("%s/checkpoint", path);
-    struct directory_search search = {0};
-    trireme_error ignored; // of a path that means none
-    bool is_run = access(config, F_OK) != 0 && is_directory(parent) &&
-                  directory_newest(parent, "step-", DIRECTORY_SIZES, NULL, &search, &ignored) == TRIREME_OK;
-    char *found = mem_strdup(is_run && search.path ? search.path : path);
-    directory_search_release(&search);
-    free(parent);
-    free(config);
-    return found;
-}
-
 static trireme_status refuse_path(const char *path, trireme_error *error) {
     if (access(path, F_OK) != 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s", path, errno == ENOENT ? "no such directory" : strerror(errno));
@@ -170,20 +156,14 @@ static trireme_status refuse_path(const char *path, trireme_error *error) {
          path);
 }
 
-trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
-    char *config = mem_printf("%s/config.json", path);
-    bool is_model = access(config, R_OK) == 0;
-    free(config);
-    if (is_model) {
-        TRY(verify_model(path, error));
-        *out = mem_strdup(path);
-        return TRIREME_OK;
-    }
-    char *parent = mem_printf("%s/checkpoint", path);
+// A run's newest checkpoint; NULL where there is none.
+static trireme_status find_newest(const char *run, enum directory_check check, char **out, trireme_error *error) {
+    char *parent = mem_printf("%s/checkpoint", run);
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
+    *out = NULL;
     if (is_directory(parent))
-        status = directory_newest(parent, "step-", DIRECTORY_CONTENT, NULL, &search, error);
+        status = directory_newest(parent, "step-", check, NULL, &search, error);
     free(parent);
     TRY(status);
     // An older model in place of the one that was asked for would be a silent answer to another question.
@@ -194,8 +174,41 @@ trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *e
         status = error_set(error, TRIREME_ERROR_CORRUPT, "%s", search.skipped.item[0].reason);
     else if (search.path)
         *out = mem_strdup(search.path);
-    else
-        status = refuse_path(path, error);
     directory_search_release(&search);
+    return status;
+}
+
+static bool is_model(const char *path) {
+    char *config = mem_printf("%s/config.json", path);
+    bool readable = access(config, R_OK) == 0;
+    free(config);
+    return readable;
+}
+
+trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
+    if (is_model(path)) {
+        TRY(checkpoint_verify(path, NULL, error));
+        *out = mem_strdup(path);
+        return TRIREME_OK;
+    }
+    TRY(find_newest(path, DIRECTORY_CONTENT, out, error));
+    return *out ? TRIREME_OK : refuse_path(path, error);
+}
+
+trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
+                                trireme_error *error) {
+    const char *given = config->model.init_from;
+    char *found = NULL;
+    if (*given && !is_model(given))
+        TRY(find_newest(given, DIRECTORY_SIZES, &found, error));
+    if (!found)
+        found = mem_strdup(given);
+    struct config with = *config; // for a moment, nothing in it is owned
+    with.model.init_from = found;
+    trireme_status status = model_config_resolve(out, &with, vocab_size, error);
+    if (status == TRIREME_OK && start)
+        *start = found;
+    else
+        free(found);
     return status;
 }

@@ -88,6 +88,11 @@ static void tell_of_file(void *user) {
     comm_broadcast(r->control, &more, sizeof more, 0, &ignored);
 }
 
+static trireme_status end_of_files(struct run *r, trireme_error *error) {
+    int32_t more = 0;
+    return r->control ? comm_broadcast(r->control, &more, sizeof more, 0, error) : TRIREME_OK;
+}
+
 static trireme_status wait_for_files(struct run *r, trireme_error *error) {
     for (int32_t more = 1; more;)
         TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
@@ -145,10 +150,14 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
     if (!*r->start)
         return TRIREME_OK;
-    if (r->leads) { // what a checkpoint's manifest says of its content
-        char *same;
-        TRY(checkpoint_resolve(r->start, &same, error));
-        free(same);
+    if (strcmp(r->start, r->config->model.init_from) != 0)
+        tell(r, "starting from the weights in %s", r->start);
+    if (!r->leads) {
+        TRY(wait_for_files(r, error));
+    } else {
+        const struct manifest_watch watch = {tell_of_file, r};
+        TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
+        TRY(end_of_files(r, error));
     }
     return checkpoint_load_model(&r->engine, r->start, false, error);
 }
@@ -198,9 +207,7 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     }
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
     TRY(find_checkpoint(r, error));
-    int32_t more = 0;
-    if (r->control)
-        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
+    TRY(end_of_files(r, error));
     return share_checkpoint(r, error);
 }
 
@@ -551,23 +558,12 @@ static void job_free(struct job *job) {
     free(job);
 }
 
-// From a run's newest checkpoint, where model.init_from names a run. What was given stays what is written down: it is
-// the same run tomorrow, when that one may have gone on.
-static trireme_status resolve_model(struct job *job, trireme_error *error) {
-    struct config *config = &job->config;
-    char *given = config->model.init_from;
-    config->model.init_from = job->start = checkpoint_locate(given);
-    trireme_status status = model_config_resolve(&job->model, config, corpus_vocab_size(&job->corpus), error);
-    config->model.init_from = given;
-    return status;
-}
-
 // What is wrong with data, model or mesh is found before any rank starts.
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
     struct config *config = &job->config;
     TRY(corpus_open(&job->corpus, config, error));
-    TRY(resolve_model(job, error));
+    TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);

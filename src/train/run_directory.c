@@ -26,9 +26,6 @@ static bool holds(const char *path, const char *name) {
 static trireme_status check_ours(const char *path, trireme_error *error) {
     static const char *const OWN[] = {"checkpoint",    "config.yaml", "kernels.json",
                                       "metrics.jsonl", "ranks.bin",   "trace"};
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-        FAIL(TRIREME_ERROR_IO, "run.directory %s: %s", path, strerror(errno ? errno : ENOTDIR));
     if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
         return TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)

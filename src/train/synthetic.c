@@ -1,6 +1,7 @@
 #include "train/synthetic.h"
 
 #include "base/rng.h"
+#include "train/checkpoint.h"
 #include "train/corpus.h"
 
 trireme_status synthetic_model(struct model_config *out, const struct config *config, trireme_error *error) {
@@ -13,7 +14,7 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
             corpus_close(&corpus);
         }
     }
-    return model_config_resolve(out, config, vocab, error);
+    return checkpoint_model(out, config, vocab, NULL, error);
 }
 
 void synthetic_fill(struct engine *e, uint64_t seed) {

@@ -253,13 +253,19 @@ def test_init_from():
     # What is about to be done is said before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
-    untouched(2, "nowhere: no such directory", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)
     untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")
-    tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run")
+    code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run")
+    assert code == 0 and "starting from the weights in first/checkpoint/step-6" in err, err
+    assert tool.good("verify", "--model.init_from=first", "--training.seq_len=8")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
     assert [line["loss"] for line in tool.metrics("of-run")] == [line["loss"] for line in tool.metrics("new")]
+    tool.good("train", "c.yaml", "--run.directory=first", "--training.steps=7", "--checkpoint.keep_latest_k=0")
+    os.truncate("first/checkpoint/step-7/model.safetensors", 1000)
+    untouched(1, "step-7.*the newest complete checkpoint is first/checkpoint/step-6", "train", "c.yaml",
+              "--model.init_from=first", "--run.directory=third")
     shutil.rmtree("first/checkpoint")
     tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run", "--training.steps=7")
     assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]

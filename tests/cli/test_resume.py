@@ -124,12 +124,23 @@ def test_damaged_newest():
     assert tool.snapshot("run") == kept
 
 
+def test_moved():
+    tool.good("train", "c.yaml", "--training.steps=2")
+    os.rename("run", "moved")
+    code, out, err = tool.run("train", "moved/config.yaml", "--run.directory=moved", "--training.steps=3")
+    assert code == 0 and "going on from moved" in out and "names another" not in err, (out, err)
+    code, out, err = tool.run("train", "moved/config.yaml", "--run.directory=elsewhere")
+    assert code == 0 and "going on" not in out, (out, err)
+    assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
+
+
 def test_checkpoints_that_stay():
     arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
     tool.good(*arguments, "--training.steps=2")
     held = "run/checkpoint/step-2/config.json"
     if subprocess.run(["chattr", "+i", held], stderr=subprocess.DEVNULL, check=False).returncode:
-        return  # only root may, and not on every file system
+        print("not tested: only root may hold a file, and not on every file system")
+        return
     try:
         code, out, err = tool.run(*arguments, "--training.steps=4")
     finally:

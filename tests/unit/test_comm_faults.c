@@ -260,7 +260,13 @@ static void deadlines_hold_for_opening_and_sending(void **state) {
     team_run(3, 0.3, sends_to_nobody, NULL);
 }
 
-enum { LIMIT_MS = 300 };
+enum { LIMIT_MS = 300, SOON_MS = 500 };
+
+static void *want_soon(void *wanted) {
+    sleep_ms(SOON_MS);
+    atomic_store((_Atomic int64_t *)wanted, clock_now());
+    return NULL;
+}
 
 // What rank 1 calls late, as `which`: a receive, a send, a collective of few or of many bytes.
 static trireme_status late_call(struct communicator *c, int which, int rank, char *data, trireme_error *error) {
@@ -283,13 +289,19 @@ static void is_not_wanted_yet(struct teammate *mate) {
         sleep_ms(3 * LIMIT_MS);
     if (c && late_call(c, which, mate->rank, data, &error) != TRIREME_OK)
         teammate_wrong(mate, "a call that nobody waits for is late: %s", error.message);
-    atomic_store(&wanted, clock_now());
+    pthread_t soon;
+    atomic_store(&wanted, 0);
     int64_t began = clock_now();
+    if (c && mate->rank == 0)
+        pthread_create(&soon, NULL, want_soon, &wanted);
     if (c && mate->rank == 0 && late_call(c, which, 0, data, &error) == TRIREME_OK)
         teammate_wrong(mate, "a call that is wanted is never late");
     if (c && mate->rank == 0) {
         EXPECT_WORDS(mate, &error, "group all: rank 0 waited 0.3 s in", "for rank 1");
-        if (clock_now() - began > 10 * LIMIT_MS * 1000000LL)
+        pthread_join(soon, NULL);
+        if (clock_now() - began < (LIMIT_MS + SOON_MS) * 1000000LL)
+            teammate_wrong(mate, "the deadline came too soon");
+        if (clock_now() - began > 10 * (LIMIT_MS + SOON_MS) * 1000000LL)
             teammate_wrong(mate, "the deadline came too late");
     }
     communicator_free(c);
