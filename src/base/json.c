@@ -5,26 +5,9 @@
 #include <locale.h>
 #include <math.h>
 
-size_t json_utf8_sequence(const char *s) {
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80)
-        return 1;
-    if (u[0] < 0xC2 || u[0] > 0xF4)
-        return 0;
-    size_t length = u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : 4;
-    unsigned least = u[0] == 0xE0 ? 0xA0 : u[0] == 0xF0 ? 0x90 : 0x80;
-    unsigned most = u[0] == 0xED ? 0x9F : u[0] == 0xF4 ? 0x8F : 0xBF;
-    if (u[1] < least || u[1] > most)
-        return 0;
-    for (size_t i = 2; i < length; i++)
-        if (u[i] < 0x80 || u[i] > 0xBF)
-            return 0;
-    return length;
-}
-
 bool json_is_utf8(const char *string) {
     while (*string) {
-        size_t length = json_utf8_sequence(string);
+        size_t length = text_utf8_sequence(string);
         if (!length)
             return false;
         string += length;
@@ -35,7 +18,7 @@ bool json_is_utf8(const char *string) {
 // The sequence at *s as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s behind it.
 static size_t escape_next(const char **s, char out[8]) {
     unsigned char c = (unsigned char)**s;
-    size_t length = json_utf8_sequence(*s);
+    size_t length = text_utf8_sequence(*s);
     const char *brief = c == '"'    ? "\\\""
                         : c == '\\' ? "\\\\"
                         : c == '\n' ? "\\n"

@@ -42,8 +42,6 @@ trireme_status json_read_array(const json_t *object, const char *where, const ch
 
 // Well-formed all through.
 bool json_is_utf8(const char *string);
-// Bytes of the well-formed UTF-8 sequence at `s` (NUL-terminated), 0 if there is none. RFC 3629, table 3-7 of Unicode.
-size_t json_utf8_sequence(const char *s);
 
 // What a message may quote of foreign text: in quotes, on one line, escaped, cut in the middle when long.
 #define JSON_EXCERPT_BYTES 160

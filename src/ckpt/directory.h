@@ -33,9 +33,9 @@ void directory_abort(struct directory *d);
 enum directory_check { DIRECTORY_SIZES, DIRECTORY_CONTENT };
 
 // TRIREME_OK when complete; else the message names what is missing or damaged: file, tensor, expected and found.
-trireme_status directory_verify(const char *path, enum directory_check check, trireme_error *error);
-// All of its content, telling a watch (may be NULL).
-trireme_status directory_verify_watched(const char *path, const struct manifest_watch *watch, trireme_error *error);
+// `watch` (may be NULL) is told while DIRECTORY_CONTENT reads.
+trireme_status directory_verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
+                                trireme_error *error);
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
 

@@ -16,8 +16,8 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-static trireme_status verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
-                             trireme_error *error) {
+trireme_status directory_verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
+                                trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
@@ -28,14 +28,6 @@ static trireme_status verify(const char *path, enum directory_check check, const
     trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, watch, error);
     manifest_release(&m);
     return status;
-}
-
-trireme_status directory_verify(const char *path, enum directory_check check, trireme_error *error) {
-    return verify(path, check, NULL, error);
-}
-
-trireme_status directory_verify_watched(const char *path, const struct manifest_watch *watch, trireme_error *error) {
-    return verify(path, DIRECTORY_CONTENT, watch, error);
 }
 
 static void candidates_release(struct candidates *c) {
@@ -98,7 +90,7 @@ trireme_status directory_newest(const char *parent, const char *prefix, enum dir
     for (size_t i = 0; i < c.entry.count && !out->path; i++) {
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         trireme_error reason = {0};
-        if (verify(path, check, watch, &reason) == TRIREME_OK) {
+        if (directory_verify(path, check, watch, &reason) == TRIREME_OK) {
             out->path = path;
             out->number = c.entry.item[i].number;
         } else
@@ -131,7 +123,7 @@ trireme_status directory_prune(const char *parent, const char *prefix, int64_t l
             continue;
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         if (complete < keep)
-            complete += directory_verify(path, DIRECTORY_SIZES, NULL) == TRIREME_OK;
+            complete += directory_verify(path, DIRECTORY_SIZES, NULL, NULL) == TRIREME_OK;
         else if (directory_is_ours(path, NULL)) {
             status = remove_directory(parent, c.entry.item[i].name, path, error);
             count += status == TRIREME_OK;

@@ -1,7 +1,5 @@
 #include "sim/picture.h"
 
-#include "base/json.h"
-
 #include <math.h>
 
 // All lengths are in pixels of 1/96 inch: 10 inches wide before it is scaled.
@@ -56,7 +54,7 @@ static void add_length(struct text *out, const char *before, double length) {
 
 static void add_escaped(struct text *out, const char *words) {
     for (const char *s = words; *s; s++) {
-        size_t bytes = json_utf8_sequence(s);
+        size_t bytes = text_utf8_sequence(s);
         switch (*s) {
         case '&':
             text_add(out, "&amp;");

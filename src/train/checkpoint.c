@@ -118,7 +118,7 @@ trireme_status checkpoint_verify(const char *path, const struct manifest_watch *
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
-    return ours ? directory_verify_watched(path, watch, error) : TRIREME_OK;
+    return ours ? directory_verify(path, DIRECTORY_CONTENT, watch, error) : TRIREME_OK;
 }
 
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {

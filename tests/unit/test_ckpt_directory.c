@@ -22,10 +22,10 @@ static void flip_byte(const char *path, off_t at) {
 static void test_saves(void **state) {
     const char *folder = *state, *path = path_in(folder, "new/checkpoint/step-100");
     trireme_error error = {0};
-    assert_refused(directory_verify(path, DIRECTORY_CONTENT, &error), TRIREME_ERROR_IO, &error,
+    assert_refused(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), TRIREME_ERROR_IO, &error,
                    "step-100: cannot open");
     assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
-    assert_ok(directory_verify(path, DIRECTORY_CONTENT, &error), &error);
+    assert_ok(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), &error);
     assert_int_equal(sample_version(path), 7);
     assert_int_equal(folder_count(path_in(folder, "new/checkpoint")), 1);
     assert_true(directory_is_ours(path, &error));
@@ -161,7 +161,7 @@ static void test_commit_refuses(void **state) {
     assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
     assert_ok(sample_write(d, directory_path(d), "a", "abcd", true, &error), &error);
     assert_ok(directory_commit(d, &error), &error);
-    assert_ok(directory_verify(path, DIRECTORY_CONTENT, &error), &error);
+    assert_ok(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), &error);
 }
 
 // Damages the copy step-N of step-1 in one way each.
@@ -440,13 +440,14 @@ static void test_malformed_manifests(void **state) {
     for (size_t i = 0; i < ARRAY_LENGTH(CASE); i++) {
         trireme_error error = {0};
         path_write(path_in(folder, "manifest.json"), CASE[i][0]);
-        assert_refused(directory_verify(folder, DIRECTORY_SIZES, &error), TRIREME_ERROR_CORRUPT, &error, CASE[i][1]);
+        assert_refused(directory_verify(folder, DIRECTORY_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
+                       CASE[i][1]);
         assert_says(error.message, "/manifest.json: ");
     }
     path_write(path_in(folder, "manifest.json"),
                FILES("{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX "\",\"more\":1}"));
     path_write(path_in(folder, "a"), "x");
-    assert_int_equal(directory_verify(folder, DIRECTORY_SIZES, NULL), TRIREME_OK);
+    assert_int_equal(directory_verify(folder, DIRECTORY_SIZES, NULL, NULL), TRIREME_OK);
 #undef FILES
 #undef HEX
 }

@@ -254,7 +254,7 @@ static void test_failure_keeps_what_is_not_ours(void **state) {
         assert_string_equal(content, "mine");
         fclose(file);
         // Either the old one has the name, or the new one, complete.
-        assert_true(!aside || directory_verify(path, DIRECTORY_CONTENT, NULL) == TRIREME_OK);
+        assert_true(!aside || directory_verify(path, DIRECTORY_CONTENT, NULL, NULL) == TRIREME_OK);
         assert_int_equal(tree_remove(path, NULL), TRIREME_OK);
         assert_int_equal(tree_remove(path_in(folder, "step-1.aside-1"), NULL), TRIREME_OK);
         if (!reached)
