@@ -446,6 +446,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel);
     free(backward);
     schedule_train(&c, o, passes, &vocabulary);
+    data_gather_once(p, &c.model, &o->parallel);
     free(passes);
     emit_update(&c, o);
     TRY(finish(&c, o, error));
@@ -497,6 +498,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         data_gather(&c.program, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
     }
     schedule_evaluate(&c, o, forward, &vocabulary);
+    data_gather_once(&c.program, &c.model, &o->parallel);
     free(forward);
     if (mesh_ranks(&c.program.mesh) > 1) {
         int end = program_template(&c.program, "loss", PHASE_FORWARD, 0);

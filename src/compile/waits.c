@@ -1,11 +1,15 @@
 // Waits between streams. Within a template a wait names the last instruction that matters; between invocations, of
 // which templates know nothing, all that came before, or what came for the same microbatch, or for messages what had
-// their slot.
+// their slot. Of what is written once in a step, by an invocation of its own, all up to that.
 #include "compile/passes.h"
+
+#include <limits.h>
 
 // Which instructions of each stream touch a root buffer, somewhere in the program.
 struct touched {
     bool read[STREAM_COUNT], written[STREAM_COUNT];
+    // Of the state: how often a step writes it, and the stream's instructions that come behind in that template.
+    int writes[STREAM_COUNT], behind[STREAM_COUNT];
 };
 
 struct waiter {
@@ -16,7 +20,7 @@ struct waiter {
     int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
     int done[STREAM_COUNT];                // instructions of this template so far
     int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions a stream has waited for, of
-                                           // this template; -1: not even for those of earlier invocations
+                                           // this template; below 0: so many of earlier invocations not
     bool own[STREAM_COUNT][STREAM_COUNT];  // but for those of the same microbatch
 };
 
@@ -46,7 +50,30 @@ static void note_anywhere(struct waiter *w, struct instruction *in, int root, bo
         w->uses_scratch[in->stream] = true;
 }
 
-// Lets the instruction wait for the first `count` instructions of a stream of this template.
+static void count_writes(struct waiter *w) {
+    const struct program *p = w->program;
+    int *invocations = mem_alloc(p->templates.count * sizeof *invocations);
+    for (size_t k = 0; k < p->schedule.count; k++)
+        invocations[p->schedule.item[k].template]++;
+    for (size_t t = 0; t < p->templates.count; t++) {
+        int behind[STREAM_COUNT] = {0};
+        for (size_t i = p->templates.item[t].instructions.count; i-- > 0;) {
+            const struct instruction *in = &p->templates.item[t].instructions.item[i];
+            for (int o = 0; o < in->outputs; o++) {
+                int root = in->out[o].buffer == NONE ? NONE : program_root(p, in->out[o].buffer);
+                if (root == NONE || p->buffers.item[root].scope != SCOPE_STATE)
+                    continue;
+                w->anywhere[root].writes[in->stream] += invocations[t];
+                w->anywhere[root].behind[in->stream] = behind[in->stream];
+            }
+            behind[in->stream]++;
+        }
+    }
+    free(invocations);
+}
+
+// Lets the instruction wait for the first `count` instructions of a stream of this template; below 0, for all of
+// earlier invocations but so many.
 static void wait_for(struct waiter *w, struct instruction *in, int stream, int count) {
     if (stream == in->stream || w->known[in->stream][stream] >= count)
         return;
@@ -87,7 +114,7 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
         else if (t->written[s] && own)
             wait_for_own(w, in, s);
         else if (t->written[s] && !local)
-            wait_for(w, in, s, 0);
+            wait_for(w, in, s, t->writes[s] == 1 ? -t->behind[s] : 0);
         if (writes && w->read[root][s] > 0)
             wait_for(w, in, s, w->read[root][s]);
         else if (writes && t->read[s] && !local)
@@ -109,7 +136,7 @@ static void run_template(struct waiter *w, struct template *t) {
     memset(w->own, 0, sizeof w->own);
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int k = 0; k < STREAM_COUNT; k++)
-            w->known[s][k] = -1;
+            w->known[s][k] = INT_MIN;
     for (size_t i = 0; i < t->instructions.count; i++) {
         struct instruction *in = &t->instructions.item[i];
         // Waits that are there already: for gradients whose memory is wanted.
@@ -139,6 +166,7 @@ void pass_waits(struct program *program) {
             many |= in->stream != STREAM_COMPUTE;
             each_touched(&w, in, note_anywhere);
         }
+    count_writes(&w);
     for (size_t t = 0; t < program->templates.count && many; t++)
         run_template(&w, &program->templates.item[t]);
     free(w.anywhere);

@@ -58,6 +58,8 @@ static void declare_units(const struct model_state *state, struct program *progr
         char *name = mem_printf("%s.%s", table->units.item[u], what->suffix);
         unit[u] = program_buffer(program, name, what->dtype, what->kind, what->scope, 1, &count);
         free(name);
+        bool kept = what->kind == KIND_PARAM && what->scope == SCOPE_STATE;
+        program->buffers.item[unit[u]].own = kept ? layout->own : AXES_NONE;
         size_t first = 0;
         while (table->parameters.item[first].unit != u)
             first++;

@@ -11,6 +11,7 @@ enum { PARAMETER_ALIGNMENT = 64 }; // elements: where a tensor may start within 
 struct state_layout {
     axis_set shards; // every unit is padded so that it divides by the ranks along these axes
     bool sharded;    // parameters are: a rank keeps its part of the unit and gathers the whole when it is needed
+    axis_set own;    // or it keeps them whole, of which its own part along these axes is current between steps
     bool tied_ends;  // the embedding's unit is on both ends of a pipeline
     bool vocabulary; // is spread over the stages of a pipeline
 };

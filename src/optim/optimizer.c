@@ -186,10 +186,6 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
                  (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->max_norm}});
     program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    for (int u = 0; u < model->units; u++) {
+    for (int u = 0; u < model->units; u++)
         emit_update(state, model, program, template, config, lr, outputs, u);
-        if (state->zero_stage == 1 || state->zero_stage == 2)
-            program_communicate(program, template, OP_ALL_GATHER, PHASE_OPTIMIZER, STREAM_GATHER, state->shards,
-                                updated(program, state, model, u), operand_whole(program, model->unit[u]));
-    }
 }

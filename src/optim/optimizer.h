@@ -35,9 +35,9 @@ void optimizer_state_declare(struct optimizer_state *state, const struct model_s
                              const struct optimizer_config *config, enum dtype dtype);
 void optimizer_state_release(struct optimizer_state *state);
 // Appends to `template`: the norm of all gradients, each counted once over all ranks, clipping, and the update of every
-// unit, skipped as one when loss or norm is not finite; then the parts of parameters that each rank has updated go to
-// the others. `lr` and `loss` are f64[1] buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the
-// unit that another stage counts (a tied embedding), or NONE.
+// unit, or of the rank's part of it, skipped as one when loss or norm is not finite. `lr` and `loss` are f64[1]
+// buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the unit that another stage counts (a tied
+// embedding), or NONE.
 void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
                     const struct parameter_table *table, struct program *program, int template,
                     const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,

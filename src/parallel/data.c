@@ -15,9 +15,11 @@ static bool ends_apart(const struct parallel *parallel) {
 
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
     bool is_spread = parallel->split.vocabulary_stages > 1;
+    axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE;
     return (struct state_layout){
-        .shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE,
+        .shards = shards,
         .sharded = parallel->zero_stage == 3,
+        .own = parallel->zero_stage < 3 ? shards : AXES_NONE,
         .tied_ends = model->tie_word_embeddings && ends_apart(parallel) && !is_spread,
         .vocabulary = is_spread,
     };
@@ -88,6 +90,10 @@ struct use {
     int unit, gathered;
     size_t first; // instruction that reads it first
     size_t at;    // instruction that its gathering stands before
+};
+
+struct uses {
+    VEC(struct use) uses;
 };
 
 static int compare_uses(const void *a, const void *b) {
@@ -193,6 +199,43 @@ void data_gather(struct program *program, int template, int forward, const struc
     }
     finish(&r);
     VEC_RELEASE(&uses);
+}
+
+// Appends to `uses` the units that the template is the first to read.
+static void find_new_uses(const struct program *program, int template, const struct model_state *model, bool *found,
+                          struct uses *uses) {
+    size_t before = uses->uses.count;
+    for (int u = 0; u < model->units; u++) {
+        size_t first = first_read(program, template, model->unit[u]);
+        if (found[u] || first == program->templates.item[template].instructions.count)
+            continue;
+        found[u] = true;
+        VEC_PUSH(&uses->uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first});
+    }
+    if (uses->uses.count > before)
+        qsort(uses->uses.item + before, uses->uses.count - before, sizeof *uses->uses.item, compare_uses);
+}
+
+void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel) {
+    if (parallel->zero_stage != 1 && parallel->zero_stage != 2)
+        return;
+    bool *found = mem_alloc((size_t)model->units * sizeof *found);
+    bool *seen = mem_alloc(program->templates.count * sizeof *seen);
+    struct uses all = {0};
+    for (size_t k = 0; k < program->schedule.count; k++) {
+        int template = program->schedule.item[k].template;
+        if (!seen[template])
+            find_new_uses(program, template, model, found, &all);
+        seen[template] = true;
+    }
+    for (size_t k = 0; k < all.uses.count; k++) {
+        struct operand whole = operand_whole(program, all.uses.item[k].gathered);
+        program_communicate(program, program->schedule.item[0].template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER,
+                            AXES(AXIS_FSDP), operand_part(program, whole, AXES(AXIS_FSDP)), whole);
+    }
+    free(found);
+    free(seen);
+    VEC_RELEASE(&all.uses);
 }
 
 // ---- gradients

@@ -17,6 +17,11 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
 void data_gather(struct program *program, int template, int forward, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops);
 
+// Where each rank has updated its part of units that it keeps whole (ZeRO-1 and 2): gathers them once, in the template
+// that the schedule begins with, in the order in which the step reads them, so that they come while it already
+// computes. Behind all else that reads parameters.
+void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel);
+
 // Reduces each unit's gradient behind its last contribution in `backward`, templates in the order in which a microbatch
 // comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only.
 void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,

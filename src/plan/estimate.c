@@ -514,14 +514,13 @@ struct estimate estimate_data(const struct plan_request *r, const struct pipe_es
            gather = collective(l, &l->shards, OP_ALL_GATHER, p->layer_units, parameter),
            reduce = collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
     int m = p->microbatches;
+    // What is gathered hides behind forward but for the first unit: for each microbatch, or the first one's alone.
+    out.seconds += gather + (z == 3 ? m : 1) * MAX(0, units * gather - p->forward);
     if (z == 1)
-        out.seconds += MAX(scatter + reduce, units * (scatter + reduce) - p->last_backward) + units * gather;
+        out.seconds += MAX(scatter + reduce, units * (scatter + reduce) - p->last_backward);
     // What is reduced for each microbatch hides behind its backward but for the last unit.
-    else if (z == 2)
-        out.seconds += m * MAX(scatter, units * scatter - p->backward) + reduce + units * gather;
     else
-        out.seconds += m * MAX(scatter, units * (scatter + gather) - p->backward) + reduce + gather +
-                       m * MAX(0, units * gather - p->forward);
+        out.seconds += m * MAX(scatter, units * (scatter + (z == 3 ? gather : 0)) - p->backward) + reduce;
     return out;
 }
 

@@ -250,6 +250,8 @@ static trireme_status parse_buffer(struct parser *p) {
         TRY(word(p, b.as, sizeof b.as, "an operand's name"));
     if (accept_word(p, "for"))
         TRY(buffer_number(p, &b.belongs_to));
+    if (accept_word(p, "own"))
+        TRY(read_axes(p, &b.own));
     TRY(parse_placement(p, &b));
     TRY(quoted(p, &b.name));
     VEC_PUSH(&p->program->buffers, b);

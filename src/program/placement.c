@@ -177,6 +177,14 @@ static struct part part_declared(const struct placement *p, int buffer) {
     return part;
 }
 
+// Ranks' own parts of the whole that is declared.
+static void keep_own(struct part *part, axis_set own) {
+    part->own = own;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (own & AXES(a))
+            part->along[a] = (struct held){HOLDS_BLOCK, own, 0, 0};
+}
+
 void placement_write_buffer(struct placement *p, int buffer, const struct seen *seen) {
     struct part part = part_declared(p, buffer);
     struct operand whole = operand_whole(p->program, buffer);
@@ -187,6 +195,8 @@ void placement_write_buffer(struct placement *p, int buffer, const struct seen *
                             : seen[a].as == SEEN_MAX  ? (struct held){HOLDS_MAX, AXES_NONE, 0, 0}
                             : seen[a].as == SEEN_ZERO ? (struct held){HOLDS_ZERO, AXES_NONE, 0, 0}
                                                       : (struct held){HOLDS_SAME, AXES_NONE, 0, 0};
+    if (!seen)
+        keep_own(&part, p->program->buffers.item[buffer].own);
     put_flat(p, program_root(p->program, buffer), &part);
 }
 
@@ -262,6 +272,8 @@ bool placement_as_declared(const struct placement *p, int root, int *axis) {
     for (size_t i = 0; i < p->of[root].parts.count; i++) {
         const struct part *part = &p->of[root].parts.item[i];
         *axis = AXIS_COUNT;
+        if (part->own && part->own == p->program->buffers.item[root].own)
+            continue;
         if (part->own)
             return false;
         for (int a = 0; a < AXIS_COUNT; a++) {

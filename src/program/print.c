@@ -111,6 +111,10 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         text_add(out, " as %s", b->as);
     if (b->belongs_to != NONE)
         text_add(out, " for %%%d", b->belongs_to);
+    if (b->own) {
+        char axes[AXES_TEXT];
+        text_add(out, " own %s", axes_print(b->own, axes));
+    }
     for (int a = 0; a < AXIS_COUNT; a++)
         if (b->placement[a] >= PLACE_SHARD(0))
             text_add(out, " place %s %d", axis_name((enum axis)a), b->placement[a] - PLACE_SHARD(0));

@@ -65,6 +65,9 @@ struct buffer {
     int pool;              // SLOT: whose slots
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
+    // STATE: between steps each rank has only its own part of the buffer, by its index along these axes, and the step
+    // has to gather the rest before it looks at it (AXES_NONE: it is all there).
+    axis_set own;
     // What ranks along each axis hold, of buffers that no instruction of this program writes first: inputs, parameters,
     // states, what is received. That of others follows from the rows of ops.def.
     int8_t placement[AXIS_COUNT];

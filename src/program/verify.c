@@ -36,8 +36,21 @@ static trireme_status check_names(const struct program *program, trireme_error *
     return TRIREME_OK;
 }
 
+static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
+            REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));
+        if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
+            REFUSE("buffer %s is said to be each stage's own along %s", b->name, axis_name((enum axis)a));
+    }
+    if (b->own && (b->kind != KIND_PARAM || b->scope != SCOPE_STATE || b->parent != NONE))
+        REFUSE("buffer %s is no unit of parameters: ranks cannot keep their own parts of it", b->name);
+    return TRIREME_OK;
+}
+
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
+    TRY(check_declared(b, error));
     int count = (int)program->buffers.count;
     if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
         REFUSE("buffer %s has %d dims", b->name, b->ndim);

@@ -558,18 +558,6 @@ static trireme_status check_end(const struct checker *c) {
     return TRIREME_OK;
 }
 
-static trireme_status check_declared(const struct program *p, trireme_error *error) {
-    for (size_t i = 0; i < p->buffers.count; i++)
-        for (int a = 0; a < AXIS_COUNT; a++) {
-            const struct buffer *b = &p->buffers.item[i];
-            if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
-                REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));
-            if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
-                REFUSE("buffer %s is said to be each stage's own along %s", b->name, axis_name((enum axis)a));
-        }
-    return TRIREME_OK;
-}
-
 static void find_bases(struct checker *c) {
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &c->table->op[op];
@@ -586,7 +574,6 @@ static void find_bases(struct checker *c) {
 
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error) {
-    TRY(check_declared(program, error));
     struct checker c = {.program = program, .table = table, .sent = messages, .error = error};
     find_bases(&c);
     placement_create(&c.placement, program);

@@ -294,8 +294,8 @@ struct engine_part engine_part(const struct engine *e, enum engine_values what, 
         return (struct engine_part){0};
     const struct buffer *flat = &c->program.buffers.item[unit[p->unit]];
     int64_t held = buffer_count(flat), first = held < c->model.count[p->unit] ? held * shard_index(e) : 0;
-    // Where a reduction left each rank its part of a whole buffer, the rest is not to be looked at.
-    if (what == ENGINE_GRADIENTS && c->optimizer.zero_stage == 1) {
+    // Where each rank has reduced or updated its part of a whole buffer, the rest is not to be looked at.
+    if (flat->own || (what == ENGINE_GRADIENTS && c->optimizer.zero_stage == 1)) {
         held /= mesh_group_size(&e->parallel.mesh, c->layout.shards);
         first = held * shard_index(e);
     }

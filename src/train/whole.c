@@ -74,11 +74,10 @@ static bool may_give(const struct whole *w, int rank, size_t number) {
 }
 
 // The same of a local parameter of this rank.
-static bool gives(const struct whole *w, enum engine_values what, const struct parameter *local) {
+static bool gives(const struct whole *w, const struct parameter *local) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
     int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
-    bool sharded = zero >= (what == ENGINE_PARAMETERS ? 3 : 1);
-    if (!sharded && mesh_coordinate(mesh, rank, AXIS_FSDP) > 0)
+    if (zero == 0 && mesh_coordinate(mesh, rank, AXIS_FSDP) > 0)
         return false;
     if (local->split == CLASS_KV)
         return mesh_coordinate(mesh, rank, AXIS_KV) == 0;
@@ -90,7 +89,7 @@ static struct offer offer_of(const struct whole *w, struct request request, cons
     struct offer offer = {0};
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
-        if (p->whole != request.number || !gives(w, (enum engine_values)request.what, p))
+        if (p->whole != request.number || !gives(w, p))
             continue;
         struct engine_part part = engine_part(e, (enum engine_values)request.what, i);
         if (part.begin >= part.end)

@@ -150,8 +150,16 @@ static void zero_1(void **unused) {
           "each rank has its own part along fsdp only", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "is a partial sum along dp",
           "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")), "an all_gather is missing",
-          "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")),
+          "while another stream may still write it", "embed.weight");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.1.parameters")].own = AXES_NONE,
+          "an all_gather is missing", "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, found(&p, OP_EMBED, "tokens")->wait[STREAM_GATHER]++,
+          "while another stream may still write it", "embed.weight");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.1.parameters")].own = AXES(AXIS_DP),
+          "each rank has its own part along dp only", "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.1.m")].own = AXES(AXIS_FSDP),
+          "ranks cannot keep their own parts", "layers.1.m");
     FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "layers.0.gradients")->group = AXES(AXIS_DP),
           "which it reads as x", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ADAMW, "layers.0.m")->in[2].along = AXES(AXIS_DP), "along", "layers.0.");
@@ -167,8 +175,10 @@ static void zero_2(void **unused) {
           "before it is written", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
           "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")), "an all_gather is missing",
-          "layers.1.parameters");
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")),
+          "while another stream may still write it", "embed.weight");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.1.parameters")].own = AXES_NONE,
+          "an all_gather is missing", "layers.1.parameters");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ZERO, "layers.0.gradients.whole")), "before it is written",
           "layers.0.gradients.whole");
     fleet_release(&f);
