@@ -36,7 +36,24 @@ static trireme_status check_names(const struct program *program, trireme_error *
     return TRIREME_OK;
 }
 
+// Whether a buffer that others than the program's instructions look at has memory of its own as long as they may.
+static bool is_kept(const struct buffer *b) {
+    switch (b->kind) {
+    case KIND_INPUT:
+        return b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
+    case KIND_OUTPUT:
+        return b->scope == SCOPE_STEP;
+    case KIND_OPTIM:
+    case KIND_CACHE:
+        return b->scope == SCOPE_STATE;
+    default:
+        return true;
+    }
+}
+
 static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
+    if (!is_kept(b))
+        REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
             REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));
@@ -115,6 +132,8 @@ static trireme_status check_operand(const struct program *program, const struct 
         REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
     if (b->scope == SCOPE_SLOT && all_microbatches)
         REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", place, row->name, b->name);
+    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && program->microbatches > 1)
+        REFUSE("%s: operand %s (%s) is one input for all microbatches", place, row->name, b->name);
     int64_t last = operand->offset, count = buffer_count(b), instances;
     if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
         (__builtin_mul_overflow((int64_t)program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
@@ -143,6 +162,24 @@ static trireme_status check_operand(const struct program *program, const struct 
 
 static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
+}
+
+// Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else; and
+// only f32 travels as bf16.
+static trireme_status check_how(const struct program *program, const struct op_info *info,
+                                const struct instruction *instruction, const char *place, trireme_error *error) {
+    bool sums = instruction->accumulate == ACCUMULATE_NO || info->outputs == 0;
+    for (int i = 0; i < info->outputs; i++)
+        sums |= info->inplace[i] < 0;
+    if (!sums)
+        REFUSE("%s: cannot add to its output, which continues from an input", place);
+    if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
+        REFUSE("%s: is left out of all invocations but the last", place);
+    for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
+        if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
+            program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32)
+            REFUSE("%s: %s would travel as bf16", place, verify_buffer_name(program, instruction->in[0].buffer));
+    return TRIREME_OK;
 }
 
 static trireme_status check_instruction(const struct program *program, const struct op_table *table,
@@ -176,6 +213,7 @@ static trireme_status check_instruction(const struct program *program, const str
         TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, &any, all_microbatches, place, error));
     for (int i = 0; i < info->outputs; i++)
         TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, &any, all_microbatches, place, error));
+    TRY(check_how(program, info, instruction, place, error));
     int64_t extent[128];
     const char *what;
     if (!instruction_extents(table, instruction, extent, &what))

@@ -13,7 +13,7 @@ struct instance {
     bool state;         // which arena
     bool alive;         // holds its bytes
     int place, above;   // among all by address: itself, and the first that begins where it ends or later
-    int owner;          // microbatch whose values a SLOT instance holds
+    int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
     int32_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
@@ -42,7 +42,8 @@ struct checker {
     int instruction; // of its template
     size_t invocation;
     struct slot_waits waits;
-    bool *required; // GRAD roots of the state: whether reads of the whole need only the slices
+    bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
+    VEC(int) passing; // GRAD roots that are LOCAL
 };
 
 static struct place_name here(const struct checker *c) {
@@ -246,6 +247,14 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
     return instruction->workspace != root;
 }
 
+// Gradients that the invocation alone holds have to be reduced before it ends.
+static bool is_lost(const struct checker *c, const struct instance *instance) {
+    const struct buffer *b = &c->program->buffers.item[instance->root];
+    struct footprint all = {0, 0, 1, 0, buffer_count(b)};
+    return b->kind == KIND_GRAD && b->scope == SCOPE_LOCAL && instance->owner == (int)c->invocation &&
+           written_unread(&instance->written, &all);
+}
+
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
 // workspace.
 static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
@@ -259,20 +268,31 @@ static trireme_status claim(struct checker *c, struct instance *instance, const 
         if (!ordered(other->touched, c->clock[instruction->stream]))
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
+        if (is_lost(c, other))
+            REFUSE("%s: takes memory of %s, which nobody has read, for %s", here(c).text,
+                   verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
     }
     set_live(c, instance, true);
     return TRIREME_OK;
 }
 
+// Activations of one instance in all: what a microbatch has made is no other's.
+static bool has_one_owner(const struct buffer *b) {
+    return b->kind == KIND_ACT && (b->scope == SCOPE_STEP || b->scope == SCOPE_STATE);
+}
+
 // A LOCAL buffer starts empty in each invocation, a SLOT buffer with each microbatch of its slot.
 static void renew(struct checker *c, struct instance *instance, int invocation) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
-    int owner = b->scope == SCOPE_LOCAL ? invocation : b->scope == SCOPE_SLOT ? c->now.microbatch : instance->owner;
+    bool owned = b->scope == SCOPE_SLOT || (has_one_owner(b) && instance->owner != NONE);
+    int owner = b->scope == SCOPE_LOCAL ? invocation : owned ? c->now.microbatch : instance->owner;
     if (owner == instance->owner)
         return;
     instance->owner = owner;
-    if (instance->alive)
+    if (planned_alone(b))
+        written_clear(&instance->written);
+    else if (instance->alive)
         take_out(c, instance, NULL);
     instance->taken_by = NULL;
 }
@@ -329,8 +349,11 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     struct instance *instance = instance_of(c, root);
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
-    enum op_role role = c->table->op[instruction->op].role;
-    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && role != ROLE_UPDATE && instruction->op != OP_ALL_GATHER))
+    bool updates = c->table->op[instruction->op].role == ROLE_UPDATE;
+    // What is kept is gathered from the ranks' own parts of it alone.
+    bool gathers = instruction->op == OP_ALL_GATHER &&
+                   (b->scope != SCOPE_STATE || (own_part(instruction) && instruction->in[0].buffer == root));
+    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate)
@@ -356,6 +379,8 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
         if (c->table->op[instruction->op].inplace[out] != i || !footprint_equal(&read, &where))
             REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, c->table->op[instruction->op].in[i].name);
     }
+    if (has_one_owner(b))
+        instance->owner = c->now.microbatch;
     written_add(&instance->written, where);
     instance->wrote[instruction->stream] = instance->touched[instruction->stream] =
         c->clock[instruction->stream][instruction->stream];
@@ -430,6 +455,15 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     return note_done(c, stream);
 }
 
+static trireme_status check_lost(const struct checker *c, trireme_error *error) {
+    for (size_t i = 0; i < c->passing.count; i++)
+        if (is_lost(c, &c->instances[c->first[c->passing.item[i]]]))
+            REFUSE("template %s (microbatch %d): nobody reads %s, which is lost",
+                   c->program->templates.item[c->now.template].name, c->now.microbatch,
+                   c->program->buffers.item[c->passing.item[i]].name);
+    return TRIREME_OK;
+}
+
 static trireme_status run_schedule(struct checker *c, trireme_error *error) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
@@ -440,6 +474,7 @@ static trireme_status run_schedule(struct checker *c, trireme_error *error) {
             c->instruction = (int)i;
             TRY(run(c, &t->instructions.item[i], (int)k, error));
         }
+        TRY(check_lost(c, error));
     }
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
@@ -465,6 +500,11 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
         if (program->buffers.item[i].parent != NONE && program->buffers.item[i].kind == KIND_GRAD &&
             program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        if (b->parent == NONE && b->kind == KIND_GRAD && b->scope == SCOPE_LOCAL)
+            VEC_PUSH(&c.passing, (int)i);
+    }
     trireme_status status = create(&c, error);
     if (status == TRIREME_OK)
         status = check_fixed(&c, true, error);
@@ -482,6 +522,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     free(c.instances);
     free(c.first);
     free(c.required);
+    VEC_RELEASE(&c.passing);
     slot_waits_release(&c.waits);
     free(c.by_address);
     free(c.live);

@@ -86,12 +86,17 @@ static void mutate_group(const struct site *s, const struct instruction *was) {
     for (int stream = 0; stream < STREAM_COUNT; stream++)
         if (stream != was->stream)
             MUTATE(i->stream = stream, "on stream %d", stream);
-    for (int value = ACCUMULATE_NO; value <= ACCUMULATE_AFTER_FIRST; value++)
-        if (value != (int)was->accumulate)
-            MUTATE(i->accumulate = (enum accumulate)value, "accumulate %d", value);
-    MUTATE(i->only_last ^= true, "only_last");
     int finite = program_find(program_of(s), "finite");
     MUTATE(i->predicate = finite, "if finite");
+}
+
+// Which invocations run it, and what it does with what is there.
+static void mutate_sums(const struct site *s, const struct instruction *was) {
+    for (int value = ACCUMULATE_NO; value <= ACCUMULATE_AFTER_FIRST; value++) {
+        if (value != (int)was->accumulate)
+            MUTATE(i->accumulate = (enum accumulate)value, "accumulate %d", value);
+        MUTATE((i->accumulate = (enum accumulate)value, i->only_last ^= true), "only_last, accumulate %d", value);
+    }
 }
 
 static void mutate_waits(const struct site *s, const struct instruction *was) {
@@ -148,6 +153,22 @@ static void mutate_placements(struct fleet *f, int stage) {
                 mutant.buffers.item[b].placement[a] = place;
                 fleet_end_unseen(f, stage, &mutant);
             }
+}
+
+// But for the state, which all programs of a run share.
+static void mutate_scopes(struct fleet *f, int stage) {
+    const struct program *p = fleet_program(f, stage);
+    for (int b = 0; b < (int)p->buffers.count; b++)
+        for (int scope = SCOPE_STATE + 1; scope < SCOPE_COUNT; scope++) {
+            struct program mutant;
+            if (p->buffers.item[b].parent != NONE || p->buffers.item[b].scope == SCOPE_STATE ||
+                scope == (int)p->buffers.item[b].scope || !fleet_begin(f, stage, &mutant))
+                continue;
+            for (int i = b; i < (int)p->buffers.count; i++)
+                if (program_root(p, i) == b)
+                    mutant.buffers.item[i].scope = (enum buffer_scope)scope;
+            fleet_end(f, stage, &mutant, "%s of scope %d", p->buffers.item[b].name, scope);
+        }
 }
 
 // Weight gradients may be added up in any order.
@@ -228,6 +249,7 @@ static void mutate_instruction(const struct site *s) {
     const struct instruction *was = instruction_at(s, (struct program *)program_of(s));
     mutate_list(s);
     mutate_operands(s, was);
+    mutate_sums(s, was);
     if (was->group)
         mutate_group(s, was);
     if (joins_ranks(was))
@@ -245,6 +267,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
             for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
                 mutate_instruction(&(struct site){&f, stage, t, i});
         mutate_placements(&f, stage);
+        mutate_scopes(&f, stage);
         mutate_schedule(&f, stage);
         mutate_pools(&f, stage);
     }
