@@ -329,7 +329,7 @@ static void choose_model(struct config *config) {
         return;
     free(config->model.preset);
     config->model.preset = mem_strdup("gpt2-124m");
-    if (!config_is_set(config, "training.global_batch_size") && !config_is_set(config, "training.micro_batch_size"))
+    if (!config_is_set(config, "training.global_batch_size") && config->training.micro_batch_size == 0)
         config->training.global_batch_size = config->training.micro_batch_size = 4;
 }
 
@@ -379,7 +379,7 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
                                  trireme_error *error) {
     choose_model(config);
     // One microbatch is a step here, unless a global batch is asked for.
-    if (config_is_set(config, "training.micro_batch_size") && !config_is_set(config, "training.global_batch_size"))
+    if (config->training.micro_batch_size > 0 && !config_is_set(config, "training.global_batch_size"))
         config->training.global_batch_size = config->training.micro_batch_size;
     struct tuning tuning;
     struct bench b = {.config = config, .most = INT64_MAX, .json = a->json, .out = out};

@@ -30,6 +30,8 @@ static void show_start(void *user, const struct train_start *s) {
         printf(" each");
     else
         printf(" on %d core%s", s->cores, s->cores == 1 ? "" : "s");
+    if (s->microbatches > 1)
+        printf(", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
     printf(", %s predicted, %.2f epochs", predicted, s->epochs);
     if (s->peak_flops > 0)
         printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);

@@ -85,11 +85,6 @@ void config_differences(const struct config *config, const struct config *before
 
 // ---- rules over several keys ----
 
-static void fill_in(struct config *config) {
-    if (config->training.micro_batch_size == 0)
-        config->training.micro_batch_size = config->training.global_batch_size;
-}
-
 static trireme_status check_model(const struct config *config, trireme_error *error) {
     const struct config_model *model = &config->model;
     if (*model->preset && *model->config)
@@ -106,7 +101,7 @@ static trireme_status check_model(const struct config *config, trireme_error *er
 
 static trireme_status check_batch(const struct config *config, trireme_error *error) {
     const struct config_training *training = &config->training;
-    if (training->global_batch_size % training->micro_batch_size != 0)
+    if (training->micro_batch_size > 0 && training->global_batch_size % training->micro_batch_size != 0)
         return config_refuse(config, "training.micro_batch_size", error,
                              "must divide training.global_batch_size, which is %" PRId64 " (%s)",
                              training->global_batch_size, config_origin(config, "training.global_batch_size"));
@@ -151,7 +146,6 @@ static trireme_status read_all(struct config *config, const char *name, const ch
     TRY(source_read_yaml(config, name, yaml, length, error));
     for (size_t i = 0; i < count; i++)
         TRY(source_read_override(config, overrides[i], error));
-    fill_in(config);
     return check(config, error);
 }
 

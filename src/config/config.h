@@ -50,7 +50,7 @@ struct config {
 
 // Reads `path` (NULL: defaults alone), then applies `count` overrides "section.key=value". Text values of overrides are
 // taken as they are, without YAML's quoting; lists are written as in YAML: data.split=[0.9, 0.1].
-// What is derived is filled in: training.micro_batch_size is never 0 afterwards. The caller releases *out.
+// The caller releases *out.
 trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
                            trireme_error *error);
 // The same from memory; `name` stands for the file in messages.

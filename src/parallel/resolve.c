@@ -197,30 +197,30 @@ static trireme_status check_countable(const struct config *config, const struct 
 // What the user gave; else the largest that gives every stage of a pipeline something to do.
 static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
     const struct config_training *t = &config->training;
-    int64_t sequences = t->global_batch_size / replicas, size = MIN(t->micro_batch_size, sequences);
-    if (config_is_set(config, "training.micro_batch_size") || sequences == 0)
-        return t->micro_batch_size;
+    int64_t sequences = t->global_batch_size / replicas, size = sequences;
+    if (t->micro_batch_size > 0 || sequences == 0)
+        return MAX(1, t->micro_batch_size);
     while (size > 1 && (sequences % size || sequences / size < stages))
         size--;
     return size;
 }
 
 // What the other degrees leave goes to shards, or to replicas where nothing is to be sharded, unless it is said where.
-static void leave_rest(const struct config *config, int64_t *replicas, int64_t *shards) {
-    const struct config_parallelism *p = &config->parallelism;
-    *replicas = p->data_parallel_replicate_degree;
+static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
+    *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;
-    if (config_is_set(config, "parallelism.data_parallel_shard_degree"))
+    if (*shards != -1)
         return;
     bool open = MIN(*replicas, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
     if (open && p->zero_stage > 0)
         return;
     *shards = 1;
-    if (open && !config_is_set(config, "parallelism.data_parallel_replicate_degree"))
+    if (open && !p->data_parallel_replicate_degree)
         *replicas = -1;
 }
 
-// Who asks for a stage wants something sharded, unless it is also said that there is one shard.
+// Who asks for a stage that is not what is taken anyway wants something sharded, unless it is also said that there is
+// one shard.
 static trireme_status check_zero_stage(const struct config *config, const struct mesh *mesh, trireme_error *error) {
     int64_t stage = config->parallelism.zero_stage, shards = mesh->degree[AXIS_FSDP];
     if (stage == 0 && shards > 1)
@@ -228,9 +228,8 @@ static trireme_status check_zero_stage(const struct config *config, const struct
                              "which shards nothing, but data_parallel_shard_degree is %lld: use "
                              "data_parallel_replicate_degree",
                              (long long)shards);
-    bool asked = stage > 0 && config_is_set(config, "parallelism.zero_stage");
-    if (asked && shards == 1 && mesh_ranks(mesh) > 1 &&
-        !config_is_set(config, "parallelism.data_parallel_shard_degree"))
+    bool asked = stage > 0 && stage < 3, open = config->parallelism.data_parallel_shard_degree == -1;
+    if (asked && open && shards == 1 && mesh_ranks(mesh) > 1)
         return config_refuse(config, "parallelism.zero_stage", error,
                              "but the other degrees leave no ranks to shard over: set data_parallel_shard_degree");
     return TRIREME_OK;
@@ -241,7 +240,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     const struct config_parallelism *p = &config->parallelism;
     const struct config_training *t = &config->training;
     int64_t replicate, shards;
-    leave_rest(config, &replicate, &shards);
+    leave_rest(p, &replicate, &shards);
     struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", replicate},
                               {"parallelism.data_parallel_shard_degree", shards},
                               {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},

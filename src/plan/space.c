@@ -246,14 +246,14 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
     const struct config_parallelism *p = &c->parallelism;
     const struct {
         const char *key;
-        int64_t degree;
-    } GIVEN[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
-                 {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree},
-                 {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree},
-                 {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree}};
+        int64_t degree, least; // beside -1
+    } GIVEN[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree, 1},
+                 {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
+                 {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
+                 {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
     int64_t all = 1; // divides the ranks: no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
-        if (config_is_set(c, GIVEN[i].key) && GIVEN[i].degree == 0)
+        if (GIVEN[i].degree == 0 && GIVEN[i].least > 0)
             return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
         all *= MAX(1, fixed(c, GIVEN[i].key, GIVEN[i].degree));
         if (ranks % all)

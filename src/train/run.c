@@ -278,6 +278,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .cores = cores,
                                 .nodes = place ? place->nodes : 1,
                                 .mesh = mesh,
+                                .microbatches = r->engine.microbatches,
+                                .micro_batch_size = r->engine.micro_batch_size,
                                 .predicted_bytes = (size_t)predicted,
                                 .peak_flops = r->peak};
     if (r->callbacks->started)
@@ -570,7 +572,6 @@ static trireme_status prepare(void *user, trireme_error *error) {
     corpus_identify(job->corpus.set, &job->data);
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);
-    config->training.micro_batch_size = job->plan.micro_batch_size; // for those who read what was resolved
     return TRIREME_OK;
 }
 

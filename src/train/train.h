@@ -15,7 +15,9 @@ struct train_start {
     double epochs;             // that all steps make of the training data
     int ranks, threads, cores; // threads of each rank; cores that they may use
     int nodes;
-    const char *mesh;       // "dp 2 x tp 4"
+    const char *mesh; // "dp 2 x tp 4"
+    int microbatches; // of a step, of each data-parallel rank
+    int64_t micro_batch_size;
     size_t predicted_bytes; // both arenas of all ranks
     double peak_flops;      // measured, 0 where unknown
 };

