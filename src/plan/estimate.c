@@ -59,12 +59,14 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
 }
 
 // A step of a model of so few layers on the tensor ranks alone.
-static trireme_status measure(struct probe_part *out, const struct plan_request *r, const struct probe *p, int layers,
+static trireme_status measure(struct probe_part *out, const struct estimator *e, const struct probe *p, int layers,
                               trireme_error *error) {
+    const struct plan_request *r = e->request;
     struct model_config model = *r->model;
     model.num_hidden_layers = layers;
     struct plan_request small = *r;
     small.model = &model;
+    small.cluster = &e->plain;
     small.ranks = p->tensor;
     struct plan_choice choice = single(p);
     struct config config;
@@ -75,7 +77,7 @@ static trireme_status measure(struct probe_part *out, const struct plan_request 
     struct simulation_options options = {.events = true};
     trireme_status status = compile_batch(&programs, &plan, &config, &small, p->micro_batch_size, error);
     if (status == TRIREME_OK)
-        status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
+        status = simulate(&simulation, programs.program, r->ops, small.cluster, &options, error);
     if (status == TRIREME_OK) {
         struct sim_memory memory;
         memory_of_program(&memory, programs.program[0], r->ops);
@@ -209,8 +211,8 @@ static double *part_numbers(struct probe_part *part) {
 static void fill_probe(struct estimator *e, struct probe *p) {
     struct probe_part few = {0}, more = {0};
     int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
-    p->possible = measure(&few, e->request, p, layers, &e->why) == TRIREME_OK &&
-                  measure(&more, e->request, p, layers + 1, &e->why) == TRIREME_OK;
+    p->possible =
+        measure(&few, e, p, layers, &e->why) == TRIREME_OK && measure(&more, e, p, layers + 1, &e->why) == TRIREME_OK;
     for (size_t i = 0; i < sizeof(struct probe_part) / sizeof(double); i++) {
         double layer = MAX(0, part_numbers(&more)[i] - part_numbers(&few)[i]);
         part_numbers(&p->layer)[i] = layer;
@@ -376,9 +378,17 @@ double slowest_of(const struct estimator *e, int stages, int stage) {
     return e->slower ? most : 1;
 }
 
-// `slower`: so many times as long as the probe took.
-static void add_rank(struct pipe_estimate *out, const struct probe *p, const struct load *l, double activations,
-                     double slower) {
+double room_of_stage(const struct estimator *e, int stages, int stage) {
+    int each = e->request->ranks / stages;
+    double least = INFINITY;
+    for (int r = stage * each; r < (stage + 1) * each; r++)
+        least = MIN(least, e->rooms[r]);
+    return least;
+}
+
+static void add_stage(struct pipe_estimate *out, const struct estimator *e, const struct probe *p, const struct load *l,
+                      double activations, int stages, int stage) {
+    double slower = slowest_of(e, stages, stage), room = room_of_stage(e, stages, stage);
     double seconds = slower * load_seconds(p, l);
     if (seconds > out->seconds) {
         out->seconds = seconds;
@@ -390,8 +400,9 @@ static void add_rank(struct pipe_estimate *out, const struct probe *p, const str
     double parameters = load_bytes(&p->layer, &p->rest, l, parameters_of),
            gradients = load_bytes(&p->layer, &p->rest, l, gradients_of),
            states = load_bytes(&p->layer, &p->rest, l, states_of);
-    if (parameters + gradients + states + activations >
-        out->parameters + out->gradients + out->states + out->activations) {
+    double most = out->parameters + out->gradients + out->states + out->activations;
+    if (out->room == 0 || (parameters + gradients + states + activations) * out->room > most * room) {
+        out->room = room;
         out->parameters = parameters;
         out->gradients = gradients;
         out->states = states;
@@ -429,8 +440,8 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     out->microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
     double layers = (double)r->model->num_hidden_layers;
     if (c->stages == 1) {
-        add_rank(out, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
-                 layers * p->layer.activations + p->rest.activations, slowest_of(e, 1, 0));
+        add_stage(out, e, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
+                  layers * p->layer.activations + p->rest.activations, 1, 0);
         out->last_backward = out->backward;
         out->seconds *= out->microbatches;
         return true;
@@ -447,7 +458,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * p->rest.activations);
-        add_rank(out, p, &load, slot->possible ? held : INFINITY, slowest_of(e, c->stages, rank));
+        add_stage(out, e, p, &load, slot->possible ? held : INFINITY, c->stages, rank);
     }
     free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
@@ -497,13 +508,14 @@ double passing_bytes(const struct plan_choice *c, const struct pipe_estimate *p)
     return (c->zero_stage >= 2 ? p->layer_gradients : 0) + (c->zero_stage == 3 ? 2 * p->layer_parameters : 0);
 }
 
-struct estimate estimate_data(const struct plan_request *r, const struct pipe_estimate *p, const struct data_links *l,
+struct estimate estimate_data(const struct estimator *e, const struct pipe_estimate *p, const struct data_links *l,
                               const struct plan_choice *c) {
-    double shards = c->shards, narrow = r->config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16 ? .5 : 1;
+    double shards = c->shards, narrow = e->request->config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16 ? .5 : 1;
     int z = c->zero_stage;
-    struct estimate out = {p->seconds + p->update / (z >= 1 ? shards : 1),
-                           state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) +
-                               p->activations};
+    struct estimate out = {
+        p->seconds + p->update / (z >= 1 ? shards : 1),
+        (state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) + p->activations) * e->room /
+            p->room};
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
     if (z == 0) {
         double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
@@ -526,14 +538,20 @@ struct estimate estimate_data(const struct plan_request *r, const struct pipe_es
 
 // ---- beginning and end
 
-static int64_t room_of(const struct cluster *cluster, int ranks) {
-    int64_t least = INT64_MAX;
-    int shared = (ranks + cluster->total_devices - 1) / cluster->total_devices;
-    for (size_t i = 0; i < cluster->groups.count; i++) {
-        const struct device *d = &cluster->devices.item[cluster->groups.item[i].device];
-        least = MIN(least, d->memory / shared - d->runtime_memory);
+static const struct device *device_of(const struct cluster *c, int rank) {
+    return &c->devices.item[cluster_type(c, MIN(rank, c->total_devices - 1))];
+}
+
+// Ranks that are more than devices share these.
+static double *find_rooms(const struct plan_request *request) {
+    const struct cluster *c = request->cluster;
+    double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
+    int shared = (request->ranks + c->total_devices - 1) / c->total_devices;
+    for (int r = 0; r < request->ranks; r++) {
+        const struct device *d = device_of(c, r / shared);
+        rooms[r] = MAX(1, (double)(d->memory / shared - d->runtime_memory));
     }
-    return least;
+    return rooms;
 }
 
 // By what products take, of ranks that have a device each. Stages are ranks that follow one another.
@@ -545,24 +563,36 @@ static double *compare_devices(const struct plan_request *request) {
         types += i == 0 || c->groups.item[i].device != c->groups.item[0].device;
     if ((types == 1 && c->stragglers.count == 0) || request->ranks > c->total_devices)
         return NULL;
-    double *slower = mem_alloc((size_t)request->ranks * sizeof *slower);
+    double *slower = mem_alloc((size_t)request->ranks * sizeof *slower), first = 0;
     for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = &c->devices.item[cluster_type(c, r)];
+        const struct device *d = device_of(c, r);
         double compute = d->curve[OP_MATMUL][dtype].compute;
         slower[r] = 1 / (d->peak[dtype] * (compute > 0 ? compute : 1));
+        first = r ? first : slower[0];
+        slower[r] /= first;
     }
     for (size_t i = 0; i < c->stragglers.count; i++)
         if (c->stragglers.item[i].device < request->ranks)
             slower[c->stragglers.item[i].device] *= c->stragglers.item[i].slower;
-    double first = slower[0];
-    for (int r = 0; r < request->ranks; r++)
-        slower[r] /= first;
     return slower;
 }
 
+static void make_plain(struct estimator *e) {
+    const struct cluster *c = e->request->cluster;
+    e->plain = *c;
+    e->plain.stragglers.count = 0;
+    e->plain.groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
+    for (size_t i = 0; i < c->groups.count; i++) {
+        e->plain.groups.item[i] = c->groups.item[i];
+        e->plain.groups.item[i].device = c->groups.item[0].device;
+    }
+}
+
 void estimator_create(struct estimator *e, const struct plan_request *request) {
-    *e = (struct estimator){.request = request, .room = (double)room_of(request->cluster, request->ranks)};
-    e->slower = compare_devices(request);
+    *e = (struct estimator){.request = request, .rooms = find_rooms(request), .slower = compare_devices(request)};
+    for (int r = 0; r < request->ranks; r++)
+        e->room = MAX(e->room, e->rooms[r]);
+    make_plain(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)
         for (int mode = 0; mode < 3; mode++) {
@@ -590,5 +620,7 @@ void estimator_release(struct estimator *e) {
     }
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);
+    free(e->plain.groups.item);
+    free(e->rooms);
     free(e->slower);
 }

@@ -49,8 +49,10 @@ struct estimator {
     const struct plan_request *request;
     bool stages;                // whether there may be pipelines
     bool collecting;            // what is looked for is noted, and filled later
-    double room;                // bytes of a rank
-    double *slower;             // [ranks] computing takes so many times as long as rank 0's; NULL: all are alike
+    struct cluster plain;       // the request's, had it nothing but devices as rank 0's type is; shares what it can
+    double room;                // bytes of the rank that has most room
+    double *rooms;              // [ranks] bytes
+    double *slower;             // [ranks] computing takes so many times as long as there; NULL: all are alike
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
@@ -59,7 +61,7 @@ struct estimator {
 
 struct estimate {
     double seconds;
-    double bytes; // of the rank that has most
+    double bytes; // of the rank that has least room left, as if all had that of the one that has most
 };
 
 void estimator_create(struct estimator *estimator, const struct plan_request *request);
@@ -82,10 +84,11 @@ struct pipe_estimate {
     int microbatches;
     int ranks;
     double update;                        // seconds
-    double parameters, gradients, states; // bytes, of the rank that has most
+    double parameters, gradients, states; // bytes, of the rank that has least room left
     double layer_parameters, layer_gradients;
     double layer_units; // of each layer
     double activations; // bytes
+    double room;        // of that rank
     double layers;      // of the busiest rank
 };
 // False: impossible (estimator->why). A choice that is mixed: as if nothing was computed again.
@@ -100,8 +103,10 @@ struct load {
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
                           int rank);
-// So many times as long as on rank 0's device do the slowest of a stage's compute.
+// So many times as long as on the plain cluster do the slowest of a stage's ranks compute.
 double slowest_of(const struct estimator *estimator, int stages, int stage);
+// The least room of any of a stage's ranks.
+double room_of_stage(const struct estimator *estimator, int stages, int stage);
 // The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
 double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests);
@@ -117,7 +122,7 @@ bool data_links_create(struct data_links *out, const struct plan_request *reques
 double state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
 // And of a layer that is gathered or reduced, beside that.
 double passing_bytes(const struct plan_choice *choice, const struct pipe_estimate *pipe);
-struct estimate estimate_data(const struct plan_request *request, const struct pipe_estimate *pipe,
+struct estimate estimate_data(const struct estimator *estimator, const struct pipe_estimate *pipe,
                               const struct data_links *links, const struct plan_choice *choice);
 
 #endif

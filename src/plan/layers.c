@@ -28,22 +28,23 @@ double layers_bytes(const struct layers_problem *p, int stage, const struct laye
 // As few selective ones as make it fit beside so many full ones.
 static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
     int rest = c->of[0];
-    double lacks = layers_bytes(p, stage, c) - p->room, saved = p->stage[stage].held[0] - p->stage[stage].held[1];
+    double room = p->stage[stage].room, lacks = layers_bytes(p, stage, c) - room,
+           saved = p->stage[stage].held[0] - p->stage[stage].held[1];
     if (lacks > 0 && saved > 0)
         c->of[1] = (int)MIN(rest, ceil(lacks / saved));
     c->of[0] = rest - c->of[1];
-    if (c->of[0] > 0 && saved > 0 && layers_bytes(p, stage, c) > p->room) { // rounded
+    if (c->of[0] > 0 && saved > 0 && layers_bytes(p, stage, c) > room) { // rounded
         c->of[0]--;
         c->of[1]++;
     }
-    return layers_bytes(p, stage, c) <= p->room;
+    return layers_bytes(p, stage, c) <= room;
 }
 
 double layers_least(const struct layers_problem *p, int stage, int layers, struct layers_choice *out) {
     const struct layers_stage *s = &p->stage[stage];
     double best = INFINITY;
     const struct layers_choice deepest = {{0, 0, layers}};
-    if ((s->layers && s->layers != layers) || layers_bytes(p, stage, &deepest) > p->room)
+    if ((s->layers && s->layers != layers) || layers_bytes(p, stage, &deepest) > s->room)
         return INFINITY;
     for (int full = 0; full <= layers; full++) {
         struct layers_choice c = {{layers - full, 0, full}};
@@ -63,7 +64,7 @@ bool layers_may_fit(const struct layers_problem *p) {
     double most = 0;
     for (int r = 0; r < p->stages; r++) {
         const struct layers_stage *s = &p->stage[r];
-        double left = p->room - s->bytes, one = p->state + s->held[LAYERS_MODES - 1];
+        double left = s->room - s->bytes, one = p->state + s->held[LAYERS_MODES - 1];
         double fit = left < 0 ? -1 : one > 0 ? floor(left / one) : p->layers;
         if (fit < MAX(s->layers, p->least))
             return false;

@@ -34,6 +34,7 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
         }
         mix->fixed[r] = most;
         p->stage[r].slower = slowest_of(e, c->stages, r);
+        p->stage[r].room = room_of_stage(e, c->stages, r);
         p->stage[r].seconds = p->stage[r].slower * l->head * (mix->rest.forward + mix->rest.backward);
         p->stage[r].layers = given ? (int)l->layers : 0;
     }
@@ -44,6 +45,7 @@ static void read_whole(struct mix *mix, const struct estimator *e, const struct 
     struct layers_problem *p = &mix->problem;
     mix->load[0] = (struct load){.layers = p->layers, .ends = 1, .head = 1};
     p->stage[0].slower = slowest_of(e, 1, 0);
+    p->stage[0].room = room_of_stage(e, 1, 0);
     p->stage[0].seconds = p->stage[0].slower * (mix->rest.forward + mix->rest.backward);
     for (int m = 0; m < LAYERS_MODES; m++) {
         p->stage[0].held[m] = probe[m]->layer.activations;
@@ -53,14 +55,19 @@ static void read_whole(struct mix *mix, const struct estimator *e, const struct 
 
 static void choose_by_speed(struct mix *mix) {
     struct layers_problem *p = &mix->problem;
-    double room = p->room;
+    double *room = mem_alloc((size_t)p->stages * sizeof *room);
     mix->by_speed = mem_alloc((size_t)p->stages * sizeof *mix->by_speed);
-    p->room = INFINITY;
+    for (int r = 0; r < p->stages; r++) {
+        room[r] = p->stage[r].room;
+        p->stage[r].room = INFINITY;
+    }
     if (!isfinite(layers_choose(p, mix->by_speed))) {
         free(mix->by_speed);
         mix->by_speed = NULL;
     }
-    p->room = room;
+    for (int r = 0; r < p->stages; r++)
+        p->stage[r].room = room[r];
+    free(room);
 }
 
 bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
@@ -83,7 +90,7 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
-        .stages = choice->stages, .layers = (int)e->request->model->num_hidden_layers, .least = 1, .room = e->room};
+        .stages = choice->stages, .layers = (int)e->request->model->num_hidden_layers, .least = 1};
     for (int m = 0; m < LAYERS_MODES; m++)
         p->seconds[m] = probe[m]->layer.forward + probe[m]->layer.backward;
     p->stage = mem_alloc(stages * sizeof *p->stage);
@@ -131,7 +138,7 @@ static bool is_mixed(const struct mix *mix) {
 static bool all_fit(const struct mix *mix, const struct layers_choice *of) {
     bool fits = true;
     for (int r = 0; r < mix->problem.stages; r++)
-        fits &= layers_bytes(&mix->problem, r, &of[r]) <= mix->problem.room;
+        fits &= layers_bytes(&mix->problem, r, &of[r]) <= mix->problem.stage[r].room;
     return fits;
 }
 
@@ -188,10 +195,10 @@ struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate 
     return out;
 }
 
-double mix_bytes(const struct mix *mix) {
+double mix_bytes(const struct mix *mix, double room) {
     double most = 0;
     for (int r = 0; r < mix->problem.stages; r++)
-        most = MAX(most, layers_bytes(&mix->problem, r, &mix->of[r]));
+        most = MAX(most, layers_bytes(&mix->problem, r, &mix->of[r]) * room / mix->problem.stage[r].room);
     return most;
 }
 
@@ -302,7 +309,7 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
             break;
         bool fits = true;
         for (int i = 0; i < p->stages; i++) {
-            fits &= bytes[i] <= p->room;
+            fits &= bytes[i] <= p->stage[i].room;
             p->stage[i].bytes += bytes[i] - layers_bytes(p, i, &mix->of[i]);
         }
         // Estimates that were right once are not wrong later: what fits next is no slower.

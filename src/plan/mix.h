@@ -28,7 +28,8 @@ void mix_release(struct mix *mix);
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // `pipe` as the mix makes it.
 struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);
-double mix_bytes(const struct mix *mix);
+// Bytes of the stage that has least room left, as if all had `room`.
+double mix_bytes(const struct mix *mix, double room);
 
 // Compiles what is chosen, corrects the estimates by what each stage takes, and chooses again until all fit. Sets the
 // lists of the choice; the caller owns them.

@@ -129,7 +129,11 @@ static struct kin *family_of(struct search *s, const struct plan_choice *c) {
 
 static void learn(struct search *s, const struct candidate *c, const struct plan_answer *a) {
     struct kin *f = family_of(s, &c->choice);
-    double seconds = a->seconds / c->estimate.seconds, bytes = (double)a->memory / c->estimate.bytes;
+    // Estimates know of no runtime, and of one room only.
+    int64_t runtime = a->of_tightest.part[MEMORY_RUNTIME];
+    double scale = s->estimator->room / (double)MAX(1, a->room - runtime);
+    double seconds = a->seconds / c->estimate.seconds,
+           bytes = (double)(a->memory - runtime) * scale / c->estimate.bytes;
     if (!c->choice.mixed) // which is made to fit
         f->bytes = f->bytes > 0 ? MIN(f->bytes, bytes) : bytes;
     f->seconds = f->seconds > 0 ? MIN(f->seconds, seconds) : seconds;

@@ -58,9 +58,9 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             if (of->mixed && !mix_choose(&mix, &one.choice, &pipe, true))
                 continue;
             struct pipe_estimate mixed = of->mixed ? mix_pipe(&mix, &pipe) : pipe;
-            one.estimate = estimate_data(s->estimator->request, &mixed, &sharing->links, &one.choice);
+            one.estimate = estimate_data(s->estimator, &mixed, &sharing->links, &one.choice);
             if (of->mixed)
-                one.estimate.bytes = mix_bytes(&mix);
+                one.estimate.bytes = mix_bytes(&mix, s->estimator->room);
             VEC_PUSH(s->out, one);
         }
     }

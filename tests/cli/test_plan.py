@@ -101,6 +101,31 @@ def test_unequal_devices():
     assert best["step_seconds"] < .9 * even["plans"][0]["step_seconds"], (best, even["plans"][0])
 
 
+def test_devices_that_others_are_not():
+    if tool.SANITIZED:
+        return
+
+    def seconds(cluster, *words):
+        result = tool.good_json("plan", "gpt2-124m", f"cluster={cluster}", "global_batch_size=4", "seq_len=1024", *words)
+        assert result["fits"], (cluster, words)
+        return result["plans"][0]["step_seconds"]
+    # What is not in use, or in another stage, takes no room from those that are.
+    short = UNEQUAL.replace("memory: 32 GB", "memory: 1 GB")
+    tool.write("short.yaml", short)
+    tool.write("large.yaml", short.replace("  - {device: small, nodes: 1, devices: 2}\n", ""))
+    assert seconds("short.yaml", "devices=2") == seconds("large.yaml", "devices=2")
+    assert seconds("short.yaml", "pipeline_parallel_degree=2") > 0
+    # A straggler holds up its tensor group once, and what the runtime takes is taken once.
+    four = UNEQUAL.replace("  - {device: small, nodes: 1, devices: 2}\n", "").replace("devices: 2}", "devices: 4}")
+    tool.write("straggler.yaml", four + "stragglers:\n  - {device: 1, slower: 2}\n")
+    free = seconds("straggler.yaml")
+    for tensor in 1, 2, 4:
+        assert free <= 1.001 * seconds("straggler.yaml", f"tensor_parallel_degree={tensor}"), tensor
+    tool.write("less.yaml", four.replace("80 GB", "4 GB"))
+    tool.write("runtime.yaml", four.replace("memory: 80 GB", "memory: 8 GB, runtime_memory: 4 GB"))
+    assert seconds("less.yaml") == seconds("runtime.yaml")
+
+
 def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "plan", *words)

@@ -16,7 +16,7 @@ static double try_all(const struct layers_problem *p, int stage, int left, doubl
             for (int full = 0; none + selective + full <= left; full++) {
                 int n = none + selective + full;
                 double bytes = s->bytes + n * p->state + none * s->held[0] + selective * s->held[1] + full * s->held[2];
-                if (n < p->least || (s->layers && s->layers != n) || bytes > p->room)
+                if (n < p->least || (s->layers && s->layers != n) || bytes > s->room)
                     continue;
                 double layers = none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
                 double seconds = s->seconds + s->slower * layers;
@@ -53,7 +53,9 @@ static void best_of_all(void **unused) {
         }
         if (throw % 3 == 0)
             stage[0].layers = p.least;
-        p.room = 1 + 8 * U();
+        double room = 1 + 8 * U();
+        for (int r = 0; r < p.stages; r++)
+            stage[r].room = throw % 7 ? room : room * (.5 + U());
         struct layers_choice choice[3] = {{{0}}};
         double got = layers_choose(&p, choice), least = try_all(&p, 0, p.layers, INFINITY);
         assert_true(got == least || fabs(got - least) < 1e-9);
@@ -72,7 +74,7 @@ static void best_of_all(void **unused) {
             assert_true(n >= p.least && (!stage[r].layers || stage[r].layers == n));
             const double *held = stage[r].held;
             double layers_held = of[0] * held[0] + of[1] * held[1] + of[2] * held[2];
-            assert_true(stage[r].bytes + n * p.state + layers_held <= p.room + 1e-12);
+            assert_true(stage[r].bytes + n * p.state + layers_held <= stage[r].room + 1e-12);
             double layers_take = of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2],
                    seconds = stage[r].seconds + stage[r].slower * layers_take;
             assert_true(seconds <= got + 1e-9);
