@@ -15,7 +15,8 @@ struct evaluation {
     size_t predicted, resident; // bytes
 };
 
-static trireme_status report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
+static trireme_status report(const struct arguments *a, const struct config *config, const struct evaluation *e,
+                             trireme_error *error) {
     const struct corpus_loss *r = &e->loss;
     double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
     struct text out = {0};
@@ -25,6 +26,7 @@ static trireme_status report(const struct arguments *a, const struct evaluation 
         json_add_number(&out, "perplexity", exp(r->loss));
         json_add_number(&out, "bits_per_byte", bits);
         json_add_integer(&out, "tokens", r->targets);
+        json_add_integer(&out, "seq_len", config->training.seq_len);
         json_add_integer(&out, "predicted_bytes", (int64_t)e->predicted);
         json_add_integer(&out, "resident_bytes", (int64_t)e->resident);
         json_end_object(&out);
@@ -33,17 +35,32 @@ static trireme_status report(const struct arguments *a, const struct evaluation 
         text_add(&out, "loss %.4f nats per token, perplexity %.3f", r->loss, exp(r->loss));
         if (!isnan(bits))
             text_add(&out, ", %.4f bits per byte", bits);
-        text_add(&out, " over %lld tokens\n", (long long)r->targets);
+        text_add(&out, " over %lld tokens in sequences of %lld\n", (long long)r->targets,
+                 (long long)config->training.seq_len);
     }
     trireme_status status = print_text(&out, error);
     text_release(&out);
     return status;
 }
 
-// The model's own length, unless a length was asked for.
-static void choose_lengths(struct config *config, const struct model_config *model) {
+enum { AT_ONCE = 8 }; // sequences, at most
+
+// Unless something else was asked for, as the run that the weights are of validates: with sequences as long, and as
+// many in a batch, though not at once.
+static void choose_lengths(struct config *config, const struct model_config *model, const char *directory) {
+    struct config_training *t = &config->training;
+    struct config run;
+    bool trained = checkpoint_config(&run, directory);
     if (!config_is_set(config, "training.seq_len"))
-        config->training.seq_len = MIN(model->max_position_embeddings, config->training.seq_len);
+        t->seq_len = MIN(model->max_position_embeddings, trained ? run.training.seq_len : t->seq_len);
+    if (trained && !config_is_set(config, "training.global_batch_size") && t->micro_batch_size == 0) {
+        t->global_batch_size = run.training.global_batch_size;
+        t->micro_batch_size = MIN(t->global_batch_size, AT_ONCE);
+        while (t->global_batch_size % t->micro_batch_size)
+            t->micro_batch_size--;
+    }
+    if (trained)
+        config_release(&run);
 }
 
 static trireme_status evaluate(struct config *config, const char *path, struct evaluation *out, trireme_error *error) {
@@ -55,12 +72,14 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
     if (status == TRIREME_OK)
         status = model_config_read(&model, directory, error);
     if (status == TRIREME_OK) {
-        choose_lengths(config, &model);
+        choose_lengths(config, &model, directory);
         status = corpus_open(&corpus, config, error);
     }
     if (status == TRIREME_OK && config->training.seq_len > model.max_position_embeddings)
         status = config_refuse(config, "training.seq_len", error, "but the model has %lld positions",
                                (long long)model.max_position_embeddings);
+    if (status == TRIREME_OK)
+        status = corpus_check_model(&corpus, config, directory, error);
     if (status == TRIREME_OK)
         status = corpus_sample(&corpus, config, model.vocab_size, true, error);
     if (status == TRIREME_OK)
@@ -94,7 +113,7 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
         status = error_set(error, TRIREME_ERROR_DIVERGED, "the loss is not finite: the weights in %s are no model's",
                            a->operands.item[0]);
     if (status == TRIREME_OK)
-        status = report(a, &result, error);
+        status = report(a, &config, &result, error);
     config_release(&config);
     return status;
 }

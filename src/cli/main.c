@@ -21,7 +21,8 @@ const struct command commands[] = {
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that "
      "data.split\n"
-     "sets apart; validation.steps limits the batches.\n"
+     "sets apart; validation.steps limits the batches. A run's model is given sequences as long as the run's, as many\n"
+     "in a batch, unless training.seq_len or training.global_batch_size say otherwise.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",

@@ -112,7 +112,7 @@ static void byte_tokenizer_json(struct text *json) {
     text_add(json, "    },\n    \"merges\": []\n  }\n}\n");
 }
 
-trireme_status tokenizer_save(const struct tokenizer *t, const char *directory, trireme_error *error) {
+struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
     // Every special token is null: a byte tokenizer has none, and a class's own default would be a 257th entry.
     static const char config[] = "{\n"
                                  "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
@@ -124,18 +124,12 @@ trireme_status tokenizer_save(const struct tokenizer *t, const char *directory, 
                                  "  \"pad_token\": null\n"
                                  "}\n";
     (void)t;
+    struct tokenizer_files files = {0};
     struct text json = {0};
     byte_tokenizer_json(&json);
-    char *path = mem_printf("%s/tokenizer.json", directory);
-    trireme_status status = file_write_atomic(path, json.text, json.length, error);
-    free(path);
-    text_release(&json);
-    if (status != TRIREME_OK)
-        return status;
-    path = mem_printf("%s/tokenizer_config.json", directory);
-    status = file_write_atomic(path, config, sizeof config - 1, error);
-    free(path);
-    return status;
+    tokenizer_files_add(&files, "tokenizer.json", json.text, json.length);
+    tokenizer_files_add(&files, "tokenizer_config.json", mem_strdup(config), sizeof config - 1);
+    return files;
 }
 
 static bool member_is(const json_t *object, const char *key, const char *string) {
@@ -242,4 +236,22 @@ trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_
     json_decref(root);
     free(file);
     return status;
+}
+
+bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]) {
+    char *file = mem_printf("%s/tokenizer.json", directory), own[TOKENIZER_CHECKSUM_SIZE], its[TOKENIZER_CHECKSUM_SIZE];
+    bool has = access(file, F_OK) == 0;
+    struct tokenizer *other = NULL;
+    trireme_error error = {0};
+    free(file);
+    if (!has)
+        return false;
+    trireme_status status = tokenizer_load(directory, &other, &error);
+    snprintf(why, 200, "%.199s", status == TRIREME_OK ? "its tokens stand for other text" : error.message);
+    if (status != TRIREME_OK)
+        return true;
+    tokenizer_checksum(t, own);
+    tokenizer_checksum(other, its);
+    tokenizer_free(other);
+    return strcmp(own, its) != 0;
 }

@@ -2,7 +2,7 @@
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
-#include "base/text.h"
+#include "data/tokenizer_files.h"
 
 struct tokenizer;
 
@@ -20,15 +20,17 @@ void tokenizer_free(struct tokenizer *t);
 
 // `path` is a tokenizer.json or a directory with one. USAGE when it holds none, or one that is not built in.
 trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error);
-// Writes tokenizer.json and tokenizer_config.json, as Hugging Face's AutoTokenizer opens them, into `directory`, which
-// exists; files of these names are replaced.
-trireme_status tokenizer_save(const struct tokenizer *t, const char *directory, trireme_error *error);
+// tokenizer.json and tokenizer_config.json, as Hugging Face's AutoTokenizer opens them. The caller releases.
+struct tokenizer_files tokenizer_files(const struct tokenizer *t);
 
 const char *tokenizer_kind(const struct tokenizer *t); // "bytes"
 int32_t tokenizer_vocab_size(const struct tokenizer *t);
 // BLAKE2b-256 over every token's bytes in order of id: equal for tokenizers that give text the same ids, however the
 // JSON is written.
 void tokenizer_checksum(const struct tokenizer *t, char hex[TOKENIZER_CHECKSUM_SIZE]);
+// Whether a model's directory has a tokenizer of its own, by its tokenizer.json, that gives text other tokens; why[200]
+// then says what is another about it.
+bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]);
 
 // Appends the tokens of text[0, length). Bytes need not be UTF-8.
 void tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, struct token_list *out);

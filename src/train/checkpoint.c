@@ -25,20 +25,21 @@ static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS
     return n;
 }
 
-static trireme_status write_files(struct whole *whole, const struct tokenizer *tokenizer, struct directory *directory,
-                                  const struct state_progress *progress, trireme_error *error) {
+static trireme_status write_files(struct whole *whole, const struct tokenizer_files *tokenizer,
+                                  struct directory *directory, const struct state_progress *progress,
+                                  trireme_error *error) {
     const struct engine *e = whole->engine;
     struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS);
     struct state_group group[MAX_GROUPS];
     size_t groups = groups_of(whole, group);
     TRY(model_files_save(directory, &e->model, &e->table, &parameters, 0, error));
     TRY(state_files_save(directory, &e->table, group, groups, progress, error));
-    return tokenizer ? tokenizer_save(tokenizer, directory_path(directory), error) : TRIREME_OK;
+    return tokenizer_files_write(tokenizer, directory_path(directory), error);
 }
 
 // A directory whose files rank 0 writes with the help of all others, which go on while it syncs them. What is complete
 // is kept even where another rank has failed by then.
-static trireme_status write_directory(struct whole *whole, const struct tokenizer *tokenizer, const char *path,
+static trireme_status write_directory(struct whole *whole, const struct tokenizer_files *tokenizer, const char *path,
                                       const struct state_progress *progress, trireme_error *error) {
     struct directory *directory = NULL;
     trireme_error other;
@@ -55,7 +56,7 @@ static trireme_status write_directory(struct whole *whole, const struct tokenize
     return status == TRIREME_OK ? dismissed : status;
 }
 
-static trireme_status save(struct whole *whole, const struct tokenizer *tokenizer, const char *run_directory,
+static trireme_status save(struct whole *whole, const struct tokenizer_files *tokenizer, const char *run_directory,
                            const struct state_progress *progress, trireme_error *error) {
     char *path = mem_printf("%s/checkpoint/step-%lld", run_directory, (long long)progress->step);
     trireme_status status = write_directory(whole, tokenizer, path, progress, error);
@@ -63,8 +64,9 @@ static trireme_status save(struct whole *whole, const struct tokenizer *tokenize
     return status;
 }
 
-trireme_status checkpoint_save(const struct engine *e, struct communicator *control, const struct tokenizer *tokenizer,
-                               const char *run_directory, const struct state_progress *progress, trireme_error *error) {
+trireme_status checkpoint_save(const struct engine *e, struct communicator *control,
+                               const struct tokenizer_files *tokenizer, const char *run_directory,
+                               const struct state_progress *progress, trireme_error *error) {
     struct whole whole;
     whole_create(&whole, e, control);
     trireme_status status =
@@ -119,6 +121,17 @@ trireme_status checkpoint_verify(const char *path, const struct manifest_watch *
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
     return ours ? directory_verify(path, DIRECTORY_CONTENT, watch, error) : TRIREME_OK;
+}
+
+bool checkpoint_config(struct config *out, const char *directory) {
+    struct state_progress progress;
+    trireme_error ignored;
+    if (state_files_progress(directory, &progress, &ignored) != TRIREME_OK)
+        return false;
+    bool read =
+        config_load_text(out, directory, progress.config, strlen(progress.config), NULL, 0, &ignored) == TRIREME_OK;
+    state_progress_release(&progress);
+    return read;
 }
 
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {

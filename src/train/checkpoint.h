@@ -4,13 +4,13 @@
 
 #include "ckpt/checksum.h"
 #include "ckpt/state_files.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_files.h"
 #include "train/engine.h"
 
 // Saves RUN/checkpoint/step-N, N = progress->step. All ranks take part, over `control` (NULL where there is one), which
 // has them by number; rank 0 writes. The files are the same on every mesh.
 trireme_status checkpoint_save(const struct engine *engine, struct communicator *control,
-                               const struct tokenizer *tokenizer, const char *run_directory,
+                               const struct tokenizer_files *tokenizer, const char *run_directory,
                                const struct state_progress *progress, trireme_error *error);
 // Removes all checkpoints of the run up to that of `step` but the newest `keep` (0: none).
 trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error);
@@ -19,6 +19,9 @@ trireme_status checkpoint_load(struct engine *engine, const char *directory, con
                                trireme_error *error);
 // Parameters alone, from any Hugging Face directory; constants too.
 trireme_status checkpoint_load_model(struct engine *engine, const char *directory, bool exact, trireme_error *error);
+// The configuration of the run that a checkpoint is of; the caller releases it. False where the directory is no
+// checkpoint.
+bool checkpoint_config(struct config *out, const char *directory);
 // Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a

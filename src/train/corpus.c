@@ -33,6 +33,17 @@ int64_t corpus_vocab_size(const struct corpus *c) {
     return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
 }
 
+trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
+                                  trireme_error *error) {
+    char why[200];
+    if (!c->tokenizer || !*directory || !tokenizer_differs(c->tokenizer, directory, why))
+        return TRIREME_OK;
+    return config_refuse(config, "data.path", error,
+                         "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): use token "
+                         "files made with its own, or remove its tokenizer.json to train it on these tokens",
+                         tokenizer_kind(c->tokenizer), directory, why);
+}
+
 trireme_status corpus_sample(struct corpus *c, const struct config *config, int64_t vocab_size, bool evaluate_only,
                              trireme_error *error) {
     struct sampler_options options = {.seed = (uint64_t)config->training.seed,

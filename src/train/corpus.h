@@ -24,6 +24,9 @@ trireme_status corpus_sample(struct corpus *corpus, const struct config *config,
 void corpus_close(struct corpus *corpus);
 // Tokens that the tokenizer knows; 0 without one.
 int64_t corpus_vocab_size(const struct corpus *corpus);
+// Refuses tokens that are not those of the model in `directory` (empty: of none), where both say whose they are.
+trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
+                                  trireme_error *error);
 // Size and a hash, in words, by which tokens can be told from others; of a corpus above 64M tokens a sample is hashed.
 void corpus_identify(const struct token_set *set, struct text *out);
 

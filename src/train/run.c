@@ -47,11 +47,12 @@ struct run {
     struct rank_record own;
     struct engine engine;
     struct state_progress progress;
-    char *resumed_from;      // NULL: a fresh start
-    int64_t saved_step;      // of the newest checkpoint, -1 when there is none
-    double peak;             // FLOP/s, 0 where unknown
-    struct step_trace trace; // of profiling.trace_step
-    double seconds_per_step; // smoothed
+    char *resumed_from;               // NULL: a fresh start
+    struct tokenizer_files tokenizer; // that checkpoints get
+    int64_t saved_step;               // of the newest checkpoint, -1 when there is none
+    double peak;                      // FLOP/s, 0 where unknown
+    struct step_trace trace;          // of profiling.trace_step
+    double seconds_per_step;          // smoothed
 };
 
 static void tell(const struct run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -144,7 +145,19 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// The tokenizer of the tokens, or where these do not say it the one that came with the weights.
+static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
+    const char *from = r->resumed_from ? r->resumed_from : r->start;
+    if (r->corpus->tokenizer)
+        r->tokenizer = tokenizer_files(r->corpus->tokenizer);
+    else if (*from)
+        return tokenizer_files_read(&r->tokenizer, from, error);
+    return TRIREME_OK;
+}
+
 static trireme_status load_values(struct run *r, trireme_error *error) {
+    if (r->leads)
+        TRY(find_tokenizer(r, error));
     if (r->resumed_from)
         return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
@@ -318,7 +331,7 @@ static trireme_status save(struct run *r, trireme_error *error) {
         return TRIREME_OK;
     rank_record_set(r->record, RANK_SAVING);
     trireme_status status =
-        checkpoint_save(&r->engine, r->control, r->corpus->tokenizer, r->config->run.directory, &r->progress, error);
+        checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     if (status == TRIREME_ERROR_IO && r->leads && r->saved_step >= 0)
         error_prefix(error, "step %lld is not saved (the same command goes on from step %lld, once that is mended)",
                      (long long)r->progress.step, (long long)r->saved_step);
@@ -523,6 +536,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
     free(r.resumed_from);
+    tokenizer_files_release(&r.tokenizer);
     step_trace_release(&r.trace);
     return status;
 }
@@ -566,6 +580,7 @@ static trireme_status prepare(void *user, trireme_error *error) {
     struct config *config = &job->config;
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
+    TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);

@@ -275,6 +275,29 @@ def test_init_from():
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
 
 
+
+def test_tokenizer_of_the_model():
+    """Tokens that are not a model's are refused; a model whose tokens say nothing of theirs keeps its tokenizer."""
+    tool.good("train", "c.yaml", "--run.directory=bytes")
+    shutil.copytree("bytes/checkpoint/step-6", "other")
+    tokenizer = json.loads(tool.read("other/tokenizer.json"))
+    tokenizer["model"]["merges"] = [["a", "b"]]
+    tool.write("other/tokenizer.json", json.dumps(tokenizer))
+    tool.write("other/merges.txt", "a b")
+    os.remove("other/manifest.json")
+    words = "data.path: given text/t, whose tokens are those of the bytes tokenizer, but the model in other has another"
+    untouched(2, words, "train", "c.yaml", "--model.init_from=other", "--run.directory=new")
+    untouched(2, words, "eval", "other", "data.path=text/t", "--training.seq_len=8")
+    for end in "bin", "idx":
+        shutil.copy(f"text/t.{end}", f"text/plain.{end}")
+    train = ["train", "c.yaml", "--data.path=text/plain", "--model.vocab_size=256", "--run.directory=new"]
+    tool.good(*train, "--model.init_from=other")
+    tool.good(*train, "--training.steps=7")
+    for step in 6, 7:
+        for name in "tokenizer.json", "merges.txt", "tokenizer_config.json":
+            assert tool.read(f"new/checkpoint/step-{step}/{name}") == tool.read(f"other/{name}"), (step, name)
+
+
 def test_sizes_beyond_counting():
     most = ["--model.family=llama", "--model.hidden_size=1048576", "--model.num_attention_heads=65536",
             "--model.num_hidden_layers=1", "--model.vocab_size=16777216", "--training.seq_len=16777216",

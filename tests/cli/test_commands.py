@@ -103,10 +103,18 @@ def test_closed_pipe():
 def test_eval_and_generate():
     tool.good("train", "c.yaml")
     result = tool.good_json("eval", "run", "data.path=text/t")
-    assert set(result) == {"loss", "perplexity", "bits_per_byte", "tokens", "predicted_bytes", "resident_bytes"}, result
+    assert set(result) == {"loss", "perplexity", "bits_per_byte", "tokens", "seq_len", "predicted_bytes",
+                           "resident_bytes"}, result
     assert abs(result["bits_per_byte"] - result["loss"] / 0.6931471805599453) < 1e-9, result
     again = tool.good_json("eval", "run/checkpoint/step-6", "--data.path", "text/t")
     assert result == {**again, "resident_bytes": result["resident_bytes"]}, again
+    # A model that could take more is evaluated as its run was: sequences as long, batches as large.
+    trained = tool.good_json("train", "c.yaml", "--model.max_position_embeddings=64", "--run.directory=long",
+                             "--training.global_batch_size=12")
+    part = ["eval", "long", "data.path=text/t", "data.split=[0.8, 0.2]", "--validation.steps=2"]
+    result = tool.good_json(*part)
+    assert result["seq_len"] == 16 and abs(result["loss"] - trained["val_loss"]) < 1e-5, (result, trained)
+    assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
     # Four kinds of choosing; the seed repeats.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
         arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]

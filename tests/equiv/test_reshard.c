@@ -178,8 +178,9 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(engine_create(&engine, &config, &model, NULL, ENGINE_TRAIN, member, error));
     TRY(checkpoint_load(&engine, c->from, &progress, error));
     struct communicator *control;
+    const struct tokenizer_files none = {0};
     TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
-    TRY(checkpoint_save(&engine, control, NULL, c->to, &progress, error));
+    TRY(checkpoint_save(&engine, control, &none, c->to, &progress, error));
     communicator_free(control);
     engine_release(&engine);
     state_progress_release(&progress);

@@ -1,0 +1,48 @@
+#include "data/tokenizer_files.h"
+
+#include <unistd.h>
+
+enum { FILE_LIMIT = 256 << 20 };
+
+static const char *const NAMES[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
+                                    "added_tokens.json", "tokenizer.model",       "vocab.json",
+                                    "merges.txt",        "chat_template.jinja",   "generation_config.json"};
+
+trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *directory, trireme_error *error) {
+    trireme_status status = TRIREME_OK;
+    *out = (struct tokenizer_files){0};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES) && status == TRIREME_OK; i++) {
+        char *path = mem_printf("%s/%s", directory, NAMES[i]), *bytes;
+        size_t length;
+        if (access(path, F_OK) == 0) {
+            status = file_read(path, FILE_LIMIT, &bytes, &length, error);
+            if (status == TRIREME_OK)
+                tokenizer_files_add(out, NAMES[i], bytes, length);
+        }
+        free(path);
+    }
+    if (status != TRIREME_OK)
+        tokenizer_files_release(out);
+    return status;
+}
+
+void tokenizer_files_add(struct tokenizer_files *files, const char *name, char *bytes, size_t length) {
+    VEC_PUSH(&files->files, (struct tokenizer_file){name, bytes, length});
+}
+
+trireme_status tokenizer_files_write(const struct tokenizer_files *files, const char *directory, trireme_error *error) {
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < files->files.count && status == TRIREME_OK; i++) {
+        const struct tokenizer_file *file = &files->files.item[i];
+        char *path = mem_printf("%s/%s", directory, file->name);
+        status = file_write_atomic(path, file->bytes, file->length, error);
+        free(path);
+    }
+    return status;
+}
+
+void tokenizer_files_release(struct tokenizer_files *files) {
+    for (size_t i = 0; i < files->files.count; i++)
+        free(files->files.item[i].bytes);
+    VEC_RELEASE(&files->files);
+}
