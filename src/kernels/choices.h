@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "kernels/kernels.h"
 
+#include <signal.h>
+
 struct choice {
     char *call;                  // "matmul f32[64,768] f32[2304,768] - - -> f32[64,2304], 2 threads"
     char *on;                    // "AMD EPYC 9R45, avx512bf16"
@@ -19,6 +21,7 @@ struct choice {
 struct choices {
     char *on; // this processor
     VEC(struct choice) item;
+    const volatile sig_atomic_t *stop; // measuring ends when it turns non-zero; may be NULL
 };
 
 void choices_create(struct choices *choices);

@@ -198,9 +198,13 @@ static int compare_worth(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
+static bool is_stopped(const struct choices *choices) {
+    return choices->stop && *choices->stop;
+}
+
 static void measure(struct trials *trials, struct choices *choices, int64_t runs) {
     double run = 0;
-    for (size_t i = 0; i < trials->count; i++) {
+    for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
         run_seconds(trials, t, WAY_RULE); // what is made at the first use is not timed
         t->seconds = run_seconds(trials, t, WAY_RULE);
@@ -209,7 +213,7 @@ static void measure(struct trials *trials, struct choices *choices, int64_t runs
     qsort(trials->item, trials->count, sizeof *trials->item, compare_worth);
     const double budget = MIN((double)runs * run / 100, MAX(LEAST_SECONDS, run / 2));
     const int64_t begin = clock_now();
-    for (size_t i = 0; i < trials->count; i++) {
+    for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
         if (1e-9 * (double)(clock_now() - begin) + first_seconds(t) > budget)
             continue;

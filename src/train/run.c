@@ -1,18 +1,11 @@
-#include "train/train.h"
+#include "train/run.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
 #include "train/checkpoint.h"
-#include "train/corpus.h"
 #include "train/processes.h"
-#include "train/rank_file.h"
 #include "train/ranks.h"
-#include "train/run_directory.h"
-#include "train/same_run.h"
-#include "train/step_trace.h"
-#include "train/tuning.h"
 
 #include <math.h>
 #include <sys/resource.h>
@@ -33,295 +26,10 @@ struct job {
     trireme_error verdict;
 };
 
-// One rank's.
-struct run {
-    const struct config *config;
-    const struct train_callbacks *callbacks;
-    const struct corpus *corpus;
-    const char *data, *start;
-    struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
-    bool leads;                   // rank 0, which alone writes and tells
-    struct run_directory directory;
-    struct rank_file ranks;
-    struct rank_record *record; // in that file, or `own` where there is none
-    struct rank_record own;
-    struct engine engine;
-    struct state_progress progress;
-    char *resumed_from;               // NULL: a fresh start
-    struct tokenizer_files tokenizer; // that checkpoints get
-    int64_t saved_step;               // of the newest checkpoint, -1 when there is none
-    double peak;                      // FLOP/s, 0 where unknown
-    struct step_trace trace;          // of profiling.trace_step
-    double seconds_per_step;          // smoothed
-};
-
-static void tell(const struct run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void tell(const struct run *r, const char *format, ...) {
-    if (!r->leads || !r->callbacks->message)
-        return;
-    va_list args;
-    va_start(args, format);
-    char *text = mem_vprintf(format, args);
-    va_end(args);
-    r->callbacks->message(r->callbacks->user, text);
-    free(text);
-}
-
-static const char *kernels_name(const struct run *r) {
-    return r->engine.kernels == KERNELS_REFERENCE ? "reference" : "fast";
-}
-
 static size_t peak_resident(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (size_t)usage.ru_maxrss * 1024;
-}
-
-// ---- start
-
-// Rank 0 reads all of a checkpoint before it is loaded, which may take longer than any other wait: others see that it
-// goes on. Where one is lost, what comes next fails.
-static void tell_of_file(void *user) {
-    struct run *r = user;
-    int32_t more = 1;
-    trireme_error ignored;
-    comm_broadcast(r->control, &more, sizeof more, 0, &ignored);
-}
-
-static trireme_status end_of_files(struct run *r, trireme_error *error) {
-    int32_t more = 0;
-    return r->control ? comm_broadcast(r->control, &more, sizeof more, 0, error) : TRIREME_OK;
-}
-
-static trireme_status wait_for_files(struct run *r, trireme_error *error) {
-    for (int32_t more = 1; more;)
-        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
-    return TRIREME_OK;
-}
-
-static void tell_differences(const struct run *r) {
-    struct text other = {0};
-    same_run_differences(r->config, &r->progress, &other);
-    if (other.length)
-        tell(r, "with other settings from here on: %s", other.text);
-    text_release(&other);
-}
-
-static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
-    const struct manifest_watch watch = {tell_of_file, r};
-    char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
-    struct directory_search search;
-    trireme_status status =
-        directory_newest(parent, "step-", DIRECTORY_CONTENT, r->control ? &watch : NULL, &search, error);
-    free(parent);
-    TRY(status);
-    for (size_t i = 0; i < search.skipped.count; i++)
-        tell(r, "checkpoint %s is passed over: %s", search.skipped.item[i].path, search.skipped.item[i].reason);
-    r->saved_step = -1;
-    if (search.path) {
-        r->resumed_from = mem_strdup(search.path);
-        r->saved_step = search.number;
-    } else if (search.skipped.count == 0) {
-        if (!r->directory.fresh)
-            tell(r, "%s holds no checkpoint: from the first step on, again", r->config->run.directory);
-    } else {
-        status = error_set(error, TRIREME_ERROR_CORRUPT,
-                           "no checkpoint in %s is complete (%s): repair or remove them to start afresh",
-                           r->config->run.directory, search.skipped.item[0].reason);
-    }
-    directory_search_release(&search);
-    return status;
-}
-
-static trireme_status load_progress(struct run *r, trireme_error *error) {
-    if (!r->resumed_from)
-        return TRIREME_OK;
-    TRY(state_files_progress(r->resumed_from, &r->progress, error));
-    TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
-    if (r->progress.step > r->config->training.steps)
-        return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
-                             r->config->run.directory, (long long)r->progress.step);
-    return TRIREME_OK;
-}
-
-// The tokenizer of the tokens, or where these do not say it the one that came with the weights.
-static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
-    const char *from = r->resumed_from ? r->resumed_from : r->start;
-    if (r->corpus->tokenizer)
-        r->tokenizer = tokenizer_files(r->corpus->tokenizer);
-    else if (*from)
-        return tokenizer_files_read(&r->tokenizer, from, error);
-    return TRIREME_OK;
-}
-
-static trireme_status load_values(struct run *r, trireme_error *error) {
-    if (r->leads)
-        TRY(find_tokenizer(r, error));
-    if (r->resumed_from)
-        return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
-    engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
-    if (!*r->start)
-        return TRIREME_OK;
-    if (strcmp(r->start, r->config->model.init_from) != 0)
-        tell(r, "starting from the weights in %s", r->start);
-    if (!r->leads) {
-        TRY(wait_for_files(r, error));
-    } else {
-        const struct manifest_watch watch = {tell_of_file, r};
-        TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
-        TRY(end_of_files(r, error));
-    }
-    return checkpoint_load_model(&r->engine, r->start, false, error);
-}
-
-// Processes with other working directories, or other machines' disks, may find another run's by the same name. All
-// come to the same answer.
-static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
-    enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
-    const struct world_place *place = world_place(r->engine.member.world);
-    int32_t own[WORDS] = {0};
-    if (!place)
-        return TRIREME_OK;
-    int32_t(*all)[WORDS] = mem_alloc((size_t)place->ranks * sizeof *all);
-    checkpoint_identify(r->resumed_from, (char *)own);
-    trireme_status status = comm_all_gather(r->control, own, all, WORDS, DTYPE_I32, error);
-    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
-        if (memcmp(all[rank], all[0], sizeof own) != 0)
-            status = config_refuse(r->config, "run.directory", error,
-                                   "but rank %d finds %s there: it must be one directory for all ranks", rank,
-                                   all[rank][0] ? "another checkpoint than rank 0" : "none of rank 0's checkpoints");
-    free(all);
-    return status;
-}
-
-// What rank 0 found, known to all.
-static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
-    if (!r->control)
-        return TRIREME_OK;
-    int64_t found[2] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0};
-    TRY(comm_broadcast(r->control, found, sizeof found, 0, error));
-    r->saved_step = found[0];
-    if (!found[1])
-        return TRIREME_OK;
-    if (!r->leads)
-        r->resumed_from = mem_alloc((size_t)found[1]);
-    TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
-    return check_same_checkpoint(r, error);
-}
-
-static trireme_status open_directory(struct run *r, trireme_error *error) {
-    // Everything that can be refused without touching the run directory has been, once all ranks stand here.
-    if (r->control)
-        TRY(comm_barrier(r->control, error));
-    if (!r->leads) {
-        TRY(wait_for_files(r, error));
-        return share_checkpoint(r, error);
-    }
-    TRY(run_directory_open(&r->directory, r->config->run.directory, error));
-    TRY(find_checkpoint(r, error));
-    TRY(end_of_files(r, error));
-    return share_checkpoint(r, error);
-}
-
-// Counters that cannot be kept in a file (`made`: rank 0 has one) do not keep a run from running.
-static void keep_counters(struct run *r, trireme_status made, trireme_error *why) {
-    struct rank_record *record;
-    if (made == TRIREME_OK)
-        made = rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, why);
-    if (made == TRIREME_OK)
-        r->record = record;
-    else
-        tell(r, "`trireme show ranks` will not work here: %s", why->message);
-    r->record->step = r->progress.step;
-    executor_count_in(r->engine.train_executor, r->record->counter);
-    executor_count_in(r->engine.evaluate_executor, r->record->counter);
-    rank_record_set(r->record, RANK_STARTING);
-}
-
-// The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
-static trireme_status choose_kernels(struct run *r, struct tuning *tuning, trireme_error *error) {
-    const struct config *config = r->config;
-    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_RULE)
-        return TRIREME_OK;
-    int64_t steps = config->training.steps - MAX(r->saved_step, 0);
-    return tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL, error);
-}
-
-static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
-    trireme_error why;
-    trireme_status made = TRIREME_OK;
-    if (r->leads) {
-        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
-        made = rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &why);
-    }
-    if (r->control)
-        TRY(comm_barrier(r->control, error));
-    keep_counters(r, made, &why);
-    if (!r->leads)
-        return TRIREME_OK;
-    if (tuning->passed_over)
-        tell(r, "passed over: %s", tuning->passed_over);
-    return tuning_store(tuning, r->config->run.directory, error);
-}
-
-static trireme_status tell_start(struct run *r, trireme_error *error) {
-    double predicted = (double)engine_bytes(&r->engine);
-    if (r->control)
-        TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
-    if (r->engine.kernels == KERNELS_FAST)
-        TRY(engine_peak(&r->engine, r->control, &r->peak, error));
-    if (r->control) // nobody computes while rank 0 measures
-        TRY(comm_barrier(r->control, error));
-    if (!r->leads)
-        return TRIREME_OK;
-    const struct world_place *place = world_place(r->engine.member.world);
-    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
-    double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
-                    (double)r->config->training.seq_len;
-    int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
-    char *mesh = mesh_print(&r->engine.parallel.mesh);
-    struct train_start begin = {.parameters = r->engine.table.total,
-                                .first_step = r->progress.step + 1,
-                                .steps = r->config->training.steps,
-                                .resumed_from = r->resumed_from,
-                                .epochs = tokens / (double)corpus,
-                                .ranks = ranks,
-                                .threads = r->engine.threads,
-                                .cores = cores,
-                                .nodes = place ? place->nodes : 1,
-                                .mesh = mesh,
-                                .microbatches = r->engine.microbatches,
-                                .micro_batch_size = r->engine.micro_batch_size,
-                                .predicted_bytes = (size_t)predicted,
-                                .peak_flops = r->peak};
-    if (r->callbacks->started)
-        r->callbacks->started(r->callbacks->user, &begin);
-    free(mesh);
-    if (r->resumed_from)
-        tell_differences(r);
-    return TRIREME_OK;
-}
-
-static trireme_status start(struct run *r, struct job *job, const struct member *member, trireme_error *error) {
-    TRY(engine_create(&r->engine, r->config, &job->model, &job->plan, ENGINE_TRAIN, member, error));
-    if (r->config->profiling.trace_step)
-        TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
-    TRY(open_directory(r, error));
-    TRY(load_progress(r, error));
-    TRY(tell_start(r, error)); // before what takes a large model minutes
-    TRY(choose_kernels(r, &job->tuning, error));
-    TRY(load_values(r, error));
-    TRY(begin_directory(r, &job->tuning, error));
-    // What the state's text fields say from now on is this run's.
-    struct text yaml = {0};
-    config_print(&yaml, r->config);
-    state_progress_release(&(struct state_progress){
-        .config = r->progress.config, .kernels = r->progress.kernels, .data = r->progress.data});
-    r->progress.config = yaml.text;
-    r->progress.kernels = mem_strdup(kernels_name(r));
-    r->progress.data = mem_strdup(r->data);
-    return TRIREME_OK;
 }
 
 // ---- steps
@@ -337,12 +45,12 @@ static trireme_status save(struct run *r, trireme_error *error) {
                      (long long)r->progress.step, (long long)r->saved_step);
     TRY(status);
     r->saved_step = r->progress.step;
-    tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
+    run_tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
     // Whatever stays there, this one is saved.
     trireme_error why;
     size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
     if (r->leads && checkpoint_prune(r->config->run.directory, r->progress.step, keep, &why) != TRIREME_OK)
-        tell(r, "older checkpoints are not all removed: %s", why.message);
+        run_tell(r, "older checkpoints are not all removed: %s", why.message);
     return TRIREME_OK;
 }
 
@@ -381,9 +89,9 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
     }
     r->progress.skipped++;
     r->progress.skipped_in_a_row++;
-    tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
-         isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
-         unsigned_nan(result->grad_norm));
+    run_tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
+             isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
+             unsigned_nan(result->grad_norm));
     if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
         return TRIREME_OK;
     char last[64] = "nothing was saved yet";
@@ -514,7 +222,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     struct train_result done = {.loss = NAN, .val_loss = NAN};
     trireme_status status = ranks_control(&r.control, member, job->ranks, error);
     if (status == TRIREME_OK)
-        status = start(&r, job, member, error);
+        status = run_start(&r, &job->model, &job->plan, &job->tuning, member, error);
     if (status == TRIREME_OK)
         status = train(&r, &done, error);
     if (status == TRIREME_ERROR_LOST)
@@ -605,6 +313,7 @@ trireme_status train_run(const struct config *config, const struct train_callbac
     struct job *job = mem_alloc(sizeof *job);
     config_copy(&job->config, config);
     tuning_create(&job->tuning);
+    job->tuning.choices.stop = callbacks->stop;
     job->callbacks = *callbacks;
     bool stuck = false;
     struct launcher launcher = launcher_find();

@@ -1,0 +1,264 @@
+#include "train/run.h"
+
+#include "base/crew.h"
+#include "train/checkpoint.h"
+#include "train/same_run.h"
+
+void run_tell(const struct run *r, const char *format, ...) {
+    if (!r->leads || !r->callbacks->message)
+        return;
+    va_list args;
+    va_start(args, format);
+    char *text = mem_vprintf(format, args);
+    va_end(args);
+    r->callbacks->message(r->callbacks->user, text);
+    free(text);
+}
+
+// Rank 0 reads all of a checkpoint before it is loaded, which may take longer than any other wait: others see that it
+// goes on. Where one is lost, what comes next fails.
+static void tell_of_file(void *user) {
+    struct run *r = user;
+    int32_t more = 1;
+    trireme_error ignored;
+    comm_broadcast(r->control, &more, sizeof more, 0, &ignored);
+}
+
+static trireme_status end_of_files(struct run *r, trireme_error *error) {
+    int32_t more = 0;
+    return r->control ? comm_broadcast(r->control, &more, sizeof more, 0, error) : TRIREME_OK;
+}
+
+static trireme_status wait_for_files(struct run *r, trireme_error *error) {
+    for (int32_t more = 1; more;)
+        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
+    return TRIREME_OK;
+}
+
+static void tell_differences(const struct run *r) {
+    struct text other = {0};
+    same_run_differences(r->config, &r->progress, &other);
+    if (other.length)
+        run_tell(r, "with other settings from here on: %s", other.text);
+    text_release(&other);
+}
+
+static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
+    const struct manifest_watch watch = {tell_of_file, r};
+    char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
+    struct directory_search search;
+    trireme_status status =
+        directory_newest(parent, "step-", DIRECTORY_CONTENT, r->control ? &watch : NULL, &search, error);
+    free(parent);
+    TRY(status);
+    for (size_t i = 0; i < search.skipped.count; i++)
+        run_tell(r, "checkpoint %s is passed over: %s", search.skipped.item[i].path, search.skipped.item[i].reason);
+    r->saved_step = -1;
+    if (search.path) {
+        r->resumed_from = mem_strdup(search.path);
+        r->saved_step = search.number;
+    } else if (search.skipped.count == 0) {
+        if (!r->directory.fresh)
+            run_tell(r, "%s holds no checkpoint: from the first step on, again", r->config->run.directory);
+    } else {
+        status = error_set(error, TRIREME_ERROR_CORRUPT,
+                           "no checkpoint in %s is complete (%s): repair or remove them to start afresh",
+                           r->config->run.directory, search.skipped.item[0].reason);
+    }
+    directory_search_release(&search);
+    return status;
+}
+
+static trireme_status load_progress(struct run *r, trireme_error *error) {
+    if (!r->resumed_from)
+        return TRIREME_OK;
+    TRY(state_files_progress(r->resumed_from, &r->progress, error));
+    TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    if (r->progress.step > r->config->training.steps)
+        return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
+                             r->config->run.directory, (long long)r->progress.step);
+    return TRIREME_OK;
+}
+
+// The tokenizer of the tokens, or where these do not say it the one that came with the weights.
+static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
+    const char *from = r->resumed_from ? r->resumed_from : r->start;
+    if (r->corpus->tokenizer)
+        r->tokenizer = tokenizer_files(r->corpus->tokenizer);
+    else if (*from)
+        return tokenizer_files_read(&r->tokenizer, from, error);
+    return TRIREME_OK;
+}
+
+static trireme_status load_values(struct run *r, trireme_error *error) {
+    if (r->leads)
+        TRY(find_tokenizer(r, error));
+    if (r->resumed_from)
+        return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
+    engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
+    if (!*r->start)
+        return TRIREME_OK;
+    if (strcmp(r->start, r->config->model.init_from) != 0)
+        run_tell(r, "starting from the weights in %s", r->start);
+    if (!r->leads) {
+        TRY(wait_for_files(r, error));
+    } else {
+        const struct manifest_watch watch = {tell_of_file, r};
+        TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
+        TRY(end_of_files(r, error));
+    }
+    return checkpoint_load_model(&r->engine, r->start, false, error);
+}
+
+// Processes with other working directories, or other machines' disks, may find another run's by the same name. All
+// come to the same answer.
+static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
+    enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
+    const struct world_place *place = world_place(r->engine.member.world);
+    int32_t own[WORDS] = {0};
+    if (!place)
+        return TRIREME_OK;
+    int32_t(*all)[WORDS] = mem_alloc((size_t)place->ranks * sizeof *all);
+    checkpoint_identify(r->resumed_from, (char *)own);
+    trireme_status status = comm_all_gather(r->control, own, all, WORDS, DTYPE_I32, error);
+    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
+        if (memcmp(all[rank], all[0], sizeof own) != 0)
+            status = config_refuse(r->config, "run.directory", error,
+                                   "but rank %d finds %s there: it must be one directory for all ranks", rank,
+                                   all[rank][0] ? "another checkpoint than rank 0" : "none of rank 0's checkpoints");
+    free(all);
+    return status;
+}
+
+// What rank 0 found, known to all.
+static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
+    if (!r->control)
+        return TRIREME_OK;
+    int64_t found[2] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0};
+    TRY(comm_broadcast(r->control, found, sizeof found, 0, error));
+    r->saved_step = found[0];
+    if (!found[1])
+        return TRIREME_OK;
+    if (!r->leads)
+        r->resumed_from = mem_alloc((size_t)found[1]);
+    TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
+    return check_same_checkpoint(r, error);
+}
+
+static trireme_status open_directory(struct run *r, trireme_error *error) {
+    // Everything that can be refused without touching the run directory has been, once all ranks stand here.
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    if (!r->leads) {
+        TRY(wait_for_files(r, error));
+        return share_checkpoint(r, error);
+    }
+    TRY(run_directory_open(&r->directory, r->config->run.directory, error));
+    TRY(find_checkpoint(r, error));
+    TRY(end_of_files(r, error));
+    return share_checkpoint(r, error);
+}
+
+// Counters that cannot be kept in a file (`made`: rank 0 has one) do not keep a run from running.
+static void keep_counters(struct run *r, trireme_status made, trireme_error *why) {
+    struct rank_record *record;
+    if (made == TRIREME_OK)
+        made = rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, why);
+    if (made == TRIREME_OK)
+        r->record = record;
+    else
+        run_tell(r, "`trireme show ranks` will not work here: %s", why->message);
+    r->record->step = r->progress.step;
+    executor_count_in(r->engine.train_executor, r->record->counter);
+    executor_count_in(r->engine.evaluate_executor, r->record->counter);
+    rank_record_set(r->record, RANK_STARTING);
+}
+
+// The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
+static trireme_status choose_kernels(struct run *r, struct tuning *tuning, trireme_error *error) {
+    const struct config *config = r->config;
+    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_RULE)
+        return TRIREME_OK;
+    int64_t steps = config->training.steps - MAX(r->saved_step, 0);
+    return tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL, error);
+}
+
+static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
+    trireme_error why;
+    trireme_status made = TRIREME_OK;
+    if (r->leads) {
+        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+        made = rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &why);
+    }
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    keep_counters(r, made, &why);
+    if (!r->leads)
+        return TRIREME_OK;
+    if (tuning->passed_over)
+        run_tell(r, "passed over: %s", tuning->passed_over);
+    return tuning_store(tuning, r->config->run.directory, error);
+}
+
+static trireme_status tell_start(struct run *r, trireme_error *error) {
+    double predicted = (double)engine_bytes(&r->engine);
+    if (r->control)
+        TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    if (r->engine.kernels == KERNELS_FAST)
+        TRY(engine_peak(&r->engine, r->control, &r->peak, error));
+    if (r->control) // nobody computes while rank 0 measures
+        TRY(comm_barrier(r->control, error));
+    if (!r->leads)
+        return TRIREME_OK;
+    const struct world_place *place = world_place(r->engine.member.world);
+    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
+    double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
+                    (double)r->config->training.seq_len;
+    int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
+    char *mesh = mesh_print(&r->engine.parallel.mesh);
+    struct train_start begin = {.parameters = r->engine.table.total,
+                                .first_step = r->progress.step + 1,
+                                .steps = r->config->training.steps,
+                                .resumed_from = r->resumed_from,
+                                .epochs = tokens / (double)corpus,
+                                .ranks = ranks,
+                                .threads = r->engine.threads,
+                                .cores = cores,
+                                .nodes = place ? place->nodes : 1,
+                                .mesh = mesh,
+                                .microbatches = r->engine.microbatches,
+                                .micro_batch_size = r->engine.micro_batch_size,
+                                .predicted_bytes = (size_t)predicted,
+                                .peak_flops = r->peak};
+    if (r->callbacks->started)
+        r->callbacks->started(r->callbacks->user, &begin);
+    free(mesh);
+    if (r->resumed_from)
+        tell_differences(r);
+    if (r->config->lr_scheduler.warmup_steps >= r->config->training.steps)
+        run_tell(r, "lr_scheduler.warmup_steps is %lld: the last of %lld steps is still warming up",
+                 (long long)r->config->lr_scheduler.warmup_steps, (long long)r->config->training.steps);
+    return TRIREME_OK;
+}
+
+trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
+                         struct tuning *tuning, const struct member *member, trireme_error *error) {
+    TRY(engine_create(&r->engine, r->config, model, plan, ENGINE_TRAIN, member, error));
+    if (r->config->profiling.trace_step)
+        TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
+    TRY(open_directory(r, error));
+    TRY(load_progress(r, error));
+    TRY(tell_start(r, error)); // before what takes a large model minutes
+    TRY(choose_kernels(r, tuning, error));
+    TRY(load_values(r, error));
+    TRY(begin_directory(r, tuning, error));
+    // What the state's text fields say from now on is this run's.
+    struct text yaml = {0};
+    config_print(&yaml, r->config);
+    state_progress_release(&(struct state_progress){
+        .config = r->progress.config, .kernels = r->progress.kernels, .data = r->progress.data});
+    r->progress.config = yaml.text;
+    r->progress.kernels = mem_strdup(r->engine.kernels == KERNELS_REFERENCE ? "reference" : "fast");
+    r->progress.data = mem_strdup(r->data);
+    return TRIREME_OK;
+}
