@@ -45,12 +45,33 @@ static int *uneven_layers(const struct plan_request *r, const struct plan_answer
     return layers;
 }
 
-static void mixed_is_not_there(struct text *cannot, const struct plan_choice *c) {
-    if (plan_choice_mixes(c))
+// Layers that are computed again beside the mode of the rest: what was chosen, else what the user has set; "" for none.
+struct again {
+    const char *full, *selective;
+};
+
+static const char *layers_or_none(const char *chosen, const char *given) {
+    const char *layers = chosen ? chosen : given;
+    return strpbrk(layers, "123456789") ? layers : "";
+}
+
+static struct again again_of(const struct plan_request *r, const struct plan_choice *c) {
+    const struct config_activation_checkpoint *given = &r->config->activation_checkpoint;
+    return (struct again){.full = layers_or_none(c->full_layers, given->full_layers),
+                          .selective = layers_or_none(c->selective_layers, given->selective_layers)};
+}
+
+static bool is_mixed(const struct again *again) {
+    return *again->full || *again->selective;
+}
+
+static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest) {
+    if (is_mixed(again))
         text_add(cannot,
-                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s); "
-                 "here all are, which is slower\n",
-                 c->full_layers ? c->full_layers : "none", c->selective_layers ? c->selective_layers : "none");
+                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s; the "
+                 "rest: %s); here all are in full, which is slower\n",
+                 *again->full ? again->full : "none", *again->selective ? again->selective : "none",
+                 config_recompute_word(rest));
 }
 
 // ---- Megatron-LM
@@ -139,15 +160,17 @@ static void megatron_data(struct text *out, struct text *cannot, const struct pl
 
 static void megatron_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
                                const struct plan_choice *c) {
-    // The first ones of each virtual stage.
-    int alike = c->full_layers && !c->selective_layers ? (int)strtol(c->full_layers, NULL, 10) : 0;
-    for (const char *rest = c->full_layers; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
+    const struct again again = again_of(r, c);
+    // The first ones of each virtual stage, and nothing of the rest.
+    bool blocks = *again.full && !*again.selective && c->recompute == CONFIG_RECOMPUTE_NONE;
+    int alike = blocks ? (int)strtol(again.full, NULL, 10) : 0;
+    for (const char *rest = again.full; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
         alike = strtol(rest, NULL, 10) == alike ? alike : 0;
     if (alike) {
         text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", alike);
-    } else if (plan_choice_mixes(c) || c->recompute == CONFIG_RECOMPUTE_FULL) {
+    } else if (is_mixed(&again) || c->recompute == CONFIG_RECOMPUTE_FULL) {
         text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
-        mixed_is_not_there(cannot, c);
+        mixed_is_not_there(cannot, &again, c->recompute);
     } else if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(out, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
                  r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
@@ -245,6 +268,18 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     free(layers);
 }
 
+static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
+                            const struct plan_choice *c) {
+    const struct again again = again_of(r, c);
+    enum config_recompute mode = is_mixed(&again) ? CONFIG_RECOMPUTE_FULL : c->recompute;
+    text_add(out, "\n[activation_checkpoint]\nmode = \"%s\"\n", config_recompute_word(mode));
+    mixed_is_not_there(cannot, &again, c->recompute);
+    if (mode == CONFIG_RECOMPUTE_SELECTIVE) {
+        text_add(out, "selective_ac_option = \"op\"  # later there is no other\n");
+        text_add(cannot, "# about the same: what selective recompute computes again\n");
+    }
+}
+
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -270,13 +305,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
-    text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-             config_recompute_word(plan_choice_mixes(c) ? CONFIG_RECOMPUTE_FULL : c->recompute));
-    mixed_is_not_there(&cannot, c);
-    if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
-        text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");
-        text_add(&cannot, "# about the same: what selective recompute computes again\n");
-    }
+    titan_recompute(&body, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)

@@ -1,5 +1,7 @@
 """trireme plan: what it answers, saves and exports, and what it refuses."""
 
+import re
+
 import tool
 
 MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
@@ -75,6 +77,19 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
     assert "not there: replicas without shards beside" in toml, toml
+
+
+def test_exports_what_is_given():
+    def exported(to, model, *words):
+        return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=128", "global_batch_size=2",
+                         "micro_batch_size=1", "mode=none", *words, f"export={to}")
+    # Layers that are computed again.
+    assert "--recompute-method block --recompute-num-layers 2" in exported("megatron", "llama-5m", "full_layers=2")
+    differ = r"not there: layers of a stage that differ .*\(full: 2; selective: 1; the rest: none\)"
+    for to in "megatron", "torchtitan":
+        assert re.search(differ, exported(to, "llama-5m", "full_layers=2", "selective_layers=1")), to
+    toml = exported("torchtitan", "llama-5m", "full_layers=2")
+    assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
 
 
 def test_unequal_devices():
