@@ -76,7 +76,8 @@ static void mixed_is_not_there(struct text *cannot, const struct again *again, e
 
 // ---- Megatron-LM
 
-static void megatron_model(struct text *out, const struct model_config *m, const struct config *c) {
+static void megatron_model(struct text *out, struct text *cannot, const struct model_config *m,
+                           const struct config *c) {
     text_add(out,
              "--num-layers %" PRId64 " --hidden-size %" PRId64 " --ffn-hidden-size %" PRId64
              " --num-attention-heads %" PRId64 " --kv-channels %" PRId64 " \\\n",
@@ -90,6 +91,10 @@ static void megatron_model(struct text *out, const struct model_config *m, const
                  "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope "
                  "--rotary-base %.0f \\\n",
                  m->rope_theta);
+    if (m->family == FAMILY_GPT2 && !m->bias) {
+        text_add(out, "--disable-bias-linear \\\n");
+        text_add(cannot, "# not there: LayerNorm without biases\n");
+    }
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 \\\n");
     if (!m->tie_word_embeddings)
         text_add(out, "--untie-embeddings-and-output-weights \\\n");
@@ -201,7 +206,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
         text_add(&cannot, "# to be set: the sliding window (--window-size)\n");
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
-    megatron_model(&flags, r->model, config);
+    megatron_model(&flags, &cannot, r->model, config);
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
     // The last line goes on nowhere.

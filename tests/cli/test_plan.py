@@ -90,6 +90,9 @@ def test_exports_what_is_given():
         assert re.search(differ, exported(to, "llama-5m", "full_layers=2", "selective_layers=1")), to
     toml = exported("torchtitan", "llama-5m", "full_layers=2")
     assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
+    # Biases.
+    assert "--disable-bias-linear" in exported("megatron", "gpt2-124m", "model.bias=false")
+    assert "--disable-bias-linear" not in exported("megatron", "gpt2-124m")
 
 
 def test_unequal_devices():
