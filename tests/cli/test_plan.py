@@ -46,6 +46,9 @@ def test_exports():
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
     toml = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
+    for to, text in ("megatron", flags), ("torchtitan", toml):
+        answer = tool.good_json("plan", *MODEL, "tensor_parallel_degree=2", f"export={to}")
+        assert answer["export"] == text and answer["fits"], answer
 
 
 def test_what_others_do_not_do():
