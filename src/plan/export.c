@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 // Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
 // (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
@@ -63,6 +64,17 @@ static struct again again_of(const struct plan_request *r, const struct plan_cho
 
 static bool is_mixed(const struct again *again) {
     return *again->full || *again->selective;
+}
+
+// The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
+static int64_t decay_end(const struct config *c) {
+    return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
+}
+
+static int64_t decay_begin(const struct config *c) {
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    int64_t fall = llround(s->decay_ratio * (double)decay_end(c));
+    return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, decay_end(c) - fall) : s->warmup_steps;
 }
 
 static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest) {
@@ -183,6 +195,39 @@ static void megatron_recompute(struct text *out, struct text *cannot, const stru
     }
 }
 
+static void megatron_rate(struct text *out, const struct config *c) {
+    static const char *const STYLES[] = {[CONFIG_DECAY_COSINE] = "cosine",
+                                         [CONFIG_DECAY_LINEAR] = "linear",
+                                         [CONFIG_DECAY_CONSTANT] = "constant",
+                                         [CONFIG_DECAY_WSD] = "WSD --lr-wsd-decay-style linear"};
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
+             STYLES[s->decay_type]);
+    if (s->decay_type == CONFIG_DECAY_WSD)
+        text_add(out, " --lr-wsd-decay-iters %" PRId64, decay_end(c) - decay_begin(c));
+    if (s->decay_type != CONFIG_DECAY_CONSTANT)
+        text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", decay_end(c), s->min_lr_factor * c->optimizer.lr);
+    text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", s->warmup_steps);
+}
+
+static void megatron_optimizer(struct text *out, struct text *cannot, const struct config *c, int zero_stage) {
+    const struct config_optimizer *o = &c->optimizer;
+    if (o->name == CONFIG_OPTIMIZER_LION)
+        text_add(cannot,
+                 "# not there: the optimizer lion, but in the latest versions (--optimizer lion), with betas of %.10g "
+                 "and %.10g\n",
+                 o->beta1, o->beta2);
+    else if (o->name == CONFIG_OPTIMIZER_SGD)
+        text_add(out, "--optimizer sgd --sgd-momentum %.10g \\\n", o->momentum);
+    else
+        text_add(out, "--optimizer adam --adam-beta1 %.10g --adam-beta2 %.10g --adam-eps %.10g \\\n", o->beta1,
+                 o->beta2, o->eps);
+    if (o->name != CONFIG_OPTIMIZER_ADAMW && zero_stage > 0)
+        text_add(cannot, "# not there: sharded states of another optimizer than adam\n");
+    text_add(out, "--weight-decay %.10g --clip-grad %.10g \\\n", o->weight_decay, c->training.max_norm);
+    megatron_rate(out, c);
+}
+
 void plan_export_megatron(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -207,6 +252,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
     megatron_model(&flags, &cannot, r->model, config);
+    megatron_optimizer(&flags, &cannot, config, c->zero_stage);
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
     // The last line goes on nowhere.
@@ -285,6 +331,42 @@ static void titan_recompute(struct text *out, struct text *cannot, const struct 
     }
 }
 
+// A norm that no gradient has: with 0 all of them would be 0.
+static const double NO_CLIPPING = 1e9;
+
+// TOML tells whole numbers from others.
+static void titan_real(struct text *out, const char *key, double value) {
+    text_add(out, "%s = %.10g%s\n", key, value, value == floor(value) && value < 1e10 ? ".0" : "");
+}
+
+static void titan_rate(struct text *out, struct text *cannot, const struct config *c) {
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    text_add(out, "\n[lr_scheduler]\nwarmup_steps = %" PRId64 "\ndecay_type = \"%s\"\n", s->warmup_steps,
+             s->decay_type == CONFIG_DECAY_COSINE ? "cosine" : "linear");
+    if (s->decay_type == CONFIG_DECAY_CONSTANT || s->decay_type == CONFIG_DECAY_WSD)
+        titan_real(out, "decay_ratio", s->decay_type == CONFIG_DECAY_WSD ? s->decay_ratio : 0);
+    titan_real(out, "min_lr_factor", s->min_lr_factor);
+    if (s->decay_type != CONFIG_DECAY_CONSTANT && decay_end(c) != c->training.steps)
+        text_add(cannot, "# not there: a decay that is over after step %" PRId64 ", not the last\n", decay_end(c));
+}
+
+static void titan_optimizer(struct text *out, struct text *cannot, const struct config *c) {
+    const struct config_optimizer *o = &c->optimizer;
+    if (o->name != CONFIG_OPTIMIZER_ADAMW) {
+        text_add(cannot, "# not there: the optimizer %s\n", config_optimizer_name_word(o->name));
+    } else {
+        text_add(out, "\n[optimizer]\nname = \"AdamW\"\n");
+        titan_real(out, "lr", o->lr);
+        titan_real(out, "beta1", o->beta1);
+        titan_real(out, "beta2", o->beta2);
+        titan_real(out, "eps", o->eps);
+        titan_real(out, "weight_decay", o->weight_decay);
+        if (o->weight_decay > 0)
+            text_add(cannot, "# about the same: weight decay, which it has for norms and biases, too\n");
+    }
+    titan_rate(out, cannot, c);
+}
+
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -292,9 +374,12 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     struct text cannot = {0}, body = {0};
     text_add(&body,
              "[training]\nlocal_batch_size = %" PRId64 "\nglobal_batch_size = %" PRId64 "\nseq_len = %" PRId64
-             "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
+             "\nsteps = %" PRId64 "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
              c->stages > 1 ? sequences : c->micro_batch_size, config->training.global_batch_size,
-             config->training.seq_len, config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+             config->training.seq_len, config->training.steps,
+             config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+    titan_real(&body, "max_norm", config->training.max_norm > 0 ? config->training.max_norm : NO_CLIPPING);
+    titan_optimizer(&body, &cannot, config);
     text_add(&body, "\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
              c->replicas, c->shards);
     if (c->zero_stage > 0)

@@ -98,6 +98,31 @@ def test_exports_what_is_given():
     assert "--disable-bias-linear" not in exported("megatron", "gpt2-124m")
 
 
+def test_exports_the_optimizer():
+    def exported(to, *words):
+        return tool.good("plan", *MODEL[:2], "devices=1", "seq_len=128", "global_batch_size=1", "mode=none",
+                         "training.steps=500", *words, f"export={to}")
+    flags = exported("megatron", "optimizer.lr=1e-3", "optimizer.beta2=0.99", "max_norm=0.5")
+    assert "--optimizer adam --adam-beta1 0.9 --adam-beta2 0.99 --adam-eps 1e-08 " in flags, flags
+    assert "--weight-decay 0.1 --clip-grad 0.5 " in flags, flags
+    assert ("--train-iters 500 --lr 0.001 --lr-decay-style cosine --lr-decay-iters 500 --min-lr 0.0001 "
+            "--lr-warmup-iters 0") in flags, flags
+    flags = exported("megatron", "optimizer.name=sgd", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=9")
+    assert "--optimizer sgd --sgd-momentum 0.9 " in flags and "adam" not in flags, flags
+    assert "--lr-decay-style WSD --lr-wsd-decay-style linear --lr-wsd-decay-iters 100 " in flags, flags
+    assert "--lr-warmup-iters 9" in flags, flags
+    assert "not there: the optimizer lion" in exported("megatron", "optimizer.name=lion")
+    toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
+    assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
+            'weight_decay = 0.1\n') in toml, toml
+    # A norm of 0 would make all gradients 0 there.
+    assert "max_norm = 1000000000.0\n" in toml and "steps = 500\n" in toml, toml
+    assert '[lr_scheduler]\nwarmup_steps = 0\ndecay_type = "cosine"\nmin_lr_factor = 0.1\n' in toml, toml
+    for name in "sgd", "lion":
+        toml = exported("torchtitan", f"optimizer.name={name}")
+        assert f"not there: the optimizer {name}" in toml and "AdamW" not in toml, toml
+
+
 def test_unequal_devices():
     if tool.SANITIZED:  # hundreds of plans
         return
