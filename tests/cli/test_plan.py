@@ -173,6 +173,40 @@ def test_devices_that_others_are_not():
     assert seconds("less.yaml") == seconds("runtime.yaml")
 
 
+def test_the_smallest_change_that_fits():
+    if tool.SANITIZED:
+        return
+
+    def changes(*words):
+        code, out, _ = tool.run("plan", *words, "--json")
+        answer = tool.strict_json(out)
+        assert code == 2 and not answer["fits"], words
+        return [change.removeprefix("fits with ") for change in answer["changes"]]
+    eight = ("llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64", "seq_len=8192",
+             "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
+    found = changes(*eight, "micro_batch_size=4", "mode=selective")
+    assert found == ["training.micro_batch_size=2", "activation_checkpoint.mode=full",
+                     "parallelism.tensor_parallel_degree=2", "training.seq_len=5120"], found
+    found = changes(*eight, "micro_batch_size=1", "zero_stage=1", "mode=none")
+    assert found == ["activation_checkpoint.mode=full", "parallelism.zero_stage=2",
+                     "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
+                     "training.seq_len=6144", "devices=32"], found
+    found = changes(*eight, "micro_batch_size=1", "zero_stage=0")
+    assert "parallelism.zero_stage=1" in found and "devices=16" not in found, found
+    found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none")
+    assert "activation_checkpoint.mode=selective" in found and "training.seq_len=7168" in found, found
+    # A mesh of as many ranks as there are changes as a whole.
+    found = changes(*eight, "micro_batch_size=8", "mode=none", "data_parallel_shard_degree=8",
+                    "data_parallel_replicate_degree=1")
+    assert "parallelism.tensor_parallel_degree=8 parallelism.data_parallel_shard_degree=1" in found, found
+    # Devices between those that are too few and twice as many.
+    four = UNEQUAL.replace("  - {device: small, nodes: 1, devices: 2}\n", "").replace("devices: 2}", "devices: 16}")
+    tool.write("little.yaml", four.replace("80 GB", "0.9 GB"))
+    words = ("gpt2-124m", "cluster=little.yaml", "global_batch_size=60", "seq_len=256", "mode=full")
+    assert changes(*words, "devices=2")[0] == "devices=3"
+    assert changes(*words, "ranks=2")[0] == "parallelism.ranks=3"
+
+
 def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "plan", *words)
