@@ -113,6 +113,23 @@ static void try_recompute(struct advice *a) {
         }
 }
 
+// More first layers of each stage, where one number stands for all stages.
+static void try_full_layers(struct advice *a) {
+    const char *key = "activation_checkpoint.full_layers";
+    const struct config *config = a->request->config;
+    const char *given = config->activation_checkpoint.full_layers;
+    int64_t stages = MAX(1, config->parallelism.pipeline_parallel_degree);
+    struct values more = {0};
+    if (!*given || strchr(given, ','))
+        return;
+    for (int64_t layers = a->request->model->num_hidden_layers / stages; layers > strtol(given, NULL, 10); layers--)
+        VEC_PUSH(&more, layers);
+    int best = smallest_change(a, key, &more, false);
+    if (best >= 0)
+        advise_number(a, key, more.item[best]);
+    VEC_RELEASE(&more);
+}
+
 static void try_zero_stage(struct advice *a) {
     const char *key = "parallelism.zero_stage";
     int64_t given = a->request->config->parallelism.zero_stage;
@@ -280,7 +297,10 @@ void plan_advise(struct text *out, const struct plan_request *r) {
     struct advice a = {.out = out, .request = r, .until = clock_now() + (int64_t)(1e9 * ADVICE_SECONDS)};
     try_micro_batch(&a);
     try_recompute(&a);
+    try_full_layers(&a);
     try_zero_stage(&a);
+    if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
+        try_key(&a, "parallelism.sequence_parallel", "true");
     try_mesh(&a);
     if (r->config->training.dtype != CONFIG_DTYPE_BF16 &&
         r->cluster->devices.item[r->cluster->groups.item[0].device].peak[DTYPE_BF16] > 0)

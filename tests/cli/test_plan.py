@@ -195,6 +195,12 @@ def test_the_smallest_change_that_fits():
     assert "parallelism.zero_stage=1" in found and "devices=16" not in found, found
     found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none")
     assert "activation_checkpoint.mode=selective" in found and "training.seq_len=7168" in found, found
+    # How many layers are computed again, and rows that are whole.
+    found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none", "full_layers=1")
+    assert "activation_checkpoint.full_layers=4" in found, found
+    found = changes(*eight[:5], "tensor_parallel_degree=8", "sequence_parallel=false", "micro_batch_size=8",
+                    "mode=none")
+    assert "parallelism.sequence_parallel=true" in found, found
     # A mesh of as many ranks as there are changes as a whole.
     found = changes(*eight, "micro_batch_size=8", "mode=none", "data_parallel_shard_degree=8",
                     "data_parallel_replicate_degree=1")
