@@ -245,8 +245,9 @@ static void add_answer(struct text *out, const char *key, const struct plan_requ
     json_end_object(out);
 }
 
+// `exported`: the best in another system's words; or NULL.
 static void print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
-                       double seconds, struct text *out) {
+                       const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
@@ -273,6 +274,8 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
         }
         json_end_array(out);
     }
+    if (exported)
+        json_add_string(out, "export", exported);
     json_end_object(out);
     text_add(out, "\n");
 }
@@ -291,20 +294,23 @@ static trireme_status save(const struct plan_request *r, const struct plan_answe
 
 static trireme_status answer(const struct plan_request *r, const struct plan_result *result,
                              const struct command_value *values, bool json, double seconds, trireme_error *error) {
-    struct text out = {0}, advice = {0};
+    struct text out = {0}, advice = {0}, exported = {0};
+    const char *to = values[PLAN_EXPORT].given;
     bool found = result->answers.count > 0;
     trireme_status status = TRIREME_OK;
     if (found && values[PLAN_SAVE].given)
         status = save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
     if (!found)
         plan_advise(&advice, r);
+    if (found && to)
+        (strcmp(to, "megatron") == 0 ? plan_export_megatron : plan_export_torchtitan)(&exported, r,
+                                                                                      &result->answers.item[0]);
     progress_clear();
     const char *changes = advice.length ? advice.text : "";
     if (json) {
-        print_json(r, result, changes, seconds, &out);
-    } else if (found && values[PLAN_EXPORT].given) {
-        bool megatron = strcmp(values[PLAN_EXPORT].given, "megatron") == 0;
-        (megatron ? plan_export_megatron : plan_export_torchtitan)(&out, r, &result->answers.item[0]);
+        print_json(r, result, changes, exported.text, seconds, &out);
+    } else if (exported.text) {
+        text_add(&out, "%s", exported.text);
     } else if (found) {
         const struct config_training *t = &r->config->training;
         text_add(&out,
@@ -325,6 +331,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
         status = print_text(&out, error);
     text_release(&out);
     text_release(&advice);
+    text_release(&exported);
     if (status == TRIREME_OK && !found)
         FAIL(TRIREME_ERROR_USAGE, "no plan fits the memory of %d devices of %s", r->ranks, r->cluster->name);
     return status;

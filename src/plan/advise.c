@@ -1,67 +1,283 @@
+#include "base/clock.h"
 #include "plan/plan.h"
 #include "sim/shipped.h"
 
 #include <inttypes.h>
 
-enum { SEQ_LEN_LEAST = 128 };
+// Each try is a search: later none is begun.
+static const double ADVICE_SECONDS = 60;
 
-static bool fits(const struct plan_request *r) {
+enum { SEQ_LEN_LEAST = 128, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
+
+struct advice {
+    struct text *out;
+    const struct plan_request *request;
+    int64_t until;
+    bool cut; // time was up before all was tried
+};
+
+// Whether anything fits, and what of it takes least time.
+static bool fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
     struct plan_request quick = *r;
     struct plan_result result;
     trireme_error why = {0};
+    if (clock_now() > a->until) {
+        a->cut = true;
+        return false;
+    }
     quick.only_fit = true;
     quick.progress = NULL;
     if (plan_search(&result, &quick, &why) != TRIREME_OK)
         return false;
-    bool found = result.fits;
+    bool any = result.fits;
+    if (any && found) {
+        *found = result.answers.item[0].choice;
+        found->full_layers = found->selective_layers = found->layout = found->schedule = NULL; // end before it does
+    }
     plan_result_release(&result);
-    return found;
+    return any;
 }
 
 // With one key of the configuration at another value.
-static bool fits_with(const struct plan_request *r, const char *key, const char *value) {
-    struct plan_request changed = *r;
+static bool fits_with(struct advice *a, const char *key, const char *value) {
+    struct plan_request changed = *a->request;
     struct config config;
     trireme_error none;
-    config_copy(&config, r->config);
+    config_copy(&config, a->request->config);
     changed.config = &config;
-    bool found = config_set(&config, key, value, "advice", &none) == TRIREME_OK && fits(&changed);
+    bool found = config_set(&config, key, value, "advice", &none) == TRIREME_OK && fits(a, &changed, NULL);
     config_release(&config);
     return found;
 }
 
-static void try_key(struct text *out, const struct plan_request *r, const char *key, const char *value) {
-    if (fits_with(r, key, value))
-        text_add(out, "fits with %s=%s\n", key, value);
+static bool fits_with_number(struct advice *a, const char *key, int64_t number) {
+    char value[32];
+    snprintf(value, sizeof value, "%" PRId64, number);
+    return fits_with(a, key, value);
 }
 
-static void try_lengths(struct text *out, const struct plan_request *r) {
-    for (int64_t length = r->config->training.seq_len / 2; length >= SEQ_LEN_LEAST; length /= 2) {
-        char value[32];
-        snprintf(value, sizeof value, "%" PRId64, length);
-        if (fits_with(r, "training.seq_len", value)) {
-            text_add(out, "fits with training.seq_len=%s\n", value);
-            return;
-        }
+// Values of a key, from the one that saves most to the one that changes least.
+struct values {
+    int64_t *item;
+    size_t count, capacity;
+};
+
+// The index of the last value that fits, found by bisection, as if all before one that fits did; -1: the first does
+// not. `first_fits`: it is known to.
+static int smallest_change(struct advice *a, const char *key, const struct values *values, bool first_fits) {
+    if (values->count == 0 || (!first_fits && !fits_with_number(a, key, values->item[0])))
+        return -1;
+    int fit = 0, no_fit = (int)values->count;
+    while (no_fit - fit > 1) {
+        int middle = (fit + no_fit + 1) / 2;
+        if (fits_with_number(a, key, values->item[middle]))
+            fit = middle;
+        else
+            no_fit = middle;
     }
+    return fit;
 }
 
-static void try_devices(struct text *out, const struct plan_request *r) {
-    struct plan_request more = *r;
-    for (int64_t ranks = 2 * (int64_t)r->ranks; ranks <= r->cluster->total_devices; ranks *= 2) {
-        more.ranks = (int)ranks;
-        if (fits(&more)) {
-            text_add(out, "fits with devices=%d\n", more.ranks);
+static void advise_number(struct advice *a, const char *key, int64_t number) {
+    text_add(a->out, "fits with %s=%" PRId64 "\n", key, number);
+}
+
+static void try_key(struct advice *a, const char *key, const char *value) {
+    if (fits_with(a, key, value))
+        text_add(a->out, "fits with %s=%s\n", key, value);
+}
+
+// ---- what the user has set
+
+static void try_micro_batch(struct advice *a) {
+    const char *key = "training.micro_batch_size";
+    const struct config_training *t = &a->request->config->training;
+    struct values smaller = {0};
+    for (int64_t size = 1; size < t->micro_batch_size && config_is_set(a->request->config, key); size++)
+        if (t->global_batch_size % size == 0)
+            VEC_PUSH(&smaller, size);
+    int best = smallest_change(a, key, &smaller, false);
+    if (best >= 0)
+        advise_number(a, key, smaller.item[best]);
+    VEC_RELEASE(&smaller);
+}
+
+static void try_recompute(struct advice *a) {
+    const char *key = "activation_checkpoint.mode";
+    if (!config_is_set(a->request->config, key))
+        return;
+    for (int mode = (int)a->request->config->activation_checkpoint.mode + 1; mode <= CONFIG_RECOMPUTE_FULL; mode++)
+        if (fits_with(a, key, config_recompute_word((enum config_recompute)mode))) {
+            text_add(a->out, "fits with %s=%s\n", key, config_recompute_word((enum config_recompute)mode));
             return;
         }
+}
+
+// More first layers of each stage, where one number stands for all stages.
+static void try_full_layers(struct advice *a) {
+    const char *key = "activation_checkpoint.full_layers";
+    const struct config *config = a->request->config;
+    const char *given = config->activation_checkpoint.full_layers;
+    int64_t stages = MAX(1, config->parallelism.pipeline_parallel_degree);
+    struct values more = {0};
+    if (!*given || strchr(given, ','))
+        return;
+    for (int64_t layers = a->request->model->num_hidden_layers / stages; layers > strtol(given, NULL, 10); layers--)
+        VEC_PUSH(&more, layers);
+    int best = smallest_change(a, key, &more, false);
+    if (best >= 0)
+        advise_number(a, key, more.item[best]);
+    VEC_RELEASE(&more);
+}
+
+static void try_zero_stage(struct advice *a) {
+    const char *key = "parallelism.zero_stage";
+    int64_t given = a->request->config->parallelism.zero_stage;
+    for (int64_t stage = given + 1; stage <= 3 && config_is_set(a->request->config, key); stage++)
+        if (fits_with_number(a, key, stage)) {
+            advise_number(a, key, stage);
+            return;
+        }
+}
+
+struct degree {
+    const char *key;
+    int64_t given; // below 1: searched
+    int chosen;
+};
+
+enum { DEGREES = 4 };
+
+static void list_degrees(struct degree out[DEGREES], const struct config *config, const struct plan_choice *c) {
+    const struct config_parallelism *p = &config->parallelism;
+    const struct degree all[DEGREES] = {
+        {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree, c->tensor},
+        {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, c->stages},
+        {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, c->shards},
+        {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, c->replicas}};
+    memcpy(out, all, sizeof all);
+    for (int i = 0; i < DEGREES; i++)
+        out[i].given = config_is_set(config, all[i].key) ? out[i].given : -1;
+}
+
+// Searched, as far as `free` says; true where something fits.
+static bool fits_without(struct advice *a, const bool free[DEGREES], struct degree degrees[DEGREES]) {
+    struct plan_request changed = *a->request;
+    struct config config;
+    struct plan_choice choice = {0};
+    trireme_error none;
+    config_copy(&config, a->request->config);
+    changed.config = &config;
+    bool found = true;
+    for (int i = 0; i < DEGREES; i++)
+        if (free[i])
+            found &= config_set(&config, degrees[i].key, "-1", "advice", &none) == TRIREME_OK;
+    found = found && fits(a, &changed, &choice);
+    config_release(&config);
+    list_degrees(degrees, a->request->config, &choice);
+    return found;
+}
+
+// From the degree that was found to fit towards the one that is given.
+static void advise_degree(struct advice *a, const struct degree *degree) {
+    struct values nearer = {0};
+    int64_t step = degree->chosen > degree->given ? -1 : 1;
+    for (int64_t value = degree->chosen; value != degree->given; value += step)
+        if (a->request->ranks % value == 0)
+            VEC_PUSH(&nearer, value);
+    int best = smallest_change(a, degree->key, &nearer, true);
+    if (best >= 0)
+        advise_number(a, degree->key, nearer.item[best]);
+    VEC_RELEASE(&nearer);
+}
+
+// One degree of the mesh alone; else all that are set, which together may be as many as there are ranks.
+static void try_mesh(struct advice *a) {
+    struct degree degrees[DEGREES];
+    const struct plan_choice none = {0};
+    bool given[DEGREES], any = false;
+    int count = 0;
+    list_degrees(degrees, a->request->config, &none);
+    for (int i = 0; i < DEGREES; i++)
+        count += given[i] = degrees[i].given > 0;
+    for (int i = 0; i < DEGREES; i++) {
+        bool alone[DEGREES] = {false};
+        alone[i] = true;
+        if (!given[i] || !fits_without(a, alone, degrees) || degrees[i].chosen == degrees[i].given)
+            continue;
+        any = true;
+        advise_degree(a, &degrees[i]);
     }
+    if (any || count < 2 || !fits_without(a, given, degrees))
+        return;
+    text_add(a->out, "fits with");
+    for (int i = 0; i < DEGREES; i++)
+        if (given[i] && degrees[i].chosen != degrees[i].given)
+            text_add(a->out, " %s=%d", degrees[i].key, degrees[i].chosen);
+    text_add(a->out, "\n");
+}
+
+// ---- what is to be trained, and on what
+
+// Halves, and then parts of what lies between the half that fits and the one before.
+static void try_lengths(struct advice *a) {
+    const char *key = "training.seq_len";
+    int64_t given = a->request->config->training.seq_len, halves[64];
+    struct values lengths = {0};
+    int count = 0;
+    for (int64_t length = given / 2; length >= SEQ_LEN_LEAST; length /= 2)
+        halves[count++] = length;
+    while (count > 0)
+        VEC_PUSH(&lengths, halves[--count]);
+    int best = smallest_change(a, key, &lengths, false);
+    if (best >= 0) {
+        int64_t half = lengths.item[best];
+        lengths.count = 0;
+        for (int64_t part = 0; part < SEQ_LEN_PARTS; part++)
+            VEC_PUSH(&lengths, half + part * (half / SEQ_LEN_PARTS));
+        best = smallest_change(a, key, &lengths, true);
+        advise_number(a, key, lengths.item[best]);
+    }
+    VEC_RELEASE(&lengths);
+}
+
+static bool fits_on(struct advice *a, int64_t ranks) {
+    struct plan_request more = *a->request;
+    more.ranks = (int)ranks;
+    return fits(a, &more, NULL);
+}
+
+// Twice as many as often as needed, and then what lies between those and the last that were too few, node by node.
+static void try_devices(struct advice *a) {
+    const struct plan_request *r = a->request;
+    const int64_t all = r->cluster->total_devices, node = r->cluster->groups.item[0].devices;
+    int64_t few = r->ranks, enough = MIN(2 * few, all);
+    while (few < all && !fits_on(a, enough)) {
+        few = enough;
+        enough = MIN(2 * few, all);
+    }
+    if (few >= all)
+        return;
+    int64_t step = enough - few > node ? node : 1;
+    for (int tries = 0; tries < DEVICE_TRIES; tries++) {
+        int64_t middle = (few + enough) / 2 / step * step;
+        if (middle <= few || middle >= enough)
+            break;
+        if (fits_on(a, middle))
+            enough = middle;
+        else
+            few = middle;
+    }
+    text_add(a->out, "fits with %s=%" PRId64 "\n", r->config->parallelism.ranks > 0 ? "parallelism.ranks" : "devices",
+             enough);
 }
 
 static int64_t memory_of(const struct cluster *c) {
     return c->devices.item[c->groups.item[0].device].memory;
 }
 
-static void try_clusters(struct text *out, const struct plan_request *r) {
+static void try_clusters(struct advice *a) {
+    const struct plan_request *r = a->request;
     for (const struct shipped_cluster *s = shipped_clusters; s->name; s++) {
         struct plan_request other = *r;
         struct cluster cluster;
@@ -71,24 +287,27 @@ static void try_clusters(struct text *out, const struct plan_request *r) {
         other.cluster = &cluster;
         bool computes = cluster.devices.item[cluster.groups.item[0].device].peak[options_dtype(r->config)] > 0;
         if (computes && memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks &&
-            fits(&other))
-            text_add(out, "fits with cluster=%s\n", s->name);
+            fits(a, &other, NULL))
+            text_add(a->out, "fits with cluster=%s\n", s->name);
         cluster_release(&cluster);
     }
 }
 
 void plan_advise(struct text *out, const struct plan_request *r) {
-    const struct config *c = r->config;
-    if (config_is_set(c, "training.micro_batch_size") && c->training.micro_batch_size > 1)
-        try_key(out, r, "training.micro_batch_size", "1");
-    if (config_is_set(c, "activation_checkpoint.mode") && c->activation_checkpoint.mode != CONFIG_RECOMPUTE_FULL)
-        try_key(out, r, "activation_checkpoint.mode", "full");
-    if (config_is_set(c, "parallelism.zero_stage") && c->parallelism.zero_stage < 3)
-        try_key(out, r, "parallelism.zero_stage", "3");
-    if (c->training.dtype != CONFIG_DTYPE_BF16 &&
+    struct advice a = {.out = out, .request = r, .until = clock_now() + (int64_t)(1e9 * ADVICE_SECONDS)};
+    try_micro_batch(&a);
+    try_recompute(&a);
+    try_full_layers(&a);
+    try_zero_stage(&a);
+    if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
+        try_key(&a, "parallelism.sequence_parallel", "true");
+    try_mesh(&a);
+    if (r->config->training.dtype != CONFIG_DTYPE_BF16 &&
         r->cluster->devices.item[r->cluster->groups.item[0].device].peak[DTYPE_BF16] > 0)
-        try_key(out, r, "training.dtype", "bf16");
-    try_lengths(out, r);
-    try_devices(out, r);
-    try_clusters(out, r);
+        try_key(&a, "training.dtype", "bf16");
+    try_lengths(&a);
+    try_devices(&a);
+    try_clusters(&a);
+    if (a.cut)
+        text_add(out, "time was up before all changes were tried\n");
 }

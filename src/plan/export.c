@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 // Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
 // (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
@@ -45,17 +46,50 @@ static int *uneven_layers(const struct plan_request *r, const struct plan_answer
     return layers;
 }
 
-static void mixed_is_not_there(struct text *cannot, const struct plan_choice *c) {
-    if (plan_choice_mixes(c))
+// Layers that are computed again beside the mode of the rest: what was chosen, else what the user has set; "" for none.
+struct again {
+    const char *full, *selective;
+};
+
+static const char *layers_or_none(const char *chosen, const char *given) {
+    const char *layers = chosen ? chosen : given;
+    return strpbrk(layers, "123456789") ? layers : "";
+}
+
+static struct again again_of(const struct plan_request *r, const struct plan_choice *c) {
+    const struct config_activation_checkpoint *given = &r->config->activation_checkpoint;
+    return (struct again){.full = layers_or_none(c->full_layers, given->full_layers),
+                          .selective = layers_or_none(c->selective_layers, given->selective_layers)};
+}
+
+static bool is_mixed(const struct again *again) {
+    return *again->full || *again->selective;
+}
+
+// The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
+static int64_t decay_end(const struct config *c) {
+    return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
+}
+
+static int64_t decay_begin(const struct config *c) {
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    int64_t fall = llround(s->decay_ratio * (double)decay_end(c));
+    return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, decay_end(c) - fall) : s->warmup_steps;
+}
+
+static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest) {
+    if (is_mixed(again))
         text_add(cannot,
-                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s); "
-                 "here all are, which is slower\n",
-                 c->full_layers ? c->full_layers : "none", c->selective_layers ? c->selective_layers : "none");
+                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s; the "
+                 "rest: %s); here all are in full, which is slower\n",
+                 *again->full ? again->full : "none", *again->selective ? again->selective : "none",
+                 config_recompute_word(rest));
 }
 
 // ---- Megatron-LM
 
-static void megatron_model(struct text *out, const struct model_config *m, const struct config *c) {
+static void megatron_model(struct text *out, struct text *cannot, const struct model_config *m,
+                           const struct config *c) {
     text_add(out,
              "--num-layers %" PRId64 " --hidden-size %" PRId64 " --ffn-hidden-size %" PRId64
              " --num-attention-heads %" PRId64 " --kv-channels %" PRId64 " \\\n",
@@ -69,6 +103,10 @@ static void megatron_model(struct text *out, const struct model_config *m, const
                  "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope "
                  "--rotary-base %.0f \\\n",
                  m->rope_theta);
+    if (m->family == FAMILY_GPT2 && !m->bias) {
+        text_add(out, "--disable-bias-linear \\\n");
+        text_add(cannot, "# not there: LayerNorm without biases\n");
+    }
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 \\\n");
     if (!m->tie_word_embeddings)
         text_add(out, "--untie-embeddings-and-output-weights \\\n");
@@ -139,20 +177,55 @@ static void megatron_data(struct text *out, struct text *cannot, const struct pl
 
 static void megatron_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
                                const struct plan_choice *c) {
-    // The first ones of each virtual stage.
-    int alike = c->full_layers && !c->selective_layers ? (int)strtol(c->full_layers, NULL, 10) : 0;
-    for (const char *rest = c->full_layers; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
+    const struct again again = again_of(r, c);
+    // The first ones of each virtual stage, and nothing of the rest.
+    bool blocks = *again.full && !*again.selective && c->recompute == CONFIG_RECOMPUTE_NONE;
+    int alike = blocks ? (int)strtol(again.full, NULL, 10) : 0;
+    for (const char *rest = again.full; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
         alike = strtol(rest, NULL, 10) == alike ? alike : 0;
     if (alike) {
         text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", alike);
-    } else if (plan_choice_mixes(c) || c->recompute == CONFIG_RECOMPUTE_FULL) {
+    } else if (is_mixed(&again) || c->recompute == CONFIG_RECOMPUTE_FULL) {
         text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
-        mixed_is_not_there(cannot, c);
+        mixed_is_not_there(cannot, &again, c->recompute);
     } else if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(out, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
                  r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
         text_add(cannot, "# about the same: what selective recompute computes again\n");
     }
+}
+
+static void megatron_rate(struct text *out, const struct config *c) {
+    static const char *const STYLES[] = {[CONFIG_DECAY_COSINE] = "cosine",
+                                         [CONFIG_DECAY_LINEAR] = "linear",
+                                         [CONFIG_DECAY_CONSTANT] = "constant",
+                                         [CONFIG_DECAY_WSD] = "WSD --lr-wsd-decay-style linear"};
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
+             STYLES[s->decay_type]);
+    if (s->decay_type == CONFIG_DECAY_WSD)
+        text_add(out, " --lr-wsd-decay-iters %" PRId64, decay_end(c) - decay_begin(c));
+    if (s->decay_type != CONFIG_DECAY_CONSTANT)
+        text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", decay_end(c), s->min_lr_factor * c->optimizer.lr);
+    text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", s->warmup_steps);
+}
+
+static void megatron_optimizer(struct text *out, struct text *cannot, const struct config *c, int zero_stage) {
+    const struct config_optimizer *o = &c->optimizer;
+    if (o->name == CONFIG_OPTIMIZER_LION)
+        text_add(cannot,
+                 "# not there: the optimizer lion, but in the latest versions (--optimizer lion), with betas of %.10g "
+                 "and %.10g\n",
+                 o->beta1, o->beta2);
+    else if (o->name == CONFIG_OPTIMIZER_SGD)
+        text_add(out, "--optimizer sgd --sgd-momentum %.10g \\\n", o->momentum);
+    else
+        text_add(out, "--optimizer adam --adam-beta1 %.10g --adam-beta2 %.10g --adam-eps %.10g \\\n", o->beta1,
+                 o->beta2, o->eps);
+    if (o->name != CONFIG_OPTIMIZER_ADAMW && zero_stage > 0)
+        text_add(cannot, "# not there: sharded states of another optimizer than adam\n");
+    text_add(out, "--weight-decay %.10g --clip-grad %.10g \\\n", o->weight_decay, c->training.max_norm);
+    megatron_rate(out, c);
 }
 
 void plan_export_megatron(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
@@ -178,7 +251,8 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
         text_add(&cannot, "# to be set: the sliding window (--window-size)\n");
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
-    megatron_model(&flags, r->model, config);
+    megatron_model(&flags, &cannot, r->model, config);
+    megatron_optimizer(&flags, &cannot, config, c->zero_stage);
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
     // The last line goes on nowhere.
@@ -245,6 +319,54 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     free(layers);
 }
 
+static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
+                            const struct plan_choice *c) {
+    const struct again again = again_of(r, c);
+    enum config_recompute mode = is_mixed(&again) ? CONFIG_RECOMPUTE_FULL : c->recompute;
+    text_add(out, "\n[activation_checkpoint]\nmode = \"%s\"\n", config_recompute_word(mode));
+    mixed_is_not_there(cannot, &again, c->recompute);
+    if (mode == CONFIG_RECOMPUTE_SELECTIVE) {
+        text_add(out, "selective_ac_option = \"op\"  # later there is no other\n");
+        text_add(cannot, "# about the same: what selective recompute computes again\n");
+    }
+}
+
+// A norm that no gradient has: with 0 all of them would be 0.
+static const double NO_CLIPPING = 1e9;
+
+// TOML tells whole numbers from others.
+static void titan_real(struct text *out, const char *key, double value) {
+    text_add(out, "%s = %.10g%s\n", key, value, value == floor(value) && value < 1e10 ? ".0" : "");
+}
+
+static void titan_rate(struct text *out, struct text *cannot, const struct config *c) {
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    text_add(out, "\n[lr_scheduler]\nwarmup_steps = %" PRId64 "\ndecay_type = \"%s\"\n", s->warmup_steps,
+             s->decay_type == CONFIG_DECAY_COSINE ? "cosine" : "linear");
+    if (s->decay_type == CONFIG_DECAY_CONSTANT || s->decay_type == CONFIG_DECAY_WSD)
+        titan_real(out, "decay_ratio", s->decay_type == CONFIG_DECAY_WSD ? s->decay_ratio : 0);
+    titan_real(out, "min_lr_factor", s->min_lr_factor);
+    if (s->decay_type != CONFIG_DECAY_CONSTANT && decay_end(c) != c->training.steps)
+        text_add(cannot, "# not there: a decay that is over after step %" PRId64 ", not the last\n", decay_end(c));
+}
+
+static void titan_optimizer(struct text *out, struct text *cannot, const struct config *c) {
+    const struct config_optimizer *o = &c->optimizer;
+    if (o->name != CONFIG_OPTIMIZER_ADAMW) {
+        text_add(cannot, "# not there: the optimizer %s\n", config_optimizer_name_word(o->name));
+    } else {
+        text_add(out, "\n[optimizer]\nname = \"AdamW\"\n");
+        titan_real(out, "lr", o->lr);
+        titan_real(out, "beta1", o->beta1);
+        titan_real(out, "beta2", o->beta2);
+        titan_real(out, "eps", o->eps);
+        titan_real(out, "weight_decay", o->weight_decay);
+        if (o->weight_decay > 0)
+            text_add(cannot, "# about the same: weight decay, which it has for norms and biases, too\n");
+    }
+    titan_rate(out, cannot, c);
+}
+
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -252,9 +374,12 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     struct text cannot = {0}, body = {0};
     text_add(&body,
              "[training]\nlocal_batch_size = %" PRId64 "\nglobal_batch_size = %" PRId64 "\nseq_len = %" PRId64
-             "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
+             "\nsteps = %" PRId64 "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
              c->stages > 1 ? sequences : c->micro_batch_size, config->training.global_batch_size,
-             config->training.seq_len, config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+             config->training.seq_len, config->training.steps,
+             config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+    titan_real(&body, "max_norm", config->training.max_norm > 0 ? config->training.max_norm : NO_CLIPPING);
+    titan_optimizer(&body, &cannot, config);
     text_add(&body, "\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
              c->replicas, c->shards);
     if (c->zero_stage > 0)
@@ -270,13 +395,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
-    text_add(&body, "\n[activation_checkpoint]\nmode = \"%s\"\n",
-             config_recompute_word(plan_choice_mixes(c) ? CONFIG_RECOMPUTE_FULL : c->recompute));
-    mixed_is_not_there(&cannot, c);
-    if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
-        text_add(&body, "selective_ac_option = \"op\"  # later there is no other\n");
-        text_add(&cannot, "# about the same: what selective recompute computes again\n");
-    }
+    titan_recompute(&body, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)

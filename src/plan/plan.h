@@ -48,7 +48,7 @@ struct plan_request {
     const struct op_table *ops;
     const struct cluster *cluster;
     int ranks;      // all take part, on the first devices
-    bool only_fit;  // whether any fits, and no more: the result has no answers
+    bool only_fit;  // whether any fits, and no more: the result's answers are those that tell so
     int threads;    // that search
     double seconds; // after which nothing more is simulated; 0: never
     void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
@@ -101,8 +101,8 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
 // does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);
 
-// Appends what would make the model fit, a line for each change, smallest first, each tried out. Nothing where nothing
-// helps.
+// Appends what would make the model fit, a line for each change, smallest first, each tried out; a last one where time
+// was up before all were. Nothing where nothing helps.
 void plan_advise(struct text *out, const struct plan_request *request);
 
 // Appends the flags of Megatron-LM, or the TOML of TorchTitan, with a comment for each thing that it cannot do.

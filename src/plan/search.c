@@ -16,7 +16,7 @@ static const double HOPELESS = 2;
 // PLAN_SLACK where others like it were compared.
 static const double SLACK_LEARNT = .97;
 
-enum { BATCH = 16, ALIKE = 4, FULLEST = 8, FEW_PROMISING = 64 };
+enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64 };
 
 // ---- evaluating several at once
 
@@ -308,15 +308,27 @@ static trireme_status refuse(const struct search *s, const trireme_error *why, t
     return error_prefix(error, "no plan for %d ranks is possible", s->request->ranks);
 }
 
-// Where nothing fits, those that need least tell by how much.
+// It would take more, even if it was estimated as wrongly as the one like it that was estimated most wrongly.
+static bool is_hopeless(struct search *s, const struct candidate *c) {
+    return family_of(s, &c->choice)->bytes > 0 && !may_fit(s, c);
+}
+
+// Where nothing fits, those that need least tell by how much. Where the question is whether any fits, the first that
+// does answers it.
 static void search_smallest(struct search *s, struct candidates *all) {
     struct candidate *batch[FULLEST];
+    bool only_fit = s->request->only_fit;
     int64_t until = s->until;
     s->until = 0; // there has to be an answer
-    int count = (int)MIN(all->count, (size_t)FULLEST);
-    for (int i = 0; i < count; i++)
-        batch[i] = &all->item[i];
-    run_batch(s, batch, count);
+    int count = (int)MIN(all->count, (size_t)FULLEST), at_once = only_fit ? AT_ONCE : FULLEST;
+    for (int i = 0; i < count && !(only_fit && s->out->answers.count);) {
+        int jobs = 0;
+        for (; i < count && jobs < at_once; i++)
+            if (!only_fit || !is_hopeless(s, &all->item[i]))
+                batch[jobs++] = &all->item[i];
+        if (jobs)
+            run_batch(s, batch, jobs);
+    }
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
 }

@@ -1,5 +1,7 @@
 """trireme plan: what it answers, saves and exports, and what it refuses."""
 
+import re
+
 import tool
 
 MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
@@ -44,6 +46,9 @@ def test_exports():
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
     toml = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
+    for to, text in ("megatron", flags), ("torchtitan", toml):
+        answer = tool.good_json("plan", *MODEL, "tensor_parallel_degree=2", f"export={to}")
+        assert answer["export"] == text and answer["fits"], answer
 
 
 def test_what_others_do_not_do():
@@ -75,6 +80,47 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
     assert "not there: replicas without shards beside" in toml, toml
+
+
+def test_exports_what_is_given():
+    def exported(to, model, *words):
+        return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=128", "global_batch_size=2",
+                         "micro_batch_size=1", "mode=none", *words, f"export={to}")
+    # Layers that are computed again.
+    assert "--recompute-method block --recompute-num-layers 2" in exported("megatron", "llama-5m", "full_layers=2")
+    differ = r"not there: layers of a stage that differ .*\(full: 2; selective: 1; the rest: none\)"
+    for to in "megatron", "torchtitan":
+        assert re.search(differ, exported(to, "llama-5m", "full_layers=2", "selective_layers=1")), to
+    toml = exported("torchtitan", "llama-5m", "full_layers=2")
+    assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
+    # Biases.
+    assert "--disable-bias-linear" in exported("megatron", "gpt2-124m", "model.bias=false")
+    assert "--disable-bias-linear" not in exported("megatron", "gpt2-124m")
+
+
+def test_exports_the_optimizer():
+    def exported(to, *words):
+        return tool.good("plan", *MODEL[:2], "devices=1", "seq_len=128", "global_batch_size=1", "mode=none",
+                         "training.steps=500", *words, f"export={to}")
+    flags = exported("megatron", "optimizer.lr=1e-3", "optimizer.beta2=0.99", "max_norm=0.5")
+    assert "--optimizer adam --adam-beta1 0.9 --adam-beta2 0.99 --adam-eps 1e-08 " in flags, flags
+    assert "--weight-decay 0.1 --clip-grad 0.5 " in flags, flags
+    assert ("--train-iters 500 --lr 0.001 --lr-decay-style cosine --lr-decay-iters 500 --min-lr 0.0001 "
+            "--lr-warmup-iters 0") in flags, flags
+    flags = exported("megatron", "optimizer.name=sgd", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=9")
+    assert "--optimizer sgd --sgd-momentum 0.9 " in flags and "adam" not in flags, flags
+    assert "--lr-decay-style WSD --lr-wsd-decay-style linear --lr-wsd-decay-iters 100 " in flags, flags
+    assert "--lr-warmup-iters 9" in flags, flags
+    assert "not there: the optimizer lion" in exported("megatron", "optimizer.name=lion")
+    toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
+    assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
+            'weight_decay = 0.1\n') in toml, toml
+    # A norm of 0 would make all gradients 0 there.
+    assert "max_norm = 1000000000.0\n" in toml and "steps = 500\n" in toml, toml
+    assert '[lr_scheduler]\nwarmup_steps = 0\ndecay_type = "cosine"\nmin_lr_factor = 0.1\n' in toml, toml
+    for name in "sgd", "lion":
+        toml = exported("torchtitan", f"optimizer.name={name}")
+        assert f"not there: the optimizer {name}" in toml and "AdamW" not in toml, toml
 
 
 def test_unequal_devices():
@@ -125,6 +171,46 @@ def test_devices_that_others_are_not():
     tool.write("less.yaml", four.replace("80 GB", "4 GB"))
     tool.write("runtime.yaml", four.replace("memory: 80 GB", "memory: 8 GB, runtime_memory: 4 GB"))
     assert seconds("less.yaml") == seconds("runtime.yaml")
+
+
+def test_the_smallest_change_that_fits():
+    if tool.SANITIZED:
+        return
+
+    def changes(*words):
+        code, out, _ = tool.run("plan", *words, "--json")
+        answer = tool.strict_json(out)
+        assert code == 2 and not answer["fits"], words
+        return [change.removeprefix("fits with ") for change in answer["changes"]]
+    eight = ("llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64", "seq_len=8192",
+             "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
+    found = changes(*eight, "micro_batch_size=4", "mode=selective")
+    assert found == ["training.micro_batch_size=2", "activation_checkpoint.mode=full",
+                     "parallelism.tensor_parallel_degree=2", "training.seq_len=5120"], found
+    found = changes(*eight, "micro_batch_size=1", "zero_stage=1", "mode=none")
+    assert found == ["activation_checkpoint.mode=full", "parallelism.zero_stage=2",
+                     "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
+                     "training.seq_len=6144", "devices=32"], found
+    found = changes(*eight, "micro_batch_size=1", "zero_stage=0")
+    assert "parallelism.zero_stage=1" in found and "devices=16" not in found, found
+    found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none")
+    assert "activation_checkpoint.mode=selective" in found and "training.seq_len=7168" in found, found
+    # How many layers are computed again, and rows that are whole.
+    found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none", "full_layers=1")
+    assert "activation_checkpoint.full_layers=4" in found, found
+    found = changes(*eight[:5], "tensor_parallel_degree=8", "sequence_parallel=false", "micro_batch_size=8",
+                    "mode=none")
+    assert "parallelism.sequence_parallel=true" in found, found
+    # A mesh of as many ranks as there are changes as a whole.
+    found = changes(*eight, "micro_batch_size=8", "mode=none", "data_parallel_shard_degree=8",
+                    "data_parallel_replicate_degree=1")
+    assert "parallelism.tensor_parallel_degree=8 parallelism.data_parallel_shard_degree=1" in found, found
+    # Devices between those that are too few and twice as many.
+    four = UNEQUAL.replace("  - {device: small, nodes: 1, devices: 2}\n", "").replace("devices: 2}", "devices: 16}")
+    tool.write("little.yaml", four.replace("80 GB", "0.9 GB"))
+    words = ("gpt2-124m", "cluster=little.yaml", "global_batch_size=60", "seq_len=256", "mode=full")
+    assert changes(*words, "devices=2")[0] == "devices=3"
+    assert changes(*words, "ranks=2")[0] == "parallelism.ranks=3"
 
 
 def test_refusals():
