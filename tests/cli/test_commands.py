@@ -210,4 +210,20 @@ def test_help():
     assert tool.good("--version").startswith("trireme ")
 
 
+def test_one_process():
+    """What runs as one process is refused among several, by the first of them, and runs in a job's script."""
+    shown = ("show", "memory", "c.yaml")
+    for rank in "0", "1":
+        for launcher in ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank},
+                         {"SLURM_NTASKS": "2", "SLURM_PROCID": rank, "SLURM_STEP_ID": "0"}):
+            for words, what in (shown, "show"), (("bench", "peak"), "peak"):
+                told = (f"trireme {words[0]}: {what} runs as one process, but the launcher started 2: "
+                        "run it without mpirun or srun\n")
+                answer = tool.run(*words, env={**os.environ, **launcher})
+                assert answer == (2, "", told if rank == "0" else ""), (launcher, answer)
+            tool.good("help", env={**os.environ, **launcher})
+    script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
+    assert tool.good(*shown, env=script) == tool.good(*shown)
+
+
 tool.main(globals())
