@@ -52,6 +52,10 @@ def test_train():
     assert code == 0 and "\r" not in out + err and "\033" not in out + err
     last = out.splitlines()[-1]
     assert last.startswith("validation loss ") and abs(float(last.split()[-1]) - result["val_loss"]) < 1e-4, out
+    assert "warm-up" not in err, err
+    # A run that ends within its warm-up may be meant, and is told.
+    code, _, err = tool.run("train", "c.yaml", "--run.directory=short", "--lr_scheduler.warmup_steps=7")
+    assert code == 0 and "lr_scheduler.warmup_steps is 7, training.steps 6" in err, err
     # Once more: there is nothing to do, and it says so.
     out = tool.good("train", "c.yaml", "--run.directory=plain")
     assert "all 6 steps are done: to go on, raise training.steps\n" in out and out.splitlines()[-1] == last, out
