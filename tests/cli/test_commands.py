@@ -130,6 +130,7 @@ def test_eval_and_generate():
 def test_show():
     program = tool.good("show", "program", "c.yaml")
     assert program.startswith("program train ") and "matmul" in program
+    tool.refused(2, "a program is text: leave --json out", "show", "program", "c.yaml", "--json")
     memory = tool.good_json("show", "memory", "c.yaml")
     assert memory["predicted_bytes"] == memory["state_bytes"] + memory["step_bytes"]
     kinds = memory["parameter_bytes"] + memory["gradient_bytes"] + memory["optimizer_bytes"]
