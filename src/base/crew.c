@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { THREADS_MAX = 64 };
+enum { THREADS_MAX = 64, CPUS_MOST = 1 << 20 };
 
 struct crew {
     atomic_int next;
@@ -33,7 +33,15 @@ void crew_run(int threads, int count, void (*work)(void *argument, int i), void 
         pthread_join(thread[i], NULL);
 }
 
+// The kernel refuses a set that has no room for every CPU it may have.
 int usable_cores(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? MAX(1, CPU_COUNT(&set)) : 1;
+    for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MOST; cpus *= 2) {
+        size_t bytes = CPU_ALLOC_SIZE(cpus);
+        cpu_set_t *set = mem_alloc(bytes);
+        int found = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        free(set);
+        if (found > 0)
+            return found;
+    }
+    return 1;
 }

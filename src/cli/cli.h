@@ -23,7 +23,9 @@ struct command {
     const char *name, *operands, *help; // help: one line
     const char *details;                // lines of `trireme help COMMAND`
     trireme_status (*run)(const struct arguments *arguments, trireme_error *error);
+    const char *alone; // what of it runs as one process: ALL_OF_IT, or a first operand; NULL: nothing
 };
+#define ALL_OF_IT "*"
 
 trireme_status command_prepare(const struct arguments *arguments, trireme_error *error);
 trireme_status command_train(const struct arguments *arguments, trireme_error *error);

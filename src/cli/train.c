@@ -125,19 +125,33 @@ static void tell_of_other_run(const char *path, const struct config *config) {
     free(directory);
 }
 
+static void tell_of_long_warm_up(const struct config *config) {
+    long long warm_up = config->lr_scheduler.warmup_steps, steps = config->training.steps;
+    if (warm_up <= steps)
+        return;
+    char *text = mem_printf("the run ends within its warm-up: lr_scheduler.warmup_steps is %lld, training.steps %lld, "
+                            "so that the learning rate stays below optimizer.lr",
+                            warm_up, steps);
+    show_message(NULL, text);
+    free(text);
+}
+
 trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     struct config config;
     TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
-    if (a->operands.count && launcher_find().rank == 0)
+    bool tells = launcher_find().rank == 0;
+    if (tells && a->operands.count)
         tell_of_other_run(a->operands.item[0], &config);
+    if (tells)
+        tell_of_long_warm_up(&config);
     struct view view = {.config = &config, .json = a->json};
     struct train_callbacks callbacks = {
         .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};
     struct train_result result;
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();
-    if (status == TRIREME_OK && launcher_find().rank == 0)
+    if (status == TRIREME_OK && tells)
         status = report(&view, &result, error);
     config_release(&config);
     return status;

@@ -202,6 +202,25 @@ static bool key_is_meant(const struct key *key, enum reading reading, const char
     }
 }
 
+// What others have and Trireme has not, by their names for it: no key comes near it, however near its spelling.
+static const struct {
+    const char *what, *names;
+} absent_table[] = {
+    {"context parallelism", "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
+    {"mixture of experts",
+     "expert_parallel_degree expert_parallel_size expert_model_parallel_size expert_parallel ep ep_size"
+     " expert_tensor_parallel_degree expert_tensor_parallel_size etp num_experts num_moe_experts num_local_experts"
+     " n_routed_experts num_experts_per_tok moe_router_topk moe_intermediate_size moe_ffn_hidden_size"},
+};
+
+// What is not there and has this normalised name. NULL: nothing.
+static const char *absent_find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LENGTH(absent_table); i++)
+        if (text_lists(absent_table[i].names, name))
+            return absent_table[i].what;
+    return NULL;
+}
+
 // The keys that may be meant by section.name, both normalised.
 static void candidates_find(struct candidates *found, const char *section, const char *name) {
     char *full = mem_printf("%s.%s", section, name);
@@ -228,8 +247,12 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
                                   trireme_error *error) {
     struct candidates found = {.count = 0};
     char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
-    if (normalise(section, section_own) && normalise(name, name_own))
-        candidates_find(&found, section_own, name_own);
+    const char *absent = NULL;
+    if (normalise(section, section_own) && normalise(name, name_own)) {
+        absent = absent_find(name_own);
+        if (!absent)
+            candidates_find(&found, section_own, name_own);
+    }
 
     char excerpt[KEY_EXCERPT];
     struct text message = {0};
@@ -246,7 +269,9 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
         text_add(&message, ": ");
         key_accepts(&message, found.key[0]);
     }
-    if (found.count == 0)
+    if (absent)
+        text_add(&message, "; %s is not there", absent);
+    else if (found.count == 0)
         text_add(&message, "; `trireme help config` lists all keys");
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s%s%s", where, *where ? ": " : "", message.text);
     text_release(&message);

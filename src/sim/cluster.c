@@ -215,6 +215,10 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
     point.ranks = (int)count;
     TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
     TRY(outline_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
+    if (point.bytes / point.seconds > RATE_MOST)
+        return outline_refuse(t, seconds, error, "given %.40s for %.40s, %.4g TB/s, expected up to %.0f TB/s",
+                              text_of(t, seconds), text_of(t, bytes), 1e-12 * point.bytes / point.seconds,
+                              1e-12 * RATE_MOST);
     VEC_PUSH(&level->points, point);
     return TRIREME_OK;
 }

@@ -71,7 +71,9 @@ static struct fit_samples reduce(const struct fit_samples *samples, const struct
     for (size_t i = 0, next; i < all.count; i = next) {
         for (next = i + 1; next < all.count && same_shape(&all.item[i], &all.item[next]);)
             next++;
-        VEC_PUSH(&out, all.item[(i + next) / 2]);
+        struct fit_sample median = all.item[(i + next) / 2];
+        median.seconds = (median.seconds + all.item[(i + next - 1) / 2].seconds) / 2;
+        VEC_PUSH(&out, median);
     }
     VEC_RELEASE(&all);
     return out;

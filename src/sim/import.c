@@ -173,25 +173,58 @@ struct collective {
     VEC(struct link_point) points;
     double ratio; // of bus bandwidth to algorithm bandwidth, of the largest
     bool reduces, rooted;
+    enum op named; // what its first lines call it; OP_COUNT: they do not
 };
+
+// What nccl-tests measures and is used here, by the program's name, which a suffix may follow.
+static const struct {
+    const char *name;
+    enum op op;
+    bool reduces, rooted;
+} TESTS[] = {{"all_reduce_perf", OP_ALL_REDUCE, true, false},  {"reduce_scatter_perf", OP_REDUCE_SCATTER, true, false},
+             {"all_gather_perf", OP_ALL_GATHER, false, false}, {"sendrecv_perf", OP_SEND, false, false},
+             {"reduce_perf", OP_REDUCE, true, true},           {"broadcast_perf", OP_BROADCAST, false, true}};
 
 // all_reduce moves 2 (n - 1) / n of its bytes, all_gather and reduce_scatter (n - 1) / n, a message and what has a root
 // all.
+static double share_moved(enum op op, double n) {
+    double part = (n - 1) / n;
+    return op == OP_ALL_REDUCE ? 2 * part : op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER ? part : 1;
+}
+
+// By its name, or else as what moves so much and is called so: all_gather for alltoall, too. sendrecv has an operation
+// and does not reduce.
 static bool find_op(const struct collective *c, enum op *out) {
-    double n = c->ranks, part = (n - 1) / n;
-    if (c->rooted && fabs(c->ratio - 1) < 0.02)
-        *out = c->reduces ? OP_REDUCE : OP_BROADCAST;
-    else if (c->rooted)
-        return false;
-    else if (fabs(c->ratio - 2 * part) < 0.02 * part && c->reduces)
-        *out = OP_ALL_REDUCE;
-    else if (fabs(c->ratio - part) < 0.02)
-        *out = c->reduces ? OP_REDUCE_SCATTER : OP_ALL_GATHER;
-    else if (fabs(c->ratio - 1) < 0.02)
-        *out = OP_SEND;
-    else
-        return false;
-    return true;
+    double least = 0.02;
+    *out = OP_COUNT;
+    for (size_t i = 0; i < ARRAY_LENGTH(TESTS); i++) {
+        bool alike = c->rooted == TESTS[i].rooted && (c->reduces == TESTS[i].reduces || TESTS[i].op == OP_SEND);
+        double off = fabs(c->ratio - share_moved(TESTS[i].op, c->ranks));
+        if (off >= least || (c->named == OP_COUNT ? !alike : c->named != TESTS[i].op))
+            continue;
+        least = off;
+        *out = TESTS[i].op;
+    }
+    return *out != OP_COUNT;
+}
+
+// # Collective test starting: all_reduce_perf
+static trireme_status read_name(const char *file, const struct line *line, enum op *out, trireme_error *error) {
+    if (line->words < 5 || strcmp(line->word[1], "Collective") != 0 || strcmp(line->word[3], "starting:") != 0)
+        return TRIREME_OK;
+    const char *name = line->word[4];
+    for (size_t i = 0; i < ARRAY_LENGTH(TESTS); i++)
+        if (strncmp(name, TESTS[i].name, strlen(TESTS[i].name)) == 0) {
+            *out = TESTS[i].op;
+            return TRIREME_OK;
+        }
+    struct text names = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(TESTS); i++)
+        text_add(&names, "%s%s", i ? ", " : "", TESTS[i].name);
+    error_set(error, TRIREME_ERROR_USAGE, "%s:%d: %.40s is not used here, but %s", file, line->number, name,
+              names.text);
+    text_release(&names);
+    return TRIREME_ERROR_USAGE;
 }
 
 static trireme_status read_collectives(struct lines *l, struct collective *out, trireme_error *error) {
@@ -200,6 +233,7 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
     while (next_line(l, " \t", &line)) {
         if (line.words > 2 && strcmp(line.word[0], "#") == 0 && strcmp(line.word[1], "Rank") == 0)
             out->ranks++;
+        TRY(read_name(l->name, &line, &out->named, error));
         // size count type redop root time algbw busbw #wrong ...
         if (line.words < 8 || !isdigit((unsigned char)line.word[0][0]))
             continue;
@@ -345,7 +379,7 @@ static trireme_status use_collectives(struct cluster *c, const char *name, const
 }
 
 static trireme_status import_collectives(struct cluster *c, struct lines *l, trireme_error *error) {
-    struct collective collective = {0};
+    struct collective collective = {.named = OP_COUNT};
     trireme_status status = read_collectives(l, &collective, error);
     if (status == TRIREME_OK)
         status = use_collectives(c, l->name, &collective, error);

@@ -42,6 +42,11 @@ static bool is_srun(const struct launcher *launcher) {
     return strcmp(launcher->name, "srun") == 0;
 }
 
+int launcher_processes(const struct launcher *launcher) {
+    bool is_script = launcher->name && is_srun(launcher) && !getenv("SLURM_STEP_ID");
+    return is_script ? 1 : launcher->ranks;
+}
+
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
     const char *s = seen == 1 ? "" : "s", *version = world_mpi_version();
     if (is_srun(launcher))

@@ -52,6 +52,10 @@ def test_train():
     assert code == 0 and "\r" not in out + err and "\033" not in out + err
     last = out.splitlines()[-1]
     assert last.startswith("validation loss ") and abs(float(last.split()[-1]) - result["val_loss"]) < 1e-4, out
+    assert "warm-up" not in err, err
+    # A run that ends within its warm-up may be meant, and is told.
+    code, _, err = tool.run("train", "c.yaml", "--run.directory=short", "--lr_scheduler.warmup_steps=7")
+    assert code == 0 and "lr_scheduler.warmup_steps is 7, training.steps 6" in err, err
     # Once more: there is nothing to do, and it says so.
     out = tool.good("train", "c.yaml", "--run.directory=plain")
     assert "all 6 steps are done: to go on, raise training.steps\n" in out and out.splitlines()[-1] == last, out
@@ -134,6 +138,7 @@ def test_eval_and_generate():
 def test_show():
     program = tool.good("show", "program", "c.yaml")
     assert program.startswith("program train ") and "matmul" in program
+    tool.refused(2, "a program is text: leave --json out", "show", "program", "c.yaml", "--json")
     memory = tool.good_json("show", "memory", "c.yaml")
     assert memory["predicted_bytes"] == memory["state_bytes"] + memory["step_bytes"]
     kinds = memory["parameter_bytes"] + memory["gradient_bytes"] + memory["optimizer_bytes"]
@@ -216,6 +221,22 @@ def test_help():
     assert "generate.top_k" in tool.good("help", "generate")
     assert tool.refused(2, "unknown key", "help", "nonsense").startswith("trireme help: nonsense: ")
     assert tool.good("--version").startswith("trireme ")
+
+
+def test_one_process():
+    """What runs as one process is refused among several, by the first of them, and runs in a job's script."""
+    shown = ("show", "memory", "c.yaml")
+    for rank in "0", "1":
+        for launcher in ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank},
+                         {"SLURM_NTASKS": "2", "SLURM_PROCID": rank, "SLURM_STEP_ID": "0"}):
+            for words, what in (shown, "show"), (("bench", "peak"), "peak"):
+                told = (f"trireme {words[0]}: {what} runs as one process, but the launcher started 2: "
+                        "run it without mpirun or srun\n")
+                answer = tool.run(*words, env={**os.environ, **launcher})
+                assert answer == (2, "", told if rank == "0" else ""), (launcher, answer)
+            tool.good("help", env={**os.environ, **launcher})
+    script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
+    assert tool.good(*shown, env=script) == tool.good(*shown)
 
 
 tool.main(globals())

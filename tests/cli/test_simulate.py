@@ -178,6 +178,20 @@ def test_fit_cluster():
     assert max(map(abs, errors)) < .02, (truth, found, errors)
 
 
+def test_fit_cluster_refuses():
+    """A file that is not there, or another one, is a line that says which one is wanted."""
+    fit = load_fit()
+    tool.write("other.csv", "a,b\n1,2\n")
+    tool.write("empty.csv", "a,b\n")
+    for name, why in (("none.csv", "none.csv: No such file"), ("other.csv", "other.csv:2: "), ("empty.csv", "no rows")):
+        try:
+            fit.read_rows(name)
+        except SystemExit as end:
+            assert why in str(end) and "github.com/VIA-Research/vTrain" in str(end), end
+        else:
+            raise AssertionError(name)
+
+
 def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "simulate", *words)

@@ -118,6 +118,7 @@ def test_bad_starts():
                 "train", "c.yaml", "--training.threads=2")
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
     refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
+    refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
     # Launchers that MPI knows nothing of.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"

@@ -130,6 +130,8 @@ static void refusals_name_line_and_key(void **unused) {
         {18, "    spans: node", "my.yaml:18: links[1].spans", "no more than bus"},
         {20, "    bandwidth: 8", "my.yaml:20: links[1].bandwidth", "without a unit"},
         {21, "    adaptors: 1", "my.yaml:21: links[1].adaptors", "the nearest is adapters"},
+        {21, "    measured: [[all_reduce, 8, 16 MiB, 1 us], [all_reduce, 8, 16 GiB, 1 ns]]",
+         "my.yaml:21: links[1].measured[1][3]", "given 1 ns for 16 GiB, 1.718e+07 TB/s, expected up to 1000 TB/s"},
         {22, "stragglers: [{device: 12, slower: 1.5}]", "my.yaml:22: stragglers[0].device", "expected from 0 to 11"},
         {22, "stragglers: [{device: 1, slower: 2}, {device: 1, slower: 3}]", "my.yaml:22: stragglers[1]",
          "device 1 is there twice"},

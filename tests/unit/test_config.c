@@ -227,6 +227,27 @@ static void test_unknown_names(void **state) {
         "run.yaml:2: training.st\\x1b[2Jeps\\x0a: unknown key, given 5; `trireme help config` lists all keys");
 }
 
+// What has no key is not told to be near one.
+static void test_what_is_not_there(void **state) {
+    (void)state;
+    expect_refused("parallelism:\n  context_parallel_degree: 2\n",
+                   "run.yaml:2: parallelism.context_parallel_degree: unknown key, given 2; context parallelism is not "
+                   "there");
+    expect_refused("context-parallel-size: 2\n",
+                   "run.yaml:1: context-parallel-size: unknown key, given 2; context parallelism is not there");
+    expect_refused(
+        "parallelism:\n  Expert-Model-Parallel-Size: 2\n",
+        "run.yaml:2: parallelism.Expert-Model-Parallel-Size: unknown key, given 2; mixture of experts is not "
+        "there");
+    expect_refused("model:\n  num_experts: 8\n",
+                   "run.yaml:2: model.num_experts: unknown key, given 8; mixture of experts is not there");
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        trireme_error error = {0};
+        assert_int_equal(key_refuse_unknown("", "", key_table[i].name, NULL, &error), TRIREME_ERROR_USAGE);
+        assert_null(strstr(error.message, "is not there"));
+    }
+}
+
 static void test_synonyms(void **state) {
     (void)state;
     const struct {
@@ -435,6 +456,9 @@ static void test_rules_over_several_keys(void **state) {
     expect_refused("model:\n  config: a/config.json\n  family: gpt2\n",
                    "run.yaml:3: model.family: given gpt2, but model.config (run.yaml:2) names the model already: leave "
                    "one of them out");
+    expect_refused("training:\n  steps: 9\nprofiling:\n  trace_step: 10\n",
+                   "run.yaml:4: profiling.trace_step: given 10, must not be above training.steps, which is 9 "
+                   "(run.yaml:2)");
     expect_refused("validation:\n  freq: 10\n",
                    "run.yaml:2: validation.freq: given 10, but nothing is set apart to validate on: set data.split, as "
                    "[0.9, 0.1], or data.validation_path");
@@ -597,6 +621,7 @@ int main(void) {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_load_from_disk),
         cmocka_unit_test(test_unknown_names),
+        cmocka_unit_test(test_what_is_not_there),
         cmocka_unit_test(test_synonyms),
         cmocka_unit_test(test_wrong_values),
         cmocka_unit_test(test_wrong_fractions),

@@ -101,6 +101,23 @@ static void products_come_from_a_table(void **unused) {
     cluster_release(&c);
 }
 
+// Two rows of one shape, in any order, count as their mean, three as the one between.
+static void rows_of_one_shape_are_one(void **unused) {
+    (void)unused;
+    static const char *const TABLES[] = {"4,4,4,f32,3\n4,4,4,f32,1\n", "4,4,4,f32,1\n4,4,4,f32,3\n",
+                                         "4,4,4,f32,9\n4,4,4,f32,1\n4,4,4,f32,2\n"};
+    for (size_t i = 0; i < ARRAY_LENGTH(TABLES); i++) {
+        struct cluster c = load("a100");
+        trireme_error error = {0};
+        char *csv = mem_printf("m,n,k,dtype,ms\n%s", TABLES[i]);
+        assert_ok(fit_import(&c, ops, "gemm.csv", csv, strlen(csv), &error), &error);
+        assert_int_equal(c.devices.item[0].points[OP_MATMUL].count, 1);
+        assert_true(fabs(c.devices.item[0].points[OP_MATMUL].item[0].seconds - 2e-3) < 1e-9);
+        free(csv);
+        cluster_release(&c);
+    }
+}
+
 static void wrong_tables_are_refused(void **unused) {
     (void)unused;
     static const struct {
@@ -198,6 +215,43 @@ static void rooted_collectives_are_told_apart(void **unused) {
     }
 }
 
+// All print the same columns: what the first lines call it goes before what the columns let guess.
+static void collectives_go_by_their_names(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *name, *redop;
+        double ratio;
+        enum op op;
+        const char *why;
+    } RUNS[] = {
+        {"sendrecv_perf", "sum", 1, OP_SEND, NULL},
+        {"all_reduce_perf_mpi", "sum", 1, OP_ALL_REDUCE, NULL},
+        {"all_gather_perf", "none", .5, OP_ALL_GATHER, NULL},
+        {"alltoall_perf", "none", .5, OP_COUNT, "nccl.txt:2: alltoall_perf is not used here, but all_reduce_perf"},
+        {"all_gather_perf", "none", 1, OP_COUNT, "busbw is 1 of algbw among 2 ranks"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(RUNS); i++) {
+        struct cluster c = load("a100");
+        trireme_error error = {0};
+        char *out = mem_printf("# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n"
+                               "# Collective test starting: %s\n#  Rank  0 a\n#  Rank  1 b\n"
+                               "#  size count type redop root time algbw busbw\n"
+                               "1048576 262144 float %s -1 77 13.6 %.2f 0\n",
+                               RUNS[i].name, RUNS[i].redop, 13.6 * RUNS[i].ratio);
+        trireme_status status = fit_import(&c, ops, "nccl.txt", out, strlen(out), &error);
+        if (RUNS[i].why) {
+            assert_int_equal(status, TRIREME_ERROR_USAGE);
+            assert_non_null(strstr(error.message, RUNS[i].why));
+        } else {
+            assert_ok(status, &error);
+            assert_int_equal(c.level[0].points.count, 1);
+            assert_int_equal(c.level[0].points.item[0].op, RUNS[i].op);
+        }
+        free(out);
+        cluster_release(&c);
+    }
+}
+
 // Measured points of an all_gather stand for a broadcast, of which there are none.
 static void measured_siblings_stand_in(void **unused) {
     (void)unused;
@@ -233,12 +287,10 @@ static void curves_are_found_again(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_clusters_read_back),
-        cmocka_unit_test(products_come_from_a_table),
-        cmocka_unit_test(wrong_tables_are_refused),
-        cmocka_unit_test(collectives_come_from_nccl_tests),
-        cmocka_unit_test(rooted_collectives_are_told_apart),
-        cmocka_unit_test(measured_siblings_stand_in),
+        cmocka_unit_test(printed_clusters_read_back),       cmocka_unit_test(products_come_from_a_table),
+        cmocka_unit_test(rows_of_one_shape_are_one),        cmocka_unit_test(wrong_tables_are_refused),
+        cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
+        cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,13 +6,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum {
+    SETS = 8
+}; // of 1,024 CPUs each: kernels are built for 8,192 at most, and refuse to answer into less than theirs
+
 // What each rank tells of itself.
 struct presence {
     char host[72];
     char system[80]; // the running kernel, and the names of processes in it
     char node[40];   // TRIREME_NODE: ranks that differ in it are on nodes of their own
     int64_t process;
-    cpu_set_t cores;
+    cpu_set_t cores[SETS];
     struct near_probe probe;
 };
 
@@ -33,7 +37,7 @@ static struct presence presence_now(void) {
     ssize_t length = readlink("/proc/self/ns/pid", p.system + n, sizeof p.system - n - 1);
     p.system[n + (size_t)MAX(length, 0)] = 0;
     snprintf(p.node, sizeof p.node, "%s", getenv("TRIREME_NODE") ? getenv("TRIREME_NODE") : "");
-    sched_getaffinity(0, sizeof p.cores, &p.cores);
+    sched_getaffinity(0, sizeof p.cores, p.cores);
     return p;
 }
 
@@ -56,23 +60,23 @@ static void count(struct world_place *place, const struct presence *all) {
             continue;
         if (place->node_ranks++ == 0)
             place->node = place->nodes - 1;
-        bool same = CPU_EQUAL(&all[r].cores, &own->cores);
+        bool same = CPU_EQUAL_S(sizeof own->cores, all[r].cores, own->cores);
         place->core_ranks += same;
         place->core_rank += same && r < place->rank;
     }
-    place->cores = CPU_COUNT(&own->cores);
+    place->cores = CPU_COUNT_S(sizeof own->cores, own->cores);
     for (int r = 0; r < place->ranks; r++) {
         // Once per node: the cores of all ranks there.
-        cpu_set_t cores;
-        CPU_ZERO(&cores);
+        cpu_set_t cores[SETS];
+        CPU_ZERO_S(sizeof cores, cores);
         bool first = true;
         for (int k = 0; k < place->ranks; k++)
             if (same_node(&all[k], &all[r])) {
                 first &= k >= r;
-                CPU_OR(&cores, &cores, &all[k].cores);
+                CPU_OR_S(sizeof cores, cores, cores, all[k].cores);
             }
         if (first)
-            place->all_cores += CPU_COUNT(&cores);
+            place->all_cores += CPU_COUNT_S(sizeof cores, cores);
     }
 }
 
