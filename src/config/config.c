@@ -130,19 +130,10 @@ static trireme_status check_schedule(const struct config *config, trireme_error 
     return TRIREME_OK;
 }
 
-static trireme_status check_profiling(const struct config *config, trireme_error *error) {
-    if (config->profiling.trace_step > config->training.steps)
-        return config_refuse(config, "profiling.trace_step", error,
-                             "must not be above training.steps, which is %" PRId64 " (%s)", config->training.steps,
-                             config_origin(config, "training.steps"));
-    return TRIREME_OK;
-}
-
 static trireme_status check(const struct config *config, trireme_error *error) {
     TRY(check_model(config, error));
     TRY(check_batch(config, error));
     TRY(check_schedule(config, error));
-    TRY(check_profiling(config, error));
     return check_validation(config, error);
 }
 

@@ -286,6 +286,9 @@ static void job_free(struct job *job) {
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
     struct config *config = &job->config;
+    if (config->profiling.trace_step > config->training.steps)
+        return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
+                             (long long)config->training.steps);
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
     TRY(corpus_check_model(&job->corpus, config, job->start, error));

@@ -235,9 +235,6 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     free(mesh);
     if (r->resumed_from)
         tell_differences(r);
-    if (r->config->lr_scheduler.warmup_steps >= r->config->training.steps)
-        run_tell(r, "lr_scheduler.warmup_steps is %lld: the last of %lld steps is still warming up",
-                 (long long)r->config->lr_scheduler.warmup_steps, (long long)r->config->training.steps);
     return TRIREME_OK;
 }
 

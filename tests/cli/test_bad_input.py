@@ -31,6 +31,7 @@ def test_settings():
     untouched(2, r"needs a value", *train, "--optimizer.lr")
     untouched(2, r"num_attention_heads 3 .*hidden_size 16", *train, "--model.num_attention_heads=3")
     untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
+    untouched(2, r"trace_step: given 7, but the run ends with step 6", *train, "--profiling.trace_step=7")
     untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
     untouched(2, r"model\.family: given llama, but model\.preset .*leave one of them out", *train,
               "--model.preset=gpt2-124m")

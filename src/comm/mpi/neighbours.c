@@ -6,9 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-    SETS = 8
-}; // of 1,024 CPUs each: kernels are built for 8,192 at most, and refuse to answer into less than theirs
+// Of 1,024 CPUs each: kernels are built for 8,192 at most, and refuse to answer into less than they have.
+enum { SETS = 8 };
 
 // What each rank tells of itself.
 struct presence {
