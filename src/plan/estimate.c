@@ -370,22 +370,6 @@ static double states_of(const struct probe_part *p) {
     return p->states;
 }
 
-double slowest_of(const struct estimator *e, int stages, int stage) {
-    int each = e->request->ranks / stages;
-    double most = 0;
-    for (int r = stage * each; r < (stage + 1) * each && e->slower; r++)
-        most = MAX(most, e->slower[r]);
-    return e->slower ? most : 1;
-}
-
-double room_of_stage(const struct estimator *e, int stages, int stage) {
-    int each = e->request->ranks / stages;
-    double least = INFINITY;
-    for (int r = stage * each; r < (stage + 1) * each; r++)
-        least = MIN(least, e->rooms[r]);
-    return least;
-}
-
 static void add_stage(struct pipe_estimate *out, const struct estimator *e, const struct probe *p, const struct load *l,
                       double activations, int stages, int stage) {
     double slower = slowest_of(e, stages, stage), room = room_of_stage(e, stages, stage);
@@ -538,61 +522,9 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
 
 // ---- beginning and end
 
-static const struct device *device_of(const struct cluster *c, int rank) {
-    return &c->devices.item[cluster_type(c, MIN(rank, c->total_devices - 1))];
-}
-
-// Ranks that are more than devices share these.
-static double *find_rooms(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
-    int shared = (request->ranks + c->total_devices - 1) / c->total_devices;
-    for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = device_of(c, r / shared);
-        rooms[r] = MAX(1, (double)(d->memory / shared - d->runtime_memory));
-    }
-    return rooms;
-}
-
-// By what products take, of ranks that have a device each. Stages are ranks that follow one another.
-static double *compare_devices(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    const enum dtype dtype = options_dtype(request->config);
-    int types = 0;
-    for (size_t i = 0; i < c->groups.count; i++)
-        types += i == 0 || c->groups.item[i].device != c->groups.item[0].device;
-    if ((types == 1 && c->stragglers.count == 0) || request->ranks > c->total_devices)
-        return NULL;
-    double *slower = mem_alloc((size_t)request->ranks * sizeof *slower), first = 0;
-    for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = device_of(c, r);
-        double compute = d->curve[OP_MATMUL][dtype].compute;
-        slower[r] = 1 / (d->peak[dtype] * (compute > 0 ? compute : 1));
-        first = r ? first : slower[0];
-        slower[r] /= first;
-    }
-    for (size_t i = 0; i < c->stragglers.count; i++)
-        if (c->stragglers.item[i].device < request->ranks)
-            slower[c->stragglers.item[i].device] *= c->stragglers.item[i].slower;
-    return slower;
-}
-
-static void make_plain(struct estimator *e) {
-    const struct cluster *c = e->request->cluster;
-    e->plain = *c;
-    e->plain.stragglers.count = 0;
-    e->plain.groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
-    for (size_t i = 0; i < c->groups.count; i++) {
-        e->plain.groups.item[i] = c->groups.item[i];
-        e->plain.groups.item[i].device = c->groups.item[0].device;
-    }
-}
-
 void estimator_create(struct estimator *e, const struct plan_request *request) {
-    *e = (struct estimator){.request = request, .rooms = find_rooms(request), .slower = compare_devices(request)};
-    for (int r = 0; r < request->ranks; r++)
-        e->room = MAX(e->room, e->rooms[r]);
-    make_plain(e);
+    *e = (struct estimator){.request = request};
+    estimator_devices(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)
         for (int mode = 0; mode < 3; mode++) {

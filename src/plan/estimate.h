@@ -66,6 +66,8 @@ struct estimate {
 
 void estimator_create(struct estimator *estimator, const struct plan_request *request);
 void estimator_release(struct estimator *estimator);
+// Of the request's ranks: rooms, what computing takes, the plain cluster.
+void estimator_devices(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.
 void estimator_fill(struct estimator *estimator);
 const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
