@@ -330,7 +330,7 @@ static void choose_model(struct config *config) {
     free(config->model.preset);
     config->model.preset = mem_strdup("gpt2-124m");
     if (!config_is_set(config, "training.global_batch_size") && config->training.micro_batch_size == 0)
-        config->training.global_batch_size = config->training.micro_batch_size = 4;
+        config->training.global_batch_size = 4;
 }
 
 struct bench {

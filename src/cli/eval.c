@@ -53,8 +53,9 @@ static void choose_lengths(struct config *config, const struct model_config *mod
     bool trained = checkpoint_config(&run, directory);
     if (!config_is_set(config, "training.seq_len"))
         t->seq_len = MIN(model->max_position_embeddings, trained ? run.training.seq_len : t->seq_len);
-    if (trained && !config_is_set(config, "training.global_batch_size") && t->micro_batch_size == 0) {
+    if (trained && !config_is_set(config, "training.global_batch_size"))
         t->global_batch_size = run.training.global_batch_size;
+    if (trained && t->micro_batch_size == 0) {
         t->micro_batch_size = MIN(t->global_batch_size, AT_ONCE);
         while (t->global_batch_size % t->micro_batch_size)
             t->micro_batch_size--;

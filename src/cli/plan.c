@@ -245,9 +245,9 @@ static void add_answer(struct text *out, const char *key, const struct plan_requ
     json_end_object(out);
 }
 
-// `exported`: the best in another system's words; or NULL.
+// `all_tried`: what may be changed; `exported`: the best in another system's words; or NULL.
 static void print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
-                       const char *exported, double seconds, struct text *out) {
+                       bool all_tried, const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
@@ -273,6 +273,7 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
             free(one);
         }
         json_end_array(out);
+        json_add_boolean(out, "changes_complete", all_tried);
     }
     if (exported)
         json_add_string(out, "export", exported);
@@ -296,19 +297,19 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
                              const struct command_value *values, bool json, double seconds, trireme_error *error) {
     struct text out = {0}, advice = {0}, exported = {0};
     const char *to = values[PLAN_EXPORT].given;
-    bool found = result->answers.count > 0;
+    bool found = result->answers.count > 0, all_tried = true;
     trireme_status status = TRIREME_OK;
     if (found && values[PLAN_SAVE].given)
         status = save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
     if (!found)
-        plan_advise(&advice, r);
+        all_tried = plan_advise(&advice, r);
     if (found && to)
         (strcmp(to, "megatron") == 0 ? plan_export_megatron : plan_export_torchtitan)(&exported, r,
                                                                                       &result->answers.item[0]);
     progress_clear();
     const char *changes = advice.length ? advice.text : "";
     if (json) {
-        print_json(r, result, changes, exported.text, seconds, &out);
+        print_json(r, result, changes, all_tried, exported.text, seconds, &out);
     } else if (exported.text) {
         text_add(&out, "%s", exported.text);
     } else if (found) {
@@ -325,7 +326,8 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
             text_add(&out, "the best is written to %s\n", values[PLAN_SAVE].given);
     } else {
         print_closest(r, result, &out);
-        text_add(&out, "%s", *changes ? changes : "nothing that was tried makes it fit\n");
+        text_add(&out, "%s%s", *changes ? changes : "nothing that was tried makes it fit\n",
+                 all_tried ? "" : "time was up before all changes were tried\n");
     }
     if (status == TRIREME_OK)
         status = print_text(&out, error);

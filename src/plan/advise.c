@@ -261,7 +261,8 @@ static void try_devices(struct advice *a) {
     int64_t step = enough - few > node ? node : 1;
     for (int tries = 0; tries < DEVICE_TRIES; tries++) {
         int64_t middle = (few + enough) / 2 / step * step;
-        if (middle <= few || middle >= enough)
+        middle = middle > few ? middle : middle + step;
+        if (middle >= enough)
             break;
         if (fits_on(a, middle))
             enough = middle;
@@ -293,7 +294,7 @@ static void try_clusters(struct advice *a) {
     }
 }
 
-void plan_advise(struct text *out, const struct plan_request *r) {
+bool plan_advise(struct text *out, const struct plan_request *r) {
     struct advice a = {.out = out, .request = r, .until = clock_now() + (int64_t)(1e9 * ADVICE_SECONDS)};
     try_micro_batch(&a);
     try_recompute(&a);
@@ -308,6 +309,5 @@ void plan_advise(struct text *out, const struct plan_request *r) {
     try_lengths(&a);
     try_devices(&a);
     try_clusters(&a);
-    if (a.cut)
-        text_add(out, "time was up before all changes were tried\n");
+    return !a.cut;
 }

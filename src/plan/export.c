@@ -195,19 +195,23 @@ static void megatron_recompute(struct text *out, struct text *cannot, const stru
     }
 }
 
-static void megatron_rate(struct text *out, const struct config *c) {
+static void megatron_rate(struct text *out, struct text *cannot, const struct config *c) {
     static const char *const STYLES[] = {[CONFIG_DECAY_COSINE] = "cosine",
                                          [CONFIG_DECAY_LINEAR] = "linear",
                                          [CONFIG_DECAY_CONSTANT] = "constant",
                                          [CONFIG_DECAY_WSD] = "WSD --lr-wsd-decay-style linear"};
     const struct config_lr_scheduler *s = &c->lr_scheduler;
+    int64_t warm_up = MIN(s->warmup_steps, decay_end(c) - 1);
+    if (warm_up < s->warmup_steps)
+        text_add(cannot, "# not there: a warm-up of %" PRId64 " steps, longer than all that follows it\n",
+                 s->warmup_steps);
     text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
              STYLES[s->decay_type]);
     if (s->decay_type == CONFIG_DECAY_WSD)
-        text_add(out, " --lr-wsd-decay-iters %" PRId64, decay_end(c) - decay_begin(c));
+        text_add(out, " --lr-wsd-decay-iters %" PRId64, MAX(0, decay_end(c) - decay_begin(c)));
     if (s->decay_type != CONFIG_DECAY_CONSTANT)
         text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", decay_end(c), s->min_lr_factor * c->optimizer.lr);
-    text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", s->warmup_steps);
+    text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", MAX(0, warm_up));
 }
 
 static void megatron_optimizer(struct text *out, struct text *cannot, const struct config *c, int zero_stage) {
@@ -225,7 +229,7 @@ static void megatron_optimizer(struct text *out, struct text *cannot, const stru
     if (o->name != CONFIG_OPTIMIZER_ADAMW && zero_stage > 0)
         text_add(cannot, "# not there: sharded states of another optimizer than adam\n");
     text_add(out, "--weight-decay %.10g --clip-grad %.10g \\\n", o->weight_decay, c->training.max_norm);
-    megatron_rate(out, c);
+    megatron_rate(out, cannot, c);
 }
 
 void plan_export_megatron(struct text *out, const struct plan_request *r, const struct plan_answer *a) {

@@ -101,9 +101,9 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
 // does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);
 
-// Appends what would make the model fit, a line for each change, smallest first, each tried out; a last one where time
-// was up before all were. Nothing where nothing helps.
-void plan_advise(struct text *out, const struct plan_request *request);
+// Appends what would make the model fit, a line for each change, smallest first, each tried out: nothing where nothing
+// helps. False where time was up before all were.
+bool plan_advise(struct text *out, const struct plan_request *request);
 
 // Appends the flags of Megatron-LM, or the TOML of TorchTitan, with a comment for each thing that it cannot do.
 void plan_export_megatron(struct text *out, const struct plan_request *request, const struct plan_answer *answer);

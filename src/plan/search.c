@@ -313,6 +313,27 @@ static bool is_hopeless(struct search *s, const struct candidate *c) {
     return family_of(s, &c->choice)->bytes > 0 && !may_fit(s, c);
 }
 
+// With units of half a layer, of which less is gathered and reduced at a time.
+static void search_half_units(struct search *s, const struct candidates *all) {
+    const struct config *config = s->request->config;
+    struct candidate other[FULLEST], *batch[FULLEST];
+    int count = 0, most = s->request->only_fit ? AT_ONCE : FULLEST;
+    bool prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch");
+    if (config_is_set(config, "parallelism.data_parallel_unit_layers"))
+        return;
+    for (size_t i = 0; i < MIN(all->count, (size_t)FULLEST) && count < most; i++) {
+        if (all->item[i].choice.zero_stage < 2)
+            continue;
+        other[count] = all->item[i];
+        other[count].choice.unit_layers = HALF_LAYERS;
+        other[count].choice.prefetch = prefetch && other[count].choice.zero_stage == 3 ? 1 : 0;
+        batch[count] = &other[count];
+        count++;
+    }
+    if (count)
+        run_batch(s, batch, count);
+}
+
 // Where nothing fits, those that need least tell by how much. Where the question is whether any fits, the first that
 // does answers it.
 static void search_smallest(struct search *s, struct candidates *all) {
@@ -329,6 +350,8 @@ static void search_smallest(struct search *s, struct candidates *all) {
         if (jobs)
             run_batch(s, batch, jobs);
     }
+    if (s->out->answers.count == 0)
+        search_half_units(s, all);
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
 }

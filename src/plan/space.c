@@ -49,7 +49,8 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             if ((zero == 0) != (sharing->shards == 1) ||
                 (zero_set && zero != c->parallelism.zero_stage && sharing->shards > 1))
                 continue;
-            if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && s->shards != 1)
+            bool replicates = s->shards == 1 || s->replicas == data; // as the user says
+            if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && !replicates)
                 continue;
             struct candidate one = {.choice = *of};
             one.choice.shards = sharing->shards;
@@ -306,7 +307,7 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
         return config_refuse(c, "parallelism.pipeline_parallel_schedule", error,
                              "which %lld layers on %lld stages do not suffice for", (long long)s.layers,
                              (long long)s.stages);
-    if (config_is_set(c, "parallelism.pipeline_parallel_chunks"))
+    if (p->pipeline_parallel_chunks > 0)
         return config_refuse(c, "parallelism.pipeline_parallel_chunks", error,
                              "which no schedule that the configuration allows has for %lld layers",
                              (long long)s.layers);

@@ -43,7 +43,9 @@ static bool is_srun(const struct launcher *launcher) {
 }
 
 int launcher_processes(const struct launcher *launcher) {
-    bool is_script = launcher->name && is_srun(launcher) && !getenv("SLURM_STEP_ID");
+    static const char *const INTERACTIVE = "4294967290"; // the step that salloc starts a shell in
+    const char *step = getenv("SLURM_STEP_ID");
+    bool is_script = launcher->name && is_srun(launcher) && (!step || strcmp(step, INTERACTIVE) == 0);
     return is_script ? 1 : launcher->ranks;
 }
 

@@ -11,8 +11,8 @@ struct launcher {
     int ranks, rank;  // 1 and 0 then, or where it has started one
 };
 struct launcher launcher_find(void);
-// How many processes it has started, of which this is one: a job's script itself is one, however many tasks Slurm has
-// for it.
+// How many processes it has started, of which this is one: a job's script, or its shell, is one by itself, however many
+// tasks Slurm has for it.
 int launcher_processes(const struct launcher *launcher);
 
 // One process of many runs `body` as its rank, in one world (comm/comm.h; `deadline` in seconds). Before that, `config`

@@ -1,4 +1,5 @@
-// A run's directory: config.yaml as resolved, metrics.jsonl with one object per step, checkpoint/, trace/, and a lock.
+// A run's directory: config.yaml with every key, metrics.jsonl with one object per step, checkpoint/, trace/, and a
+// lock.
 #ifndef TRAIN_RUN_DIRECTORY_H
 #define TRAIN_RUN_DIRECTORY_H
 

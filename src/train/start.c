@@ -91,8 +91,6 @@ static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
 }
 
 static trireme_status load_values(struct run *r, trireme_error *error) {
-    if (r->leads)
-        TRY(find_tokenizer(r, error));
     if (r->resumed_from)
         return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
@@ -245,6 +243,8 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
         TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
     TRY(open_directory(r, error));
     TRY(load_progress(r, error));
+    if (r->leads)
+        TRY(find_tokenizer(r, error));
     TRY(tell_start(r, error)); // before what takes a large model minutes
     TRY(choose_kernels(r, tuning, error));
     TRY(load_values(r, error));

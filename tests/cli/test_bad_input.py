@@ -276,7 +276,6 @@ def test_init_from():
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
 
 
-
 def test_tokenizer_of_the_model():
     """Tokens that are not a model's are refused; a model whose tokens say nothing of theirs keeps its tokenizer."""
     tool.good("train", "c.yaml", "--run.directory=bytes")

@@ -118,6 +118,7 @@ def test_eval_and_generate():
     part = ["eval", "long", "data.path=text/t", "data.split=[0.8, 0.2]", "--validation.steps=2"]
     result = tool.good_json(*part)
     assert result["seq_len"] == 16 and abs(result["loss"] - trained["val_loss"]) < 1e-5, (result, trained)
+    assert tool.good_json(*part, "--training.micro_batch_size=4")["tokens"] == result["tokens"]
     assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
     # Four kinds of choosing; the seed repeats.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
@@ -193,6 +194,10 @@ def test_bench():
     kernels = step["kernels"]
     assert kernels and all(0 < k["seconds"] <= k["rule_seconds"] and k["call"].startswith("matmul") for k in kernels)
     assert "kernels" not in tool.good_json("bench", "step", "c.yaml", "--training.kernel_choice=rule")
+    # Without a model four sequences of GPT-2, which ranks share.
+    alone = ("--training.seq_len=8", "--training.steps=1", "--training.kernel_choice=rule",
+             "--model.num_hidden_layers=1")
+    assert tool.good("bench", "step", "--ranks=2", *alone).startswith("2 ranks (fsdp 2)")
     said = tool.good("bench", "step", "c.yaml")
     assert f"{len(kernels)} shapes timed in every way" in said, said
     peak = tool.good_json("bench", "peak")

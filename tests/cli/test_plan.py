@@ -111,6 +111,9 @@ def test_exports_the_optimizer():
     assert "--optimizer sgd --sgd-momentum 0.9 " in flags and "adam" not in flags, flags
     assert "--lr-decay-style WSD --lr-wsd-decay-style linear --lr-wsd-decay-iters 100 " in flags, flags
     assert "--lr-warmup-iters 9" in flags, flags
+    flags = exported("megatron", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=900")
+    assert "--lr-wsd-decay-iters 0 " in flags and "--lr-warmup-iters 499" in flags, flags
+    assert "not there: a warm-up of 900 steps" in flags, flags
     assert "not there: the optimizer lion" in exported("megatron", "optimizer.name=lion")
     toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
     assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
@@ -211,6 +214,17 @@ def test_the_smallest_change_that_fits():
     words = ("gpt2-124m", "cluster=little.yaml", "global_batch_size=60", "seq_len=256", "mode=full")
     assert changes(*words, "devices=2")[0] == "devices=3"
     assert changes(*words, "ranks=2")[0] == "parallelism.ranks=3"
+
+
+def test_what_little_room_leaves():
+    if tool.SANITIZED:
+        return
+    # Fits with units of half a layer alone; and what a run wrote down, every key, is a plan.
+    tight = tool.good_json("plan", "llama3-405b", "cluster=h100", "devices=1024", "global_batch_size=1024",
+                           "seq_len=8192", "tensor_parallel_degree=1", "pipeline_parallel_degree=1",
+                           "micro_batch_size=1")
+    assert tight["fits"] and any("half a layer" in p["plan"] for p in tight["plans"]), tight
+    assert tool.good_json("plan", *MODEL, "data_parallel_replicate_degree=2", "zero_stage=3")["fits"]
 
 
 def test_refusals():
