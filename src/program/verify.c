@@ -164,8 +164,8 @@ static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
 }
 
-// Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else; and
-// only f32 travels as bf16.
+// Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else, and
+// what is kept over microbatches is not added up over them; only f32 travels as bf16.
 static trireme_status check_how(const struct program *program, const struct op_info *info,
                                 const struct instruction *instruction, const char *place, trireme_error *error) {
     bool sums = instruction->accumulate == ACCUMULATE_NO || info->outputs == 0;
@@ -173,6 +173,11 @@ static trireme_status check_how(const struct program *program, const struct op_i
         sums |= info->inplace[i] < 0;
     if (!sums)
         REFUSE("%s: cannot add to its output, which continues from an input", place);
+    int from = info->inputs ? instruction->in[0].buffer : NONE;
+    bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
+                  program->buffers.item[from].scope == SCOPE_SLOT;
+    if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
+        REFUSE("%s: adds %s, which is a sum already, once more", place, verify_buffer_name(program, from));
     if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
         REFUSE("%s: is left out of all invocations but the last", place);
     for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)

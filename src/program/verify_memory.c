@@ -43,7 +43,7 @@ struct checker {
     size_t invocation;
     struct slot_waits waits;
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
-    VEC(int) passing; // GRAD roots that are LOCAL
+    VEC(int) passing; // GRAD roots that an invocation or a microbatch alone holds
 };
 
 static struct place_name here(const struct checker *c) {
@@ -247,12 +247,15 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
     return instruction->workspace != root;
 }
 
-// Gradients that the invocation alone holds have to be reduced before it ends.
+// Gradients that an invocation or a microbatch alone holds have to be reduced before others take their memory.
+static bool passes(const struct buffer *b) {
+    return b->parent == NONE && b->kind == KIND_GRAD && (b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT);
+}
+
 static bool is_lost(const struct checker *c, const struct instance *instance) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     struct footprint all = {0, 0, 1, 0, buffer_count(b)};
-    return b->kind == KIND_GRAD && b->scope == SCOPE_LOCAL && instance->owner == (int)c->invocation &&
-           written_unread(&instance->written, &all);
+    return passes(b) && written_unread(&instance->written, &all);
 }
 
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
@@ -283,18 +286,21 @@ static bool has_one_owner(const struct buffer *b) {
 }
 
 // A LOCAL buffer starts empty in each invocation, a SLOT buffer with each microbatch of its slot.
-static void renew(struct checker *c, struct instance *instance, int invocation) {
+static trireme_status renew(struct checker *c, struct instance *instance, int invocation, trireme_error *error) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     bool owned = b->scope == SCOPE_SLOT || (has_one_owner(b) && instance->owner != NONE);
     int owner = b->scope == SCOPE_LOCAL ? invocation : owned ? c->now.microbatch : instance->owner;
     if (owner == instance->owner)
-        return;
+        return TRIREME_OK;
+    if (is_lost(c, instance))
+        REFUSE("%s: begins %s anew, which nobody has read", here(c).text, b->name);
     instance->owner = owner;
     if (planned_alone(b))
         written_clear(&instance->written);
     else if (instance->alive)
         take_out(c, instance, NULL);
     instance->taken_by = NULL;
+    return TRIREME_OK;
 }
 
 static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, int invocation,
@@ -302,7 +308,7 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
     struct instance *instance = instance_of(c, root);
-    renew(c, instance, invocation);
+    TRY(renew(c, instance, invocation, error));
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
     footprint_of(p, operand, &where);
@@ -350,15 +356,15 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
     bool updates = c->table->op[instruction->op].role == ROLE_UPDATE;
-    // What is kept is gathered from the ranks' own parts of it alone.
-    bool gathers = instruction->op == OP_ALL_GATHER &&
+    // Parameters are gathered from parameters; what is kept, from the ranks' own parts of it alone.
+    bool gathers = instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
                    (b->scope != SCOPE_STATE || (own_part(instruction) && instruction->in[0].buffer == root));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate)
         TRY(read_part(c, instruction->stream, operand, invocation, error));
-    renew(c, instance, invocation);
+    TRY(renew(c, instance, invocation, error));
     if (!instance->alive)
         TRY(claim(c, instance, instruction, out, error));
     if (!ordered(instance->touched, c->clock[instruction->stream]))
@@ -437,7 +443,7 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
         if (c->program->buffers.item[instruction->workspace].kind != KIND_WORK)
             REFUSE("%s: its workspace %s is not one", here(c).text,
                    verify_buffer_name(c->program, instruction->workspace));
-        renew(c, workspace, invocation);
+        TRY(renew(c, workspace, invocation, error));
         if (!workspace->alive)
             TRY(claim(c, workspace, instruction, NONE, error));
         workspace->touched[stream] = c->clock[stream][stream];
@@ -455,12 +461,16 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     return note_done(c, stream);
 }
 
-static trireme_status check_lost(const struct checker *c, trireme_error *error) {
-    for (size_t i = 0; i < c->passing.count; i++)
-        if (is_lost(c, &c->instances[c->first[c->passing.item[i]]]))
-            REFUSE("template %s (microbatch %d): nobody reads %s, which is lost",
-                   c->program->templates.item[c->now.template].name, c->now.microbatch,
-                   c->program->buffers.item[c->passing.item[i]].name);
+// What the invocation has made for itself, by its end; at the end of all, everything.
+static trireme_status check_lost(const struct checker *c, bool all, trireme_error *error) {
+    for (size_t i = 0; i < c->passing.count; i++) {
+        const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];
+        const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
+        for (int k = 0; k < instances_of(c->program, b) && (all || b->scope == SCOPE_LOCAL); k++)
+            if (is_lost(c, &instance[k]))
+                REFUSE("template %s (microbatch %d): nobody reads %s, which is lost",
+                       c->program->templates.item[c->now.template].name, c->now.microbatch, b->name);
+    }
     return TRIREME_OK;
 }
 
@@ -474,7 +484,7 @@ static trireme_status run_schedule(struct checker *c, trireme_error *error) {
             c->instruction = (int)i;
             TRY(run(c, &t->instructions.item[i], (int)k, error));
         }
-        TRY(check_lost(c, error));
+        TRY(check_lost(c, k + 1 == p->schedule.count, error));
     }
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
@@ -501,8 +511,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
-        const struct buffer *b = &program->buffers.item[i];
-        if (b->parent == NONE && b->kind == KIND_GRAD && b->scope == SCOPE_LOCAL)
+        if (passes(&program->buffers.item[i]))
             VEC_PUSH(&c.passing, (int)i);
     }
     trireme_status status = create(&c, error);

@@ -176,13 +176,20 @@ static bool is_weight(const struct program *p, size_t invocation) {
     return p->templates.item[p->schedule.item[invocation].template].phase == PHASE_WEIGHT;
 }
 
+// So may those of a tied embedding, which two templates make.
+static bool both_go_backward(const struct program *p, size_t a, size_t b) {
+    int first = p->schedule.item[a].template, second = p->schedule.item[b].template;
+    return first != second && p->templates.item[first].phase == PHASE_BACKWARD &&
+           p->templates.item[second].phase == PHASE_BACKWARD;
+}
+
 static void mutate_schedule(struct fleet *f, int stage) {
     const struct program *p = fleet_program(f, stage);
     struct program mutant;
     for (size_t k = 0; k < p->schedule.count; k++) {
         if (k + 1 < p->schedule.count && fleet_begin(f, stage, &mutant)) {
             struct invocation first = mutant.schedule.item[k];
-            f->reorders = is_weight(p, k) && is_weight(p, k + 1);
+            f->reorders = (is_weight(p, k) && is_weight(p, k + 1)) || both_go_backward(p, k, k + 1);
             mutant.schedule.item[k] = mutant.schedule.item[k + 1];
             mutant.schedule.item[k + 1] = first;
             fleet_end(f, stage, &mutant, "invocations %zu and %zu swapped", k, k + 1);
