@@ -82,6 +82,14 @@ static void advise_number(struct advice *a, const char *key, int64_t number) {
     text_add(a->out, "fits with %s=%" PRId64 "\n", key, number);
 }
 
+// Takes the values.
+static void advise_smallest(struct advice *a, const char *key, struct values *values, bool first_fits) {
+    int best = smallest_change(a, key, values, first_fits);
+    if (best >= 0)
+        advise_number(a, key, values->item[best]);
+    VEC_RELEASE(values);
+}
+
 static void try_key(struct advice *a, const char *key, const char *value) {
     if (fits_with(a, key, value))
         text_add(a->out, "fits with %s=%s\n", key, value);
@@ -96,10 +104,7 @@ static void try_micro_batch(struct advice *a) {
     for (int64_t size = 1; size < t->micro_batch_size && config_is_set(a->request->config, key); size++)
         if (t->global_batch_size % size == 0)
             VEC_PUSH(&smaller, size);
-    int best = smallest_change(a, key, &smaller, false);
-    if (best >= 0)
-        advise_number(a, key, smaller.item[best]);
-    VEC_RELEASE(&smaller);
+    advise_smallest(a, key, &smaller, false);
 }
 
 static void try_recompute(struct advice *a) {
@@ -124,10 +129,7 @@ static void try_full_layers(struct advice *a) {
         return;
     for (int64_t layers = a->request->model->num_hidden_layers / stages; layers > strtol(given, NULL, 10); layers--)
         VEC_PUSH(&more, layers);
-    int best = smallest_change(a, key, &more, false);
-    if (best >= 0)
-        advise_number(a, key, more.item[best]);
-    VEC_RELEASE(&more);
+    advise_smallest(a, key, &more, false);
 }
 
 static void try_zero_stage(struct advice *a) {
@@ -185,10 +187,7 @@ static void advise_degree(struct advice *a, const struct degree *degree) {
     for (int64_t value = degree->chosen; value != degree->given; value += step)
         if (a->request->ranks % value == 0)
             VEC_PUSH(&nearer, value);
-    int best = smallest_change(a, degree->key, &nearer, true);
-    if (best >= 0)
-        advise_number(a, degree->key, nearer.item[best]);
-    VEC_RELEASE(&nearer);
+    advise_smallest(a, degree->key, &nearer, true);
 }
 
 // One degree of the mesh alone; else all that are set, which together may be as many as there are ranks.
