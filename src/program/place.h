@@ -16,8 +16,9 @@ int64_t place_some(struct lifetimes *lifetimes, const int *which, size_t count);
 // ones.
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
-// It ends where `enough` bytes do.
-int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough);
+// It ends where `enough` bytes do, and where that takes long, where `fair` bytes do.
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough, int64_t fair,
+                   int microbatches);
 
 // Memory that is in use from one time to another, inclusive; where it is placed.
 struct in_use {
@@ -26,6 +27,9 @@ struct in_use {
 };
 // Gives each an offset; returns the bytes that they span. It ends where `enough` bytes do (place_skyline.c).
 int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
+// Gives each an offset within so many bytes, or none: false. A period is how long it takes until the like is in use
+// again (place_repair.c).
+bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period);
 
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
 void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);

@@ -8,9 +8,10 @@
 
 static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, while orders are varied
 enum {
-    HOLES = 50, // of the whole, that orders may leave
-    LARGE = 20, // of the whole: a large class
-    TURNS = 6,  // places at which it takes turns, at most
+    HOLES = 50,    // of the whole, that orders may leave
+    LARGE = 20,    // of the whole: a large class
+    TURNS = 6,     // places at which it takes turns, at most
+    FEW = 1 << 20, // bytes
 };
 
 struct span {
@@ -206,13 +207,18 @@ static void note(struct best *best, const struct stepping *s, int64_t top) {
         best->offset[s->order[i]] = s->item[s->order[i]].offset;
 }
 
+static struct in_use *in_use_all(const struct stepping *s) {
+    struct in_use *all = mem_alloc(s->count * sizeof *all);
+    for (size_t i = 0; i < s->count; i++)
+        all[i] = (struct in_use){s->item[i].first, s->item[i].last, s->allocation[s->item[i].allocation].bytes, 0};
+    return all;
+}
+
 // Where classes in order leave holes.
 static void try_skyline(const struct stepping *s, struct best *best, int64_t enough) {
     if (best->top - enough < enough / HOLES)
         return;
-    struct in_use *all = mem_alloc(s->count * sizeof *all);
-    for (size_t i = 0; i < s->count; i++)
-        all[i] = (struct in_use){s->item[i].first, s->item[i].last, s->allocation[s->item[i].allocation].bytes, 0};
+    struct in_use *all = in_use_all(s);
     int64_t top = place_skyline(all, s->count, enough);
     if (top < best->top)
         for (size_t i = 0; i < s->count; i++)
@@ -281,7 +287,26 @@ static void vary(struct stepping *s, struct best *best, int64_t enough) {
     free(kept);
 }
 
-int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough) {
+// Where more than `fair` bytes are left, and more than a few.
+static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
+    if (best->top <= fair || best->top < FEW)
+        return;
+    int end = 0;
+    struct in_use *all = in_use_all(s);
+    for (size_t i = 0; i < s->count; i++)
+        end = MAX(end, all[i].last);
+    if (place_repair(all, s->count, fair, end / microbatches)) {
+        best->top = 0;
+        for (size_t i = 0; i < s->count; i++) {
+            best->offset[i] = all[i].offset;
+            best->top = MAX(best->top, all[i].offset + all[i].bytes);
+        }
+    }
+    free(all);
+}
+
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair,
+                   int microbatches) {
     size_t total = ranges->items.count, highest = 0;
     struct stepping s = {.item = ranges->items.item,
                          .allocation = l->allocations.item,
@@ -312,6 +337,7 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         arrange(&s, first);
         vary(&s, &best, enough);
     }
+    try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
         s.item[s.order[i]].offset = best.offset[s.order[i]];
     free(best.offset);

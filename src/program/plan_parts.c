@@ -4,7 +4,8 @@
 #include "program/join.h"
 #include "program/place.h"
 
-static const double TIGHT = 1.002; // of the most bytes that live at one time
+// Of the most bytes that live at one time: what is looked for, and what is good enough where that is hard to find.
+static const double TIGHT = 1.002, FAIR = 1.0195;
 // Ranges that are placed one by one, times the microbatches that are in use at a time: so many a new one has to be
 // compared with.
 enum { COMPARED = 1 << 19 };
@@ -135,7 +136,8 @@ bool plan_parts(struct program *p, const struct op_table *table, bool always) {
     int64_t least = most_live_bytes(p, &l, &ranges), rest = p->fixed_bytes + place_lingering(p, &l, slot_bytes);
     struct joined joined;
     joined_create(&joined, &l, p, &ranges, (size_t)COMPARED / count_slots(p));
-    int64_t region = place_step(&joined.ranges, &joined.blocks, (int64_t)(TIGHT * (double)least) - rest);
+    int64_t region = place_step(&joined.ranges, &joined.blocks, (int64_t)(TIGHT * (double)least) - rest,
+                                (int64_t)(FAIR * (double)least) - rest, p->microbatches);
     bool better = always || rest + region < p->step_bytes;
     if (better) {
         plan_arena(p, region, slot_bytes);

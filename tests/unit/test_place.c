@@ -111,9 +111,9 @@ static void step_release(struct step *s) {
 }
 
 // Returns the most in use and the bytes that they span.
-static int64_t placed(struct step *s, int64_t enough, int64_t *top) {
+static int64_t placed(struct step *s, int64_t enough, int64_t fair, int64_t *top) {
     struct in_use range[STEP_COUNT];
-    *top = place_step(&s->ranges, &s->lifetimes, enough);
+    *top = place_step(&s->ranges, &s->lifetimes, enough, fair, STEP_MICROBATCHES);
     for (size_t i = 0; i < STEP_COUNT; i++) {
         const struct live_range *r = &s->ranges.items.item[i];
         range[i] = (struct in_use){r->first, r->last, s->lifetimes.allocations.item[r->allocation].bytes, r->offset};
@@ -130,25 +130,75 @@ static void steps(void **unused) {
             struct step s;
             int64_t top, again;
             step_create(&s, held / 2, LARGE[i] ? LARGE[i] : 32, held % 2);
-            int64_t most = placed(&s, 0, &top);
+            int64_t most = placed(&s, 0, INT64_MAX, &top);
             assert_true(top >= most && top <= most + most / 20);
             // What else has taken may leave less than the largest needs, or nothing.
-            placed(&s, LARGE[i] / 2, &again);
-            placed(&s, -1000, &again);
-            placed(&s, most - 64, &again); // which all is tried for
+            placed(&s, LARGE[i] / 2, LARGE[i] / 2, &again);
+            placed(&s, -1000, -1000, &again);
+            placed(&s, most - 64, most - 64, &again); // which all is tried for
             assert_true(again <= most + most / 20);
             step_release(&s);
         }
     struct step none = {0};
-    assert_int_equal(place_step(&none.ranges, &none.lifetimes, -1), 0);
+    assert_int_equal(place_step(&none.ranges, &none.lifetimes, -1, -1, 1), 0);
+}
+
+// Of random ranges that fill a rectangle without a hole, cut as often as not across time.
+static size_t cut_rectangle(struct in_use *range, size_t count, struct in_use whole, uint64_t seed) {
+    size_t made = 1;
+    range[0] = whole;
+    for (uint64_t i = 0; made < count; i++) {
+        struct rng_block random = rng_philox(seed, 0, i);
+        struct in_use *r = &range[random.word[0] % made], other = *r;
+        bool across = random.word[1] % 2;
+        int64_t length = across ? r->last - r->first + 1 : r->bytes / BUFFER_ALIGNMENT;
+        if (length < 2)
+            continue;
+        int64_t cut = 1 + random.word[2] % (length - 1);
+        if (across) {
+            r->last = r->first + (int)cut - 1;
+            other.first = r->last + 1;
+        } else {
+            r->bytes = cut * BUFFER_ALIGNMENT;
+            other.bytes -= r->bytes;
+        }
+        range[made++] = other;
+    }
+    return made;
+}
+
+// What greedy orders leave holes in is nearly always repaired; nothing is found where there is no room.
+static void repaired(void **unused) {
+    (void)unused;
+    enum { COUNT = 150, RECTANGLES = 40 };
+    const int64_t bytes = 2000 * BUFFER_ALIGNMENT, most = bytes + bytes / 50;
+    int holes = 0, mended = 0;
+    for (uint64_t seed = 0; seed < RECTANGLES; seed++) {
+        struct in_use range[COUNT];
+        size_t count = cut_rectangle(range, COUNT, (struct in_use){0, 399, bytes, -1}, seed);
+        assert_int_equal(most_in_use(range, count), bytes);
+        assert_false(place_repair(range, count, bytes - 1, 400));
+        if (place_skyline(range, count, most) <= most)
+            continue;
+        holes++;
+        if (!place_repair(range, count, most, 400))
+            continue;
+        mended++;
+        int64_t top = 0;
+        for (size_t i = 0; i < count; i++)
+            top = MAX(top, range[i].offset + range[i].bytes);
+        assert_true(top <= most);
+        assert_apart(range, count, top);
+    }
+    print_message("%d of %d\n", mended, holes);
+    assert_true(holes >= RECTANGLES / 2 && 10 * mended >= 9 * holes);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_overlaps),
-        cmocka_unit_test(known),
-        cmocka_unit_test(microbatches),
-        cmocka_unit_test(steps),
+        cmocka_unit_test(repaired), cmocka_unit_test(nothing_overlaps),
+        cmocka_unit_test(known),    cmocka_unit_test(microbatches),
+        cmocka_unit_test(steps),    cmocka_unit_test(repaired),
     };
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }
