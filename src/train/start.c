@@ -73,6 +73,10 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (!r->resumed_from)
         return TRIREME_OK;
     TRY(state_files_progress(r->resumed_from, &r->progress, error));
+    // What a run saves next, and what of it goes, depends on the numbers that checkpoints have.
+    if (r->progress.step != r->saved_step)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
+             r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",

@@ -134,6 +134,18 @@ def test_moved():
     assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
 
 
+def test_renamed():
+    tool.good("train", "c.yaml", "--training.steps=4")
+    os.rename("run/checkpoint/step-4", "run/checkpoint/step-6")
+    kept = tool.snapshot("run")
+    for steps in 6, 8:
+        tool.refused(1, "run/checkpoint/step-6 holds the state of step 4: name it step-4 again, or remove it", "train",
+                     "c.yaml", f"--training.steps={steps}")
+    assert tool.snapshot("run") == kept
+    os.rename("run/checkpoint/step-6", "run/checkpoint/step-4")
+    assert "going on from run/checkpoint/step-4" in tool.good("train", "c.yaml")
+
+
 def test_checkpoints_that_stay():
     arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
     tool.good(*arguments, "--training.steps=2")
