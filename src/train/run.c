@@ -282,6 +282,19 @@ static void job_free(struct job *job) {
     free(job);
 }
 
+// The result names its checkpoint in full.
+static trireme_status check_directory(const struct config *config, trireme_error *error) {
+    const char *directory = config->run.directory;
+    size_t room = sizeof((struct train_result *)NULL)->checkpoint - 1;
+    int bytes = snprintf(NULL, 0, "%s/checkpoint/step-%lld", directory, (long long)config->training.steps);
+    if ((size_t)bytes > room)
+        return config_refuse(config, "run.directory", error,
+                             "which is too long by %zu: a checkpoint's path has at most %zu bytes (a relative one may "
+                             "be shorter)",
+                             (size_t)bytes - room, room);
+    return TRIREME_OK;
+}
+
 // What is wrong with data, model or mesh is found before any rank starts.
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
@@ -289,6 +302,7 @@ static trireme_status prepare(void *user, trireme_error *error) {
     if (config->profiling.trace_step > config->training.steps)
         return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
                              (long long)config->training.steps);
+    TRY(check_directory(config, error));
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
     TRY(corpus_check_model(&job->corpus, config, job->start, error));

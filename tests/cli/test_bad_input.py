@@ -231,6 +231,17 @@ def test_settings_of_no_use():
     assert code == 0 and told in err, err
 
 
+def test_long_paths():
+    # What the result names is what lies there, to the last byte that there is room for.
+    longest = "/".join(["d" * 99] * 4 + ["d" * (511 - 400 - len("/checkpoint/step-6"))])
+    untouched(2, "run.directory: given .*, which is too long by 1: a checkpoint's path has at most 511 bytes", "train",
+              "c.yaml", f"--run.directory={longest}d")
+    untouched(2, "which is too long by 1", "train", "c.yaml", f"--run.directory={longest}", "--training.steps=10")
+    trained = tool.good_json("train", "c.yaml", f"--run.directory={longest}")
+    assert trained["checkpoint"] == f"{longest}/checkpoint/step-6" and len(trained["checkpoint"]) == 511, trained
+    assert os.path.exists(trained["checkpoint"] + "/config.json")
+
+
 def test_init_from():
     tool.good("train", "c.yaml", "--run.directory=first")
     name = "model.layers.0.self_attn.q_proj.weight"
