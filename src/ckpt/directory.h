@@ -57,6 +57,8 @@ struct directory_search {
 trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
                                 const struct manifest_watch *watch, struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
+// The largest N below `number` for which it is complete by its sizes; -1: none.
+int64_t directory_before(const char *parent, const char *prefix, int64_t number);
 
 // Of those with numbers up to `last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
 // Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest.

@@ -100,6 +100,21 @@ trireme_status directory_newest(const char *parent, const char *prefix, enum dir
     return TRIREME_OK;
 }
 
+int64_t directory_before(const char *parent, const char *prefix, int64_t number) {
+    struct candidates c = {0};
+    int64_t found = -1;
+    if (list_candidates(parent, prefix, &c, NULL) != TRIREME_OK)
+        return found;
+    for (size_t i = 0; i < c.entry.count && found < 0; i++) {
+        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
+        if (c.entry.item[i].number < number && directory_verify(path, DIRECTORY_SIZES, NULL, NULL) == TRIREME_OK)
+            found = c.entry.item[i].number;
+        free(path);
+    }
+    candidates_release(&c);
+    return found;
+}
+
 // Out of sight first: a crash half-way leaves a temporary, not a damaged directory.
 static trireme_status remove_directory(const char *parent, const char *name, const char *path, trireme_error *error) {
     char *away = temporary_path(parent, TEMPORARY_TMP, name);

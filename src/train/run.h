@@ -27,6 +27,7 @@ struct run {
     char *resumed_from;               // NULL: a fresh start
     struct tokenizer_files tokenizer; // that checkpoints get
     int64_t saved_step;               // of the newest checkpoint, -1 when there is none
+    int64_t sound_step;               // saved_step as it was before the steps that were skipped in a row
     double peak;                      // FLOP/s, 0 where unknown
     struct step_trace trace;          // of profiling.trace_step
     double seconds_per_step;          // smoothed

@@ -69,6 +69,18 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     return status;
 }
 
+// Of a run that goes on among steps skipped in a row.
+static trireme_status find_sound(struct run *r, trireme_error *error) {
+    if (!r->progress.skipped_in_a_row)
+        return TRIREME_OK;
+    if (r->leads) {
+        char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
+        r->sound_step = directory_before(parent, "step-", r->progress.step - r->progress.skipped_in_a_row + 1);
+        free(parent);
+    }
+    return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
+}
+
 static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (!r->resumed_from)
         return TRIREME_OK;
@@ -81,7 +93,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
                              r->config->run.directory, (long long)r->progress.step);
-    return TRIREME_OK;
+    return find_sound(r, error);
 }
 
 // The tokenizer of the tokens, or where these do not say it the one that came with the weights.

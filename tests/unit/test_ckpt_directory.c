@@ -283,6 +283,12 @@ static void test_newest_reads_numbers(void **state) {
         manifest_release(&manifest);
         directory_search_release(&found);
     }
+    assert_int_equal(directory_before(folder, "step-", INT64_MAX), 11);
+    assert_int_equal(directory_before(folder, "step-", 11), 10);
+    assert_int_equal(truncate(path_in(folder, "step-10/below/b.txt"), 0), 0);
+    assert_int_equal(directory_before(folder, "step-", 11), 9);
+    assert_int_equal(directory_before(folder, "step-", 9), -1);
+    assert_int_equal(directory_before(path_in(folder, "missing"), "step-", 9), -1);
     path_write(path_in(folder, "file"), "");
     assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, NULL, &found, &error),
                    TRIREME_ERROR_IO, &error, "cannot list");
