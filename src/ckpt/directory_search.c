@@ -16,7 +16,7 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-trireme_status directory_verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct directory_check check, const struct manifest_watch *watch,
                                 trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -25,7 +25,7 @@ trireme_status directory_verify(const char *path, enum directory_check check, co
         FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
     struct manifest m = {0};
     TRY(manifest_read(path, &m, error));
-    trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, watch, error);
+    trireme_status status = manifest_verify(&m, path, !check.content, check.spare, watch, error);
     manifest_release(&m);
     return status;
 }
@@ -80,7 +80,7 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
+trireme_status directory_newest(const char *parent, const char *prefix, struct directory_check check,
                                 const struct manifest_watch *watch, struct directory_search *out,
                                 trireme_error *error) {
     struct candidates c = {0};

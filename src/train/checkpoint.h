@@ -25,9 +25,10 @@ bool checkpoint_config(struct config *out, const char *directory);
 // Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
-// run directory. Content is verified, where there is a manifest. Caller frees.
+// run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees.
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
-// Where the directory has a manifest, all of its content is checked; `watch` may be NULL.
+// Where the directory has a manifest, all of its content is checked, of the training state what is there; `watch` may
+// be NULL.
 trireme_status checkpoint_verify(const char *path, const struct manifest_watch *watch, trireme_error *error);
 // The model of a configuration (model_config_resolve). model.init_from may name a run: *start (may be NULL; the caller
 // frees it) is the directory whose weights are meant, empty without any, complete by its sizes.

@@ -134,6 +134,31 @@ def test_moved():
     assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
 
 
+def test_without_state():
+    tool.good("train", "c.yaml", "--training.steps=4")
+    tool.good("train", "c.yaml")
+    os.remove("run/checkpoint/step-6/state.safetensors")
+    shutil.copytree("run/checkpoint/step-6", "model")
+    for path in "run", "model":
+        tool.good("eval", path, "data.path=text/t", "--training.seq_len=16")
+        tool.good("generate", path, "--prompt=The", "--max_new_tokens=4")
+        tool.good("train", "c.yaml", f"--model.init_from={path}", f"--run.directory=of-{path}")
+    assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
+    # What is there must still be whole, and a run goes on with all of it alone.
+    tool.flip("model/model.safetensors", -1)
+    tool.refused(1, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
+    tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
+    tool.refused(1, "state.safetensors.*is damaged", "eval", "of-run/checkpoint/step-6", "data.path=text/t")
+    code, out, err = tool.run("train", "c.yaml")
+    assert code == 0 and "going on from run/checkpoint/step-4" in out, (code, out, err)
+    assert "step-6 is passed over: run/checkpoint/step-6/state.safetensors: missing" in err, err
+    for step in 4, 6:
+        os.remove(f"run/checkpoint/step-{step}/state.safetensors")
+    code, _, err = tool.run("train", "c.yaml")
+    last = err.splitlines()[-1]
+    assert code == 1 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
+
+
 def test_renamed():
     tool.good("train", "c.yaml", "--training.steps=4")
     os.rename("run/checkpoint/step-4", "run/checkpoint/step-6")
