@@ -229,3 +229,32 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
         free(found);
     return status;
 }
+
+// The checkpoint that a run goes on from, as far as sizes tell, NULL where there is none. Where all are damaged, any
+// that has a model: run_start says what is wrong with them.
+static char *find_own(const char *run) {
+    char *parent = mem_printf("%s/checkpoint", run), *own = NULL;
+    struct directory_search search = {0};
+    trireme_error ignored;
+    if (directory_newest(parent, "step-", DIRECTORY_SIZES, NULL, &search, &ignored) == TRIREME_OK && search.path)
+        own = mem_strdup(search.path);
+    for (size_t i = 0; i < search.skipped.count && !own; i++)
+        if (is_model(search.skipped.item[i].path))
+            own = mem_strdup(search.skipped.item[i].path);
+    directory_search_release(&search);
+    free(parent);
+    return own;
+}
+
+trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
+                                    char **start, trireme_error *error) {
+    char *own = find_own(config->run.directory);
+    if (!own)
+        return checkpoint_model(out, config, vocab_size, start, error);
+    struct config with = *config; // for a moment, nothing in it is owned
+    with.model.init_from = own;
+    *start = NULL;
+    trireme_status status = model_config_resolve(out, &with, vocab_size, error);
+    free(own);
+    return status;
+}

@@ -17,7 +17,7 @@ struct job {
     struct corpus corpus;
     struct text data; // which tokens are trained on
     struct model_config model;
-    char *start; // the model directory of model.init_from
+    char *start; // the model directory of model.init_from, NULL where the run goes on
     struct parallel plan;
     int ranks;
     struct tuning tuning; // of the ranks of this process
@@ -274,11 +274,13 @@ static void identify(void *user, struct text *out) {
         corpus_identify(job->corpus.validation_set, out);
         text_add(out, "\n");
     }
-    const char *start = job->start;
-    if (*start) {
+    const char *given = job->config.model.init_from;
+    if (*given && !job->start) {
+        text_add(out, "model.init_from: %s, but the run has weights of its own\n", given);
+    } else if (*given) {
         char hex[CHECKSUM_HEX];
-        model_files_identify(start, hex);
-        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", start, *hex ? hex : "none");
+        model_files_identify(job->start, hex);
+        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", job->start, *hex ? hex : "none");
     }
     model_config_write(&job->model, "float32", out);
     if (!job->plan.schedule)
@@ -321,8 +323,9 @@ static trireme_status prepare(void *user, trireme_error *error) {
                              (long long)config->training.steps);
     TRY(check_directory(config, error));
     TRY(corpus_open(&job->corpus, config, error));
-    TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
-    TRY(corpus_check_model(&job->corpus, config, job->start, error));
+    TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
+    if (job->start)
+        TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);

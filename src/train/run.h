@@ -15,7 +15,7 @@ struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
-    const char *data, *start;
+    const char *data, *start;     // start: NULL where the run goes on from what run.directory held
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;

@@ -82,6 +82,11 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
 }
 
 static trireme_status load_progress(struct run *r, trireme_error *error) {
+    if (!r->resumed_from && !r->start) // whose model was taken from there
+        return config_refuse(r->config, "run.directory", error,
+                             "where rank %d found a checkpoint and rank 0 then none: it must be one directory for all "
+                             "ranks, and no other's",
+                             r->engine.member.rank);
     if (!r->resumed_from)
         return TRIREME_OK;
     TRY(state_files_progress(r->resumed_from, &r->progress, error));

@@ -159,6 +159,40 @@ def test_without_state():
     assert code == 1 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
 
 
+def test_without_source():
+    """A run goes on with its own model, whatever has become of that which it started from."""
+    tool.good("train", "c.yaml", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-6", "source")
+    tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
+    tool.refused(2, "no model is named", "train", "d.yaml")
+    train = ["train", "d.yaml", "--lr_scheduler.decay_type=constant", "--checkpoint.interval=2"]
+    tool.good(*train, "--model.init_from=source", "--training.steps=8", "--run.directory=whole")
+    tool.good(*train, "--model.init_from=source", "--training.steps=2")
+    os.rename("source", "away")
+    out = tool.good(*train, "--model.init_from=source", "--training.steps=4")
+    assert "going on from run/checkpoint/step-2" in out, out
+    kept = tool.snapshot("run")
+    tool.refused(2, "model.init_from: given away, but the run in run goes on with weights of its own", *train,
+                 "--model.init_from=away", "--training.steps=4")
+    for setting in "model.hidden_size=32", "model.preset=gpt2-124m":
+        tool.refused(2, "the weights are of another", *train, f"--{setting}", "--training.steps=4")
+    assert tool.snapshot("run") == kept
+    # Nor does it need to be named, by any of several ranks.
+    shutil.copytree("run", "many")
+    for more in ["--ranks=2", "--run.directory=many"], ["--training.steps=8"]:
+        out = tool.good(*train, *more)
+        assert "checkpoint/step-4\n" in out and "going on from" in out, out
+    for name in os.listdir("whole/checkpoint/step-8"):
+        if name.split(".")[0] not in ("state", "manifest"):
+            assert tool.read(f"whole/checkpoint/step-8/{name}") == tool.read(f"run/checkpoint/step-8/{name}"), name
+    # Of a damaged checkpoint that is said, not that there is no model.
+    for step in os.listdir("run/checkpoint"):
+        os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
+    for more in [], ["--model.init_from=source"]:
+        code, _, err = tool.run(*train, *more)
+        assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+
+
 def test_renamed():
     tool.good("train", "c.yaml", "--training.steps=4")
     os.rename("run/checkpoint/step-4", "run/checkpoint/step-6")
