@@ -59,7 +59,7 @@ typedef struct trireme_trained {
     int64_t step;         // last step done
     double loss;          // of that step; NaN when there was none left to do
     double val_loss;      // NaN without validation data
-    char checkpoint[512]; // a Hugging Face directory
+    char checkpoint[512]; // a Hugging Face directory; a run.directory too long for it is refused
 } trireme_trained;
 
 // Trains, or goes on with the run in run.directory, until training.steps. `stepped` (may be NULL) is called after every

@@ -16,7 +16,7 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-trireme_status directory_verify(const char *path, enum directory_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct directory_check check, const struct manifest_watch *watch,
                                 trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -25,7 +25,7 @@ trireme_status directory_verify(const char *path, enum directory_check check, co
         FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
     struct manifest m = {0};
     TRY(manifest_read(path, &m, error));
-    trireme_status status = manifest_verify(&m, path, check == DIRECTORY_SIZES, watch, error);
+    trireme_status status = manifest_verify(&m, path, !check.content, check.spare, watch, error);
     manifest_release(&m);
     return status;
 }
@@ -80,7 +80,7 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-trireme_status directory_newest(const char *parent, const char *prefix, enum directory_check check,
+trireme_status directory_newest(const char *parent, const char *prefix, struct directory_check check,
                                 const struct manifest_watch *watch, struct directory_search *out,
                                 trireme_error *error) {
     struct candidates c = {0};
@@ -98,6 +98,21 @@ trireme_status directory_newest(const char *parent, const char *prefix, enum dir
     }
     candidates_release(&c);
     return TRIREME_OK;
+}
+
+int64_t directory_before(const char *parent, const char *prefix, int64_t number) {
+    struct candidates c = {0};
+    int64_t found = -1;
+    if (list_candidates(parent, prefix, &c, NULL) != TRIREME_OK)
+        return found;
+    for (size_t i = 0; i < c.entry.count && found < 0; i++) {
+        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
+        if (c.entry.item[i].number < number && directory_verify(path, DIRECTORY_SIZES, NULL, NULL) == TRIREME_OK)
+            found = c.entry.item[i].number;
+        free(path);
+    }
+    candidates_release(&c);
+    return found;
 }
 
 // Out of sight first: a crash half-way leaves a temporary, not a damaged directory.

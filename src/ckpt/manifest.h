@@ -31,9 +31,9 @@ struct manifest_watch {
     void (*file_read)(void *user);
     void *user;
 };
-// Every listed file is there with its size and, unless sizes_only, its content. Files that are not listed do not
-// matter. `watch` may be NULL.
-trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only,
+// Every listed file, but for `spare` where that is missing, is there with its size and, unless sizes_only, its content.
+// Files that are not listed do not matter. `spare` and `watch` may be NULL.
+trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, const char *spare,
                                const struct manifest_watch *watch, trireme_error *error);
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define STEM "state"
 #define VERSION "1"
 
 // Numbers of struct state_progress by their keys in the metadata.
@@ -70,7 +69,7 @@ static trireme_status write_groups(struct safetensors_writer *writer, const stru
 trireme_status state_files_save(struct directory *directory, const struct parameter_table *table,
                                 const struct state_group *group, size_t groups, const struct state_progress *progress,
                                 trireme_error *error) {
-    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), STEM, UINT64_MAX);
+    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "state", UINT64_MAX);
     put_progress(writer, progress);
     trireme_status status = write_groups(writer, table, group, groups, error);
     if (status == TRIREME_OK)
@@ -84,16 +83,16 @@ trireme_status state_files_save(struct directory *directory, const struct parame
 static trireme_status check_version(const struct safetensors *files, const char *path, trireme_error *error) {
     const char *version = safetensors_metadata(files, "trireme_state");
     if (!version)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: holds no training state", path);
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STATE_NAME ": holds no training state", path);
     char excerpt[JSON_EXCERPT_BYTES];
     if (strcmp(version, VERSION) != 0)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: training state of version %s, expected \"" VERSION "\"",
-             path, json_excerpt(version, excerpt));
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STATE_NAME ": training state of version %s, expected \"" VERSION "\"", path,
+             json_excerpt(version, excerpt));
     return TRIREME_OK;
 }
 
 static trireme_status open_state(const char *path, struct safetensors **out, trireme_error *error) {
-    char *file = mem_printf("%s/" STEM ".safetensors", path);
+    char *file = mem_printf("%s/" STATE_NAME, path);
     struct safetensors *files;
     trireme_status status = safetensors_open(file, &files, error);
     free(file);
@@ -110,7 +109,7 @@ static trireme_status get_text(const struct safetensors *files, const char *path
                                trireme_error *error) {
     *out = safetensors_metadata(files, key);
     if (!*out)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: \"__metadata__\" has no \"%s\"", path, key);
+        FAIL(TRIREME_ERROR_CORRUPT, "%s/" STATE_NAME ": \"__metadata__\" has no \"%s\"", path, key);
     return TRIREME_OK;
 }
 
@@ -123,8 +122,8 @@ static trireme_status get_progress(const struct safetensors *files, const char *
         errno = 0;
         long long number = strtoll(text, &end, 10);
         if (*text < '0' || *text > '9' || *end || errno)
-            FAIL(TRIREME_ERROR_CORRUPT, "%s/" STEM ".safetensors: \"%s\": expected a count, found %s", path,
-                 counters[i].key, json_excerpt(text, excerpt));
+            FAIL(TRIREME_ERROR_CORRUPT, "%s/" STATE_NAME ": \"%s\": expected a count, found %s", path, counters[i].key,
+                 json_excerpt(text, excerpt));
         *(int64_t *)((char *)out + counters[i].offset) = number;
     }
     const char *config;
@@ -167,8 +166,8 @@ static trireme_status match_groups(const struct safetensors *files, const char *
         tensor[i] = safetensors_find(files, name);
         if (!tensor[i])
             error_set(error, TRIREME_ERROR_CORRUPT,
-                      "%s/" STEM ".safetensors: tensor \"%s\" is missing: it was saved with another optimizer or dtype",
-                      path, name);
+                      "%s/" STATE_NAME ": tensor \"%s\" is missing: it was saved with another optimizer or dtype", path,
+                      name);
         free(name);
         if (!tensor[i])
             return TRIREME_ERROR_CORRUPT;
@@ -181,8 +180,7 @@ static trireme_status match_groups(const struct safetensors *files, const char *
         char excerpt[JSON_EXCERPT_BYTES];
         if (!met[i])
             FAIL(TRIREME_ERROR_CORRUPT,
-                 "%s/" STEM
-                 ".safetensors: tensor %s is unexpected: it was saved with another optimizer, dtype or model",
+                 "%s/" STATE_NAME ": tensor %s is unexpected: it was saved with another optimizer, dtype or model",
                  path, json_excerpt(files->tensor.item[i].name, excerpt));
     }
     return TRIREME_OK;

@@ -9,6 +9,8 @@
 #include "ckpt/values.h"
 #include "model/model.h"
 
+#define STATE_NAME "state.safetensors"
+
 // Tensors named "NAME.PARAMETER": "adamw.m.layers.0.attention.qkv.weight".
 struct state_group {
     const char *name;

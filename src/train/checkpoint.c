@@ -10,6 +10,10 @@
 
 enum { MAX_GROUPS = 3 };
 
+// A model can be used without the training state, which is larger than all else of a checkpoint.
+static const struct directory_check MODEL_SIZES = {.spare = STATE_NAME},
+                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
+
 static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS]) {
     static const char *const NAMES[][2] = {[OPTIMIZER_ADAMW] = {"adamw.m", "adamw.v"},
                                            [OPTIMIZER_LION] = {"lion.m", NULL},
@@ -120,7 +124,7 @@ trireme_status checkpoint_verify(const char *path, const struct manifest_watch *
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
-    return ours ? directory_verify(path, DIRECTORY_CONTENT, watch, error) : TRIREME_OK;
+    return ours ? directory_verify(path, MODEL_CONTENT, watch, error) : TRIREME_OK;
 }
 
 bool checkpoint_config(struct config *out, const char *directory) {
@@ -154,7 +158,7 @@ static bool is_directory(const char *path) {
 // The directory of a run that holds its checkpoints.
 static bool holds_checkpoints(const char *path) {
     struct directory_search search = {0};
-    bool any = directory_newest(path, "step-", DIRECTORY_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
+    bool any = directory_newest(path, "step-", MODEL_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
     directory_search_release(&search);
     return any;
 }
@@ -170,7 +174,7 @@ static trireme_status refuse_path(const char *path, trireme_error *error) {
 }
 
 // A run's newest checkpoint; NULL where there is none.
-static trireme_status find_newest(const char *run, enum directory_check check, char **out, trireme_error *error) {
+static trireme_status find_newest(const char *run, struct directory_check check, char **out, trireme_error *error) {
     char *parent = mem_printf("%s/checkpoint", run);
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
@@ -204,7 +208,7 @@ trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *e
         *out = mem_strdup(path);
         return TRIREME_OK;
     }
-    TRY(find_newest(path, DIRECTORY_CONTENT, out, error));
+    TRY(find_newest(path, MODEL_CONTENT, out, error));
     return *out ? TRIREME_OK : refuse_path(path, error);
 }
 
@@ -213,7 +217,7 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     const char *given = config->model.init_from;
     char *found = NULL;
     if (*given && !is_model(given))
-        TRY(find_newest(given, DIRECTORY_SIZES, &found, error));
+        TRY(find_newest(given, MODEL_SIZES, &found, error));
     if (!found)
         found = mem_strdup(given);
     struct config with = *config; // for a moment, nothing in it is owned
@@ -223,5 +227,34 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
         *start = found;
     else
         free(found);
+    return status;
+}
+
+// The checkpoint that a run goes on from, as far as sizes tell, NULL where there is none. Where all are damaged, any
+// that has a model: run_start says what is wrong with them.
+static char *find_own(const char *run) {
+    char *parent = mem_printf("%s/checkpoint", run), *own = NULL;
+    struct directory_search search = {0};
+    trireme_error ignored;
+    if (directory_newest(parent, "step-", DIRECTORY_SIZES, NULL, &search, &ignored) == TRIREME_OK && search.path)
+        own = mem_strdup(search.path);
+    for (size_t i = 0; i < search.skipped.count && !own; i++)
+        if (is_model(search.skipped.item[i].path))
+            own = mem_strdup(search.skipped.item[i].path);
+    directory_search_release(&search);
+    free(parent);
+    return own;
+}
+
+trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
+                                    char **start, trireme_error *error) {
+    char *own = find_own(config->run.directory);
+    if (!own)
+        return checkpoint_model(out, config, vocab_size, start, error);
+    struct config with = *config; // for a moment, nothing in it is owned
+    with.model.init_from = own;
+    *start = NULL;
+    trireme_status status = model_config_resolve(out, &with, vocab_size, error);
+    free(own);
     return status;
 }

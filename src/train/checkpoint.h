@@ -25,13 +25,18 @@ bool checkpoint_config(struct config *out, const char *directory);
 // Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
-// run directory. Content is verified, where there is a manifest. Caller frees.
+// run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees.
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
-// Where the directory has a manifest, all of its content is checked; `watch` may be NULL.
+// Where the directory has a manifest, all of its content is checked, of the training state what is there; `watch` may
+// be NULL.
 trireme_status checkpoint_verify(const char *path, const struct manifest_watch *watch, trireme_error *error);
 // The model of a configuration (model_config_resolve). model.init_from may name a run: *start (may be NULL; the caller
 // frees it) is the directory whose weights are meant, empty without any, complete by its sizes.
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
                                 trireme_error *error);
+// The same of a run. One that has a checkpoint goes on with its own model, beside which another that is named is found
+// to differ when the weights are loaded; model.init_from is not opened any more, and *start is NULL.
+trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
+                                    char **start, trireme_error *error);
 
 #endif

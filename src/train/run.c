@@ -17,7 +17,7 @@ struct job {
     struct corpus corpus;
     struct text data; // which tokens are trained on
     struct model_config model;
-    char *start; // the model directory of model.init_from
+    char *start; // the model directory of model.init_from, NULL where the run goes on
     struct parallel plan;
     int ranks;
     struct tuning tuning; // of the ranks of this process
@@ -46,10 +46,11 @@ static trireme_status save(struct run *r, trireme_error *error) {
     TRY(status);
     r->saved_step = r->progress.step;
     run_tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
-    // Whatever stays there, this one is saved.
+    // Whatever stays there, this one is saved. Those from within a row of skipped steps take no other's place.
     trireme_error why;
     size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
-    if (r->leads && checkpoint_prune(r->config->run.directory, r->progress.step, keep, &why) != TRIREME_OK)
+    int64_t last = r->progress.step - r->progress.skipped_in_a_row;
+    if (r->leads && checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
         run_tell(r, "older checkpoints are not all removed: %s", why.message);
     return TRIREME_OK;
 }
@@ -67,6 +68,13 @@ static bool due(int64_t step, int64_t every, int64_t last) {
     return every > 0 && (step % every == 0 || step == last);
 }
 
+// While steps are skipped in a row nothing changes that could be saved, and a run that ends for them should go on from
+// before them: what was due meanwhile is saved behind the first step that is not skipped.
+static bool save_is_due(const struct run *r) {
+    int64_t every = r->config->checkpoint.interval;
+    return every > 0 && !r->progress.skipped_in_a_row && r->progress.step / every > MAX(r->saved_step, 0) / every;
+}
+
 static trireme_status write_trace(struct run *r, trireme_error *error) {
     struct text text = {0};
     trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
@@ -81,6 +89,15 @@ static double unsigned_nan(double x) {
     return isnan(x) ? NAN : x;
 }
 
+// What was saved before the steps skipped in a row with which the run ends.
+static void tell_sound(const struct run *r, char out[static 128]) {
+    if (r->sound_step < 0)
+        snprintf(out, 128, "nothing was saved before them");
+    else
+        snprintf(out, 128, "the last checkpoint from before them is that of step %lld%s", (long long)r->sound_step,
+                 r->saved_step > r->sound_step ? ": remove newer ones to go on from it" : "");
+}
+
 static trireme_status check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
     if (result->finite) {
         r->progress.skipped_in_a_row = 0;
@@ -88,20 +105,20 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
         return TRIREME_OK;
     }
     r->progress.skipped++;
-    r->progress.skipped_in_a_row++;
+    if (r->progress.skipped_in_a_row++ == 0)
+        r->sound_step = r->saved_step;
     run_tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
              isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
              unsigned_nan(result->grad_norm));
     if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
         return TRIREME_OK;
-    char last[64] = "nothing was saved yet";
-    if (r->saved_step >= 0)
-        snprintf(last, sizeof last, "the last checkpoint is that of step %lld", (long long)r->saved_step);
+    char sound[128];
+    tell_sound(r, sound);
     FAIL(TRIREME_ERROR_DIVERGED,
          "loss or gradient was not finite for %lld steps in a row, up to step %lld (loss %g, gradient norm %g): lower "
          "optimizer.lr, or check the data; %s",
          (long long)r->progress.skipped_in_a_row, (long long)r->progress.step, unsigned_nan(result->loss),
-         unsigned_nan(result->grad_norm), last);
+         unsigned_nan(result->grad_norm), sound);
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -151,9 +168,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     out->step = step;
     out->loss = s.loss;
     out->val_loss = isnan(s.val_loss) ? out->val_loss : s.val_loss;
-    if (due(step, config->checkpoint.interval, steps))
-        TRY(save(r, error));
-    return TRIREME_OK;
+    return save_is_due(r) ? save(r, error) : TRIREME_OK;
 }
 
 // Whether the run is over: every rank knows the steps, any may have been asked to stop.
@@ -174,11 +189,13 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
     if (r->progress.step < r->config->training.steps)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
+    char sound[128];
+    tell_sound(r, sound);
     if (r->progress.skipped_in_a_row)
         FAIL(TRIREME_ERROR_DIVERGED,
              "loss or gradient was not finite in the last %lld of %lld steps: lower optimizer.lr, or check the data; "
-             "%s holds the weights from before them",
-             (long long)r->progress.skipped_in_a_row, (long long)result->step, result->checkpoint);
+             "%s holds the weights from before them; %s",
+             (long long)r->progress.skipped_in_a_row, (long long)result->step, result->checkpoint, sound);
     if (isinf(result->val_loss))
         FAIL(TRIREME_ERROR_DIVERGED,
              "the validation loss of the model in %s is not finite: lower optimizer.lr, or check the data",
@@ -257,11 +274,13 @@ static void identify(void *user, struct text *out) {
         corpus_identify(job->corpus.validation_set, out);
         text_add(out, "\n");
     }
-    const char *start = job->start;
-    if (*start) {
+    const char *given = job->config.model.init_from;
+    if (*given && !job->start) {
+        text_add(out, "model.init_from: %s, but the run has weights of its own\n", given);
+    } else if (*given) {
         char hex[CHECKSUM_HEX];
-        model_files_identify(start, hex);
-        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", start, *hex ? hex : "none");
+        model_files_identify(job->start, hex);
+        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", job->start, *hex ? hex : "none");
     }
     model_config_write(&job->model, "float32", out);
     if (!job->plan.schedule)
@@ -282,6 +301,19 @@ static void job_free(struct job *job) {
     free(job);
 }
 
+// The result names its checkpoint in full.
+static trireme_status check_directory(const struct config *config, trireme_error *error) {
+    const char *directory = config->run.directory;
+    size_t room = sizeof((struct train_result *)NULL)->checkpoint - 1;
+    int bytes = snprintf(NULL, 0, "%s/checkpoint/step-%lld", directory, (long long)config->training.steps);
+    if ((size_t)bytes > room)
+        return config_refuse(config, "run.directory", error,
+                             "which is too long by %zu: a checkpoint's path has at most %zu bytes (a relative one may "
+                             "be shorter)",
+                             (size_t)bytes - room, room);
+    return TRIREME_OK;
+}
+
 // What is wrong with data, model or mesh is found before any rank starts.
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
@@ -289,9 +321,11 @@ static trireme_status prepare(void *user, trireme_error *error) {
     if (config->profiling.trace_step > config->training.steps)
         return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
                              (long long)config->training.steps);
+    TRY(check_directory(config, error));
     TRY(corpus_open(&job->corpus, config, error));
-    TRY(checkpoint_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
-    TRY(corpus_check_model(&job->corpus, config, job->start, error));
+    TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
+    if (job->start)
+        TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);

@@ -15,7 +15,7 @@ struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
-    const char *data, *start;
+    const char *data, *start;     // start: NULL where the run goes on from what run.directory held
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
@@ -27,6 +27,7 @@ struct run {
     char *resumed_from;               // NULL: a fresh start
     struct tokenizer_files tokenizer; // that checkpoints get
     int64_t saved_step;               // of the newest checkpoint, -1 when there is none
+    int64_t sound_step;               // saved_step as it was before the steps that were skipped in a row
     double peak;                      // FLOP/s, 0 where unknown
     struct step_trace trace;          // of profiling.trace_step
     double seconds_per_step;          // smoothed

@@ -69,15 +69,36 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     return status;
 }
 
+// Of a run that goes on among steps skipped in a row.
+static trireme_status find_sound(struct run *r, trireme_error *error) {
+    if (!r->progress.skipped_in_a_row)
+        return TRIREME_OK;
+    if (r->leads) {
+        char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
+        r->sound_step = directory_before(parent, "step-", r->progress.step - r->progress.skipped_in_a_row + 1);
+        free(parent);
+    }
+    return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
+}
+
 static trireme_status load_progress(struct run *r, trireme_error *error) {
+    if (!r->resumed_from && !r->start) // whose model was taken from there
+        return config_refuse(r->config, "run.directory", error,
+                             "where rank %d found a checkpoint and rank 0 then none: it must be one directory for all "
+                             "ranks, and no other's",
+                             r->engine.member.rank);
     if (!r->resumed_from)
         return TRIREME_OK;
     TRY(state_files_progress(r->resumed_from, &r->progress, error));
+    // What a run saves next, and what of it goes, depends on the numbers that checkpoints have.
+    if (r->progress.step != r->saved_step)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
+             r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
                              r->config->run.directory, (long long)r->progress.step);
-    return TRIREME_OK;
+    return find_sound(r, error);
 }
 
 // The tokenizer of the tokens, or where these do not say it the one that came with the weights.

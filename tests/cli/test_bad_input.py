@@ -177,6 +177,73 @@ def test_no_model():
     tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
 
 
+def checkpoints(run):
+    return sorted(int(name.removeprefix("step-")) for name in os.listdir(f"{run}/checkpoint"))
+
+
+def test_skipped_until_it_ends():
+    """However often a run is started that finds no finite step, what it had before stays, and is named."""
+    arguments = ["train", "c.yaml", "--optimizer.name=sgd", "--training.max_norm=0", "--validation.freq=0",
+                 "--checkpoint.interval=1", "--checkpoint.keep_latest_k=3", "--training.max_nonfinite_steps=5",
+                 "--lr_scheduler.decay_type=constant"]
+    tool.good(*arguments, "--training.steps=4")
+    for i in range(2):
+        code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+        if i == 0:
+            sound = tool.metrics("run")[-1]["step"] - 5
+        assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
+        assert err.endswith(f"the last checkpoint from before them is that of step {sound}\n"), err
+        assert checkpoints("run") == [sound - 2, sound - 1, sound]
+    # Ended by its last step, it saves that one beside those.
+    told = f"from before them is that of step {sound}: remove newer ones to go on from it\n"
+    for _ in range(2):
+        code, _, err = tool.run(*arguments, f"--training.steps={sound + 4}", "--optimizer.lr=1000")
+        assert code == 1 and f"in the last 4 of {sound + 4} steps" in err and err.endswith(told), (code, err)
+        assert checkpoints("run") == [sound - 2, sound - 1, sound, sound + 4]
+    code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+    assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err and err.endswith(told), (code, err)
+    shutil.rmtree(f"run/checkpoint/step-{sound + 4}")
+    code, out, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+    assert code == 1 and f"going on from run/checkpoint/step-{sound}\n" in out, (code, out)
+    assert err.endswith(f"from before them is that of step {sound}\n"), err
+
+
+def test_skipped_for_a_while():
+    """What is due while steps are skipped is saved behind them, and a run that was stopped among them goes on."""
+    tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
+    tool.good("prepare", "rare.txt", "--data.path=text/rare")
+    train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",
+             "--lr_scheduler.decay_type=constant"]
+    tool.good(*train, "--training.steps=1", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-1", "broken")
+    os.remove("broken/manifest.json")
+
+    def spoil(tensors): # every batch that has a Z in it
+        shape, data = tensors["model.embed_tokens.weight"]
+        at = 4 * shape[1] * ord("Z")
+        tensors["model.embed_tokens.weight"] = (shape, data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
+
+    edit_weights("broken", spoil)
+    train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
+    tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=0", "--run.directory=whole")
+    finite = [0] + [line["step"] for line in tool.metrics("whole") if not line.get("skipped")]
+    saved = [0]
+    for step in finite:
+        if step // 2 > saved[-1] // 2:
+            saved.append(step)
+    assert any(step % 2 for step in saved) and any(step - 1 not in finite for step in saved[1:]), (saved, finite)
+    assert checkpoints("whole") == sorted({*saved[1:], 40})
+    last = next(step for step in range(39, 0, -1) if step not in finite and step - 1 not in finite)
+    before = max(step for step in saved if step < last)
+    code, _, err = tool.run(*train, f"--training.steps={last}", "--checkpoint.keep_latest_k=1")
+    assert code == 1 and f"from before them is that of step {before}: remove newer" in err.splitlines()[-1], (code, err)
+    assert checkpoints("run") == [before, last]
+    tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=1")
+    newest = max(saved)
+    assert newest > last and checkpoints("run") == sorted({newest, 40})
+    assert tool.weights("run", 40)[0] == tool.weights("whole", 40)[0]
+
+
 def limit(size):
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
@@ -229,6 +296,17 @@ def test_settings_of_no_use():
     code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
     told = "with other settings from here on: training.steps 7 (before: 6), optimizer.lr 0.02 (before: 0.01)\n"
     assert code == 0 and told in err, err
+
+
+def test_long_paths():
+    # What the result names is what lies there, to the last byte that there is room for.
+    longest = "/".join(["d" * 99] * 4 + ["d" * (511 - 400 - len("/checkpoint/step-6"))])
+    untouched(2, "run.directory: given .*, which is too long by 1: a checkpoint's path has at most 511 bytes", "train",
+              "c.yaml", f"--run.directory={longest}d")
+    untouched(2, "which is too long by 1", "train", "c.yaml", f"--run.directory={longest}", "--training.steps=10")
+    trained = tool.good_json("train", "c.yaml", f"--run.directory={longest}")
+    assert trained["checkpoint"] == f"{longest}/checkpoint/step-6" and len(trained["checkpoint"]) == 511, trained
+    assert os.path.exists(trained["checkpoint"] + "/config.json")
 
 
 def test_init_from():

@@ -110,10 +110,18 @@ def test_killed():
 
 
 def test_not_finite():
-    code, out, err = tool.run(*TRAIN, "--ranks=4", "--pipeline_parallel_degree=2", "--optimizer.name=sgd",
-                              "--optimizer.lr=1000", "--training.max_norm=0", "--training.max_nonfinite_steps=2",
-                              "--training.steps=200")
-    assert code == 1 and "not finite for 2 steps in a row" in err.splitlines()[-1], err
+    train = [*TRAIN, "--ranks=4", "--pipeline_parallel_degree=2", "--optimizer.name=sgd", "--optimizer.lr=1000",
+             "--training.max_norm=0", "--training.max_nonfinite_steps=2", "--lr_scheduler.decay_type=constant"]
+    told = r"not finite for 2 steps in a row.*nothing was saved before them$"
+    code, out, err = tool.run(*train, "--training.steps=200")
+    assert code == 1 and re.search(told, err.splitlines()[-1]), err
+    # Saved between the two, since the run ends there, it goes on between them.
+    between = tool.metrics("run")[-1]["step"] - 1
+    code, out, err = tool.run(*train, f"--training.steps={between}")
+    assert code == 1 and f"in the last 1 of {between} steps" in err.splitlines()[-1], err
+    code, out, err = tool.run(*train, "--training.steps=200")
+    assert code == 1 and f"going on from run/checkpoint/step-{between}" in out, (code, out)
+    assert re.search(told, err.splitlines()[-1]), err
 
 
 def test_bad_meshes():

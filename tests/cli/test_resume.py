@@ -134,6 +134,77 @@ def test_moved():
     assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
 
 
+def test_without_state():
+    tool.good("train", "c.yaml", "--training.steps=4")
+    tool.good("train", "c.yaml")
+    os.remove("run/checkpoint/step-6/state.safetensors")
+    shutil.copytree("run/checkpoint/step-6", "model")
+    for path in "run", "model":
+        tool.good("eval", path, "data.path=text/t", "--training.seq_len=16")
+        tool.good("generate", path, "--prompt=The", "--max_new_tokens=4")
+        tool.good("train", "c.yaml", f"--model.init_from={path}", f"--run.directory=of-{path}")
+    assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
+    # What is there must still be whole, and a run goes on with all of it alone.
+    tool.flip("model/model.safetensors", -1)
+    tool.refused(1, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
+    tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
+    tool.refused(1, "state.safetensors.*is damaged", "eval", "of-run/checkpoint/step-6", "data.path=text/t")
+    code, out, err = tool.run("train", "c.yaml")
+    assert code == 0 and "going on from run/checkpoint/step-4" in out, (code, out, err)
+    assert "step-6 is passed over: run/checkpoint/step-6/state.safetensors: missing" in err, err
+    for step in 4, 6:
+        os.remove(f"run/checkpoint/step-{step}/state.safetensors")
+    code, _, err = tool.run("train", "c.yaml")
+    last = err.splitlines()[-1]
+    assert code == 1 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
+
+
+def test_without_source():
+    """A run goes on with its own model, whatever has become of that which it started from."""
+    tool.good("train", "c.yaml", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-6", "source")
+    tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
+    tool.refused(2, "no model is named", "train", "d.yaml")
+    train = ["train", "d.yaml", "--lr_scheduler.decay_type=constant", "--checkpoint.interval=2"]
+    tool.good(*train, "--model.init_from=source", "--training.steps=8", "--run.directory=whole")
+    tool.good(*train, "--model.init_from=source", "--training.steps=2")
+    os.rename("source", "away")
+    out = tool.good(*train, "--model.init_from=source", "--training.steps=4")
+    assert "going on from run/checkpoint/step-2" in out, out
+    kept = tool.snapshot("run")
+    tool.refused(2, "model.init_from: given away, but the run in run goes on with weights of its own", *train,
+                 "--model.init_from=away", "--training.steps=4")
+    for setting in "model.hidden_size=32", "model.preset=gpt2-124m":
+        tool.refused(2, "the weights are of another", *train, f"--{setting}", "--training.steps=4")
+    assert tool.snapshot("run") == kept
+    # Nor does it need to be named, by any of several ranks.
+    shutil.copytree("run", "many")
+    for more in ["--ranks=2", "--run.directory=many"], ["--training.steps=8"]:
+        out = tool.good(*train, *more)
+        assert "checkpoint/step-4\n" in out and "going on from" in out, out
+    for name in os.listdir("whole/checkpoint/step-8"):
+        if name.split(".")[0] not in ("state", "manifest"):
+            assert tool.read(f"whole/checkpoint/step-8/{name}") == tool.read(f"run/checkpoint/step-8/{name}"), name
+    # Of a damaged checkpoint that is said, not that there is no model.
+    for step in os.listdir("run/checkpoint"):
+        os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
+    for more in [], ["--model.init_from=source"]:
+        code, _, err = tool.run(*train, *more)
+        assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+
+
+def test_renamed():
+    tool.good("train", "c.yaml", "--training.steps=4")
+    os.rename("run/checkpoint/step-4", "run/checkpoint/step-6")
+    kept = tool.snapshot("run")
+    for steps in 6, 8:
+        tool.refused(1, "run/checkpoint/step-6 holds the state of step 4: name it step-4 again, or remove it", "train",
+                     "c.yaml", f"--training.steps={steps}")
+    assert tool.snapshot("run") == kept
+    os.rename("run/checkpoint/step-6", "run/checkpoint/step-4")
+    assert "going on from run/checkpoint/step-4" in tool.good("train", "c.yaml")
+
+
 def test_checkpoints_that_stay():
     arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
     tool.good(*arguments, "--training.steps=2")

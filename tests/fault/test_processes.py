@@ -175,6 +175,11 @@ def test_two_runs_of_one_name():
     disagree("elsewhere", r"run\.directory: .* rank 1 finds another checkpoint than rank 0 there")
     assert {name: kept[name] for name in kept if "checkpoint" in name} == {
         name: now for name, now in tool.snapshot("run").items() if "checkpoint" in name}
+    shutil.rmtree("run")
+    disagree("elsewhere", r"run\.directory: .* rank 1 found a checkpoint and rank 0 then none")
+    for directory in ".", "elsewhere":
+        tool.write(directory + "/c.yaml", tool.CONFIG.replace("model:", "model:\n  init_from: elsewhere/run"))
+    disagree("elsewhere", r'rank 0 has "model\.init_from: elsewhere/run/.*rank 1 .*"model.*weights of its own"')
 
 
 def test_a_rank_that_does_not_start():

@@ -27,6 +27,15 @@ static void test_saves(void **state) {
     assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
     assert_ok(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), &error);
     assert_int_equal(sample_version(path), 7);
+    // What is spared may be missing, and must be whole where it is not.
+    const struct directory_check without = {.content = true, .spare = "a.txt"};
+    assert_ok(directory_verify(path, without, NULL, &error), &error);
+    flip_byte(path_in(path, "a.txt"), 0);
+    assert_refused(directory_verify(path, without, NULL, &error), TRIREME_ERROR_CORRUPT, &error, "a.txt: content");
+    assert_int_equal(unlink(path_in(path, "a.txt")), 0);
+    assert_ok(directory_verify(path, without, NULL, &error), &error);
+    assert_refused(directory_verify(path, DIRECTORY_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error, "a.txt: mis");
+    assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
     assert_int_equal(folder_count(path_in(folder, "new/checkpoint")), 1);
     assert_true(directory_is_ours(path, &error));
 
@@ -230,9 +239,9 @@ static void test_newest_skips_damaged(void **state) {
         damage(folder, kind);
         bool content = kind >= 5 && kind <= 7;
         for (int i = 0; i < 2; i++) {
-            enum directory_check check = i ? DIRECTORY_CONTENT : DIRECTORY_SIZES;
+            struct directory_check check = i ? DIRECTORY_CONTENT : DIRECTORY_SIZES;
             assert_ok(directory_newest(folder, "step-", check, NULL, &found, &error), &error);
-            bool seen = !content || check == DIRECTORY_CONTENT;
+            bool seen = !content || check.content;
             assert_int_equal(found.number, seen ? 1 : 9);
             assert_int_equal(found.skipped.count, seen);
             assert_string_equal(found.path, path_in(folder, seen ? "step-1" : "step-9"));
@@ -283,6 +292,12 @@ static void test_newest_reads_numbers(void **state) {
         manifest_release(&manifest);
         directory_search_release(&found);
     }
+    assert_int_equal(directory_before(folder, "step-", INT64_MAX), 11);
+    assert_int_equal(directory_before(folder, "step-", 11), 10);
+    assert_int_equal(truncate(path_in(folder, "step-10/below/b.txt"), 0), 0);
+    assert_int_equal(directory_before(folder, "step-", 11), 9);
+    assert_int_equal(directory_before(folder, "step-", 9), -1);
+    assert_int_equal(directory_before(path_in(folder, "missing"), "step-", 9), -1);
     path_write(path_in(folder, "file"), "");
     assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, NULL, &found, &error),
                    TRIREME_ERROR_IO, &error, "cannot list");
