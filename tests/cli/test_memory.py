@@ -1,5 +1,7 @@
 """What a process takes is what was predicted of it: the arenas, and little else."""
 
+import resource
+
 import tool
 
 # The programs of these are small, so what else a process holds shows: code, tables, threads and what they print with.
@@ -48,6 +50,27 @@ def test_commands():
                                 "validation.freq=1", "validation.steps=1", f"run.directory=run{i}", *mesh)
         check(result, 1 + 2 * i, "train", *mesh)
     check(tool.good_json("eval", "run0", *data, "training.seq_len=128", "validation.steps=2"), 1, "eval")
+
+
+def limited(megabytes):
+    """For a process that may have so much address space."""
+    limit = megabytes << 20
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))}
+
+
+def test_too_little_to_time_kernels():
+    """What fits when kernels run by their rules fits when they are to be timed: then they are not, and that is told."""
+    model = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=512", "model.num_attention_heads=8",
+             "training.seq_len=128", "training.global_batch_size=8", "training.threads=1", "training.steps=1"]
+    train = ["train", *model, "data.path=text/t", "data.split=[1, 0]"]
+    least = next(m for m in range(256, 4096, 48) # timing takes 200 MB
+                 if tool.run(*train, "training.kernel_choice=rule", f"run.directory=rule{m}", **limited(m))[0] == 0)
+    for words in [*train, "run.directory=measured"], ["bench", "step", *model]:
+        code, out, err = tool.run(*words, "--json", **limited(least + 48))
+        assert code == 0 and "kernels" in err and err.count("timing kernels needs ") == 1, (code, err)
+        assert tool.strict_json(out), out
+    assert tool.weights("measured", 1)[0] == tool.weights(f"rule{least}", 1)[0]
+    assert "timing kernels" not in tool.run(*train, "run.directory=ample")[2]
 
 
 tool.enter_scratch()
