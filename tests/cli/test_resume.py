@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -150,6 +151,24 @@ def test_checkpoints_that_stay():
     assert code == 0 and len(told) == 1 and "cannot remove" in told[0], (code, err)
     assert "step-4" in os.listdir("run/checkpoint"), os.listdir("run/checkpoint")
     assert "all 4 steps are done" in tool.good(*arguments, "--training.steps=4")
+
+
+def test_bad_token():
+    """What was done before the step that meets it is saved."""
+    tool.plant_token()
+    arguments = ["train", "c.yaml", "--data.path=bad/t", "--checkpoint.interval=0",
+                 "--lr_scheduler.decay_type=constant"]
+    code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
+    assert code == 1 and re.search(r"bad/t.bin: token \d+ at position 1000 \(byte 2000\)", err.splitlines()[-1]), err
+    done = tool.metrics("run")[-1]["step"]
+    assert 0 < done < 199 and os.listdir("run/checkpoint") == [f"step-{done}"], done
+    tool.good(*arguments, f"--training.steps={done}", "--run.directory=as_far")
+    assert tool.weights("run", done)[0] == tool.weights("as_far", done)[0]
+    # So it is once more, and where the first step of all meets it nothing is saved.
+    code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
+    assert code == 1 and "position 1000" in err and os.listdir("run/checkpoint") == [f"step-{done}"], err
+    code, _, err = tool.run(*arguments, "--training.global_batch_size=400", "--run.directory=none")
+    assert code == 1 and "position 1000" in err and not os.path.exists("none/checkpoint"), err
 
 
 def test_damaged_kernels():
