@@ -119,10 +119,12 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->record->step = r->progress.step = step;
     r->progress.tokens += tokens;
+    r->targets += result.count;
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
     struct train_step s = {.step = step,
                            .steps = steps,
-                           .loss = unsigned_nan(result.loss),
+                           .loss = result.count > 0 ? unsigned_nan(result.loss) : NAN,
+                           .targets = (int64_t)result.count,
                            .val_loss = NAN,
                            .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
@@ -189,6 +191,11 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
     if (r->progress.step < r->config->training.steps)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
+    if (r->targets == 0 && !r->resumed_from)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "none of the %lld steps met a token to predict, so that nothing was learnt: documents of one token have "
+             "none",
+             (long long)r->progress.step);
     if (r->progress.skipped_in_a_row)
         FAIL(TRIREME_ERROR_DIVERGED,
              "loss or gradient was not finite in the last %lld of %lld steps: lower optimizer.lr, or check the data; "

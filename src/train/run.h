@@ -29,6 +29,7 @@ struct run {
     int64_t saved_step;               // of the newest checkpoint, -1 when there is none
     double peak;                      // FLOP/s, 0 where unknown
     struct step_trace trace;          // of profiling.trace_step
+    double targets;                   // of all steps since the start
     int64_t step_began;               // clock_now
     double seconds_per_step;          // smoothed
 };
