@@ -136,6 +136,15 @@ def test_eval_and_generate():
     assert "max_new_tokens" not in line, line
 
 
+def test_generate_nul():
+    """A NUL is a byte like others."""
+    tool.write("nul.txt", 300 * b"ab\0")
+    tool.good("prepare", "nul.txt", "--data.path=nul/t")
+    tool.good("train", "c.yaml", "--data.path=nul/t", "--training.steps=60")
+    made = tool.good_json("generate", "run", "--prompt=ab", "--max_new_tokens=6", "--temperature=0")
+    assert made["tokens"] == [0, 97, 98, 0, 97, 98] and made["text"] == "\0ab\0ab", made
+
+
 def test_show():
     program = tool.good("show", "program", "c.yaml")
     assert program.startswith("program train ") and "matmul" in program
