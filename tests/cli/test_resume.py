@@ -83,6 +83,24 @@ def test_interrupt_same_bits():
     same_end("whole", "run", 3000)
 
 
+def test_hang_up():
+    """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
+    arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
+    for ignored in False, True:
+        run = f"run{int(ignored)}"
+        with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
+                               f"--training.steps={3000 if ignored else 20000}"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
+                assert process.poll() is None, tool.finish(process)
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
+            code, _, err = tool.finish(process)
+        done = tool.metrics(run)[-1]["step"]
+        assert (code, done) == (0, 3000) if ignored else code == 75 and 0 < done < 20000, (ignored, code, err)
+        assert os.listdir(f"{run}/checkpoint") == [f"step-{done}"], done
+
+
 def test_killed():
     arguments = ["train", "c.yaml", "--training.steps=400", "--checkpoint.interval=100"]
     tool.good(*arguments, "--run.directory=whole")
