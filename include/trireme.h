@@ -50,14 +50,14 @@ typedef struct trireme_settings {
 
 typedef struct trireme_progress {
     int64_t step, steps;
-    double loss;     // nats per token
+    double loss;     // nats per token; NaN where none was to be predicted
     double val_loss; // NaN where it was not measured
     double tokens_per_second;
 } trireme_progress;
 
 typedef struct trireme_trained {
     int64_t step;         // last step done
-    double loss;          // of that step; NaN when there was none left to do
+    double loss;          // of that step; NaN when there was none left to do, or it predicted nothing
     double val_loss;      // NaN without validation data
     char checkpoint[512]; // a Hugging Face directory; a run.directory too long for it is refused
 } trireme_trained;

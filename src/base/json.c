@@ -260,10 +260,12 @@ trireme_status json_read_array(const json_t *object, const char *where, const ch
     return TRIREME_OK;
 }
 
-static void add_string(struct text *t, const char *value) {
+// A NUL stands behind the last of `length` bytes.
+static void add_bytes(struct text *t, const char *value, size_t length) {
+    const char *end = value + length;
     char piece[8];
     text_add_bytes(t, "\"", 1);
-    while (*value) {
+    while (value < end) {
         const char *plain = value;
         while ((unsigned char)*value >= 0x20 && (unsigned char)*value < 0x7F && *value != '"' && *value != '\\')
             value++;
@@ -273,6 +275,10 @@ static void add_string(struct text *t, const char *value) {
             text_add_bytes(t, piece, escape_next(&value, piece));
     }
     text_add_bytes(t, "\"", 1);
+}
+
+static void add_string(struct text *t, const char *value) {
+    add_bytes(t, value, strlen(value));
 }
 
 static void add_number(struct text *t, double value) {
@@ -350,6 +356,11 @@ void json_add_boolean(struct text *t, const char *key, bool value) {
 void json_add_string(struct text *t, const char *key, const char *value) {
     add_key(t, key);
     add_string(t, value);
+}
+
+void json_add_text(struct text *t, const char *key, const struct text *value) {
+    add_key(t, key);
+    add_bytes(t, value->text ? value->text : "", value->length);
 }
 
 void json_add_null(struct text *t, const char *key) {

@@ -60,6 +60,8 @@ void json_add_integer(struct text *t, const char *key, int64_t value);
 void json_add_number(struct text *t, const char *key, double value);
 void json_add_boolean(struct text *t, const char *key, bool value);
 void json_add_string(struct text *t, const char *key, const char *value);
+// The same of text that may hold NUL bytes.
+void json_add_text(struct text *t, const char *key, const struct text *value);
 // Values that stand in another text already, with commas between them; none where length is 0.
 void json_add_written(struct text *t, const char *values, size_t length);
 void json_add_null(struct text *t, const char *key);

@@ -50,7 +50,8 @@ trireme_status arguments_expect(const struct arguments *arguments, size_t least,
 // has started one of them tells, and the others' message is empty.
 trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
 
-// Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1; the second ends the process.
+// Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1, and the second ends the process; or with SIGHUP, unless
+// that was ignored already.
 const volatile sig_atomic_t *stop_on_signals(void);
 
 // Standard output. A failed write (closed pipe, full disk) is an error of its own.

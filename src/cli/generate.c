@@ -65,7 +65,7 @@ static trireme_status generate(struct continuation *s, trireme_error *error) {
         status = tokenizer_decode(s->tokenizer, s->tokens.item + s->prompt_tokens, made, &text, error);
         json_begin_object(&out, NULL);
         json_add_string(&out, "prompt", s->config.generate.prompt);
-        json_add_string(&out, "text", text.text ? text.text : "");
+        json_add_text(&out, "text", &text);
         json_begin_array(&out, "tokens");
         for (size_t i = s->prompt_tokens; i < s->tokens.count; i++)
             json_add_integer(&out, NULL, s->tokens.item[i]);

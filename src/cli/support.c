@@ -45,16 +45,25 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
     return arguments_refuse(a, status, error);
 }
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, asked;
 
 static void on_signal(int number) {
-    if (stop)
+    if (asked)
         _exit(128 + number);
+    asked = stop = 1;
+}
+
+// Nobody asks twice by this: of a terminal that is closed, the system tells and its shell does, too.
+static void on_hang_up(int number) {
+    (void)number;
     stop = 1;
 }
 
 const volatile sig_atomic_t *stop_on_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_hang_up, .sa_flags = SA_RESTART}, old;
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) // as nohup has it
+        sigaction(SIGHUP, &action, NULL);
+    action.sa_handler = on_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); // which mpirun passes on to all ranks, and Slurm sends before it ends a job

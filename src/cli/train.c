@@ -43,23 +43,33 @@ static void show_start(void *user, const struct train_start *s) {
     fflush(stdout);
 }
 
+// Into `out`.
+static const char *loss_text(const struct train_step *s, char out[32]) {
+    if (s->targets > 0)
+        snprintf(out, 32, "%.4f", s->loss);
+    else
+        snprintf(out, 32, "no targets");
+    return out;
+}
+
 // A narrow terminal cuts the line: what tells how far and how well comes first.
 static void show_live(const struct train_step *s, const char *left) {
-    progress_line("step: %lld/%lld  loss: %.4f  tps: %.0f  mfu: %.1f%%  left: %s  grad_norm: %.4f  lr: %.2e  "
+    char loss[32];
+    progress_line("step: %lld/%lld  loss: %s  tps: %.0f  mfu: %.1f%%  left: %s  grad_norm: %.4f  lr: %.2e  "
                   "memory: %.2fGB",
-                  (long long)s->step, (long long)s->steps, s->loss, s->tokens_per_second, 100 * s->mfu, left,
+                  (long long)s->step, (long long)s->steps, loss_text(s, loss), s->tokens_per_second, 100 * s->mfu, left,
                   s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
 }
 
 static void show_step(void *user, const struct train_step *s) {
     struct view *view = user;
-    char left[32];
+    char left[32], loss[32];
     view->resident = s->peak_bytes;
     duration_text(s->seconds_left, left);
     bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps || !isnan(s->val_loss);
     char *line = mem_printf(
-        "step: %lld/%lld  loss: %.4f  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
-        (long long)s->step, (long long)s->steps, s->loss, s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
+        "step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+        (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
         s->tokens_per_second, 100 * s->mfu, left);
     if (!view->json && (isnan(s->val_loss) ? logged && !progress_is_live() : true)) {
         progress_clear();

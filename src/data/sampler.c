@@ -56,6 +56,17 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
     return TRIREME_OK;
 }
 
+trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error) {
+    const struct sampler_range *range = &s->range[split];
+    *out = false;
+    for (int64_t at = range->begin + 1; at < range->end && !*out; at++) {
+        int64_t document;
+        TRY(token_set_next_document(s->set, at, at + 1, &document, error));
+        *out = document > at || token_set_delimited(s->set, at);
+    }
+    return TRIREME_OK;
+}
+
 int64_t sampler_validation_batches(const struct sampler *s) {
     int64_t rows = s->options.global_batch_size;
     return (s->range[SAMPLER_VALIDATION].windows + rows - 1) / rows;

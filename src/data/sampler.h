@@ -71,6 +71,9 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
                             int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
                             trireme_error *error);
 
+// Whether any token of the split is a target: not where all documents are of one token. Looks as far as the first.
+trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error);
+
 // Batches of global_batch_size rows that cover the validation range once.
 int64_t sampler_validation_batches(const struct sampler *s);
 

@@ -37,7 +37,8 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
             const struct resolved *r = &e->templates[t].item[i];
             if (r->ways > 1U << WAY_RULE)
                 VEC_PUSH(&calls, (struct frequent_call){usual_call(e, (int)t, r), r->run, r->ways,
-                                                        invocations(e->program, (int)t, r->instruction)});
+                                                        invocations(e->program, (int)t, r->instruction),
+                                                        instruction_flops(e->table, r->instruction)});
         }
     if (e->pin.core)
         threads_pin(e->threads, e->pin.core);

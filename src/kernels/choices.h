@@ -35,15 +35,18 @@ enum kernel_way choices_way(const struct choices *choices, const struct op_table
                             unsigned ways);
 const char *kernel_way_name(enum kernel_way way);
 
-// A call that a program makes `times` times a run: shapes without data, `prepared` and the size of its workspace.
+// A call that a program makes `times` times a run, of so many operations each: shapes without data, `prepared` and the
+// size of its workspace.
 struct frequent_call {
     struct call call;
     void (*run)(const struct call *call);
     unsigned ways;
     int64_t times;
+    double flops;
 };
 // Adds choices of the calls that are not in the table, the most worth it first, as far as time allows: a hundredth of
 // what they take in `runs` runs of the program, but no more than half of one run or, where that is less, some seconds.
+// Where a first look at each call would take more already, by its operations, nothing is run and no memory taken.
 // A program of `bytes` has its operands in the caches as much as that many bytes can lie there; the ways are timed on
 // operands that go round in as much memory, which is given back at the end. Operands must be floating numbers.
 trireme_status choices_measure(struct choices *choices, const struct op_table *table, const struct frequent_call *calls,

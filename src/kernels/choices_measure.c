@@ -12,6 +12,10 @@ enum { ROUND_RUNS = 32 };
 static const double LEAST_SECONDS = 3;
 // What operands go round in, at most: more than caches hold.
 enum { INPUT_BYTES = 1 << 27, OUTPUT_BYTES = 1 << 26, PATTERN = 4093 };
+// Every call is first run so often by the rule; the last time counts, without what is made at the first use.
+enum { FIRST_RUNS = 2 };
+// Operations that a thread makes while a byte of new memory is filled, about: between 25 and 500 were seen.
+enum { BYTE_FLOPS = 128 };
 
 // Memory that is handed out in turn, so that what was used last lies in the caches and what comes next does not.
 struct ring {
@@ -30,6 +34,7 @@ struct trials {
     size_t count, capacity;
     struct region region;
     char *workspace;
+    int64_t workspace_bytes;
     struct ring in, out;
 };
 
@@ -84,7 +89,7 @@ static void fill(void *to, int64_t bytes) {
     }
 }
 
-static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
+static int64_t memory_needed(struct trials *trials, int64_t bytes) {
     int64_t workspace = 0, in = MIN(bytes / 2, (int64_t)INPUT_BYTES), out = MIN(bytes / 4, (int64_t)OUTPUT_BYTES);
     for (size_t i = 0; i < trials->count; i++) {
         const struct call *call = &trials->item[i].of.call;
@@ -92,15 +97,18 @@ static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_
         in = MAX(in, tensors_bytes(call->in, call->inputs));
         out = MAX(out, tensors_bytes(call->out, call->outputs));
     }
-    workspace = align_up(workspace);
-    in = align_up(in);
-    out = align_up(out);
-    TRY(region_create(&trials->region, (size_t)(workspace + in + out), true, "timing kernels", error));
-    char *base = trials->region.base;
-    trials->workspace = base;
-    trials->in = (struct ring){base + workspace, in, 0};
-    trials->out = (struct ring){base + workspace + in, out, 0};
-    fill(trials->in.base, in);
+    trials->workspace_bytes = align_up(workspace);
+    trials->in.bytes = align_up(in);
+    trials->out.bytes = align_up(out);
+    return trials->workspace_bytes + trials->in.bytes + trials->out.bytes;
+}
+
+static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
+    TRY(region_create(&trials->region, (size_t)bytes, true, "timing kernels", error));
+    trials->workspace = trials->region.base;
+    trials->in.base = trials->workspace + trials->workspace_bytes;
+    trials->out.base = trials->in.base + trials->in.bytes;
+    fill(trials->in.base, trials->in.bytes);
     return TRIREME_OK;
 }
 
@@ -202,20 +210,39 @@ static bool is_stopped(const struct choices *choices) {
     return choices->stop && *choices->stop;
 }
 
-static void measure(struct trials *trials, struct choices *choices, int64_t runs) {
+static double seconds_since(int64_t begin) {
+    return 1e-9 * (double)(clock_now() - begin);
+}
+
+// Whether a hundredth of what the calls take in all runs pays for the memory and their first runs. No time is known
+// yet: operations tell.
+static bool is_worth_it(const struct trials *trials, int64_t runs, int64_t bytes) {
+    double run = 0, first = 0;
+    int threads = 0;
+    for (size_t i = 0; i < trials->count; i++) {
+        const struct frequent_call *of = &trials->item[i].of;
+        run += (double)of->times * of->flops;
+        first += FIRST_RUNS * of->flops;
+        threads = MAX(threads, of->call.threads);
+    }
+    return (double)runs * run / 100 > first + (double)bytes * BYTE_FLOPS * threads;
+}
+
+// `begin`: when all of it began.
+static void measure(struct trials *trials, struct choices *choices, int64_t runs, int64_t begin) {
     double run = 0;
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
-        run_seconds(trials, t, WAY_RULE); // what is made at the first use is not timed
-        t->seconds = run_seconds(trials, t, WAY_RULE);
+        for (int k = 0; k < FIRST_RUNS; k++)
+            t->seconds = run_seconds(trials, t, WAY_RULE);
         run += cost(t);
     }
     qsort(trials->item, trials->count, sizeof *trials->item, compare_worth);
-    const double budget = MIN((double)runs * run / 100, MAX(LEAST_SECONDS, run / 2));
-    const int64_t begin = clock_now();
+    const double part = (double)runs * run / 100, most = MAX(LEAST_SECONDS, run / 2);
+    const int64_t first = clock_now();
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
-        if (1e-9 * (double)(clock_now() - begin) + first_seconds(t) > budget)
+        if (seconds_since(begin) + first_seconds(t) > part || seconds_since(first) + first_seconds(t) > most)
             continue;
         struct choice choice = {.call = t->name, .on = mem_strdup(choices->on)};
         choose(trials, t, &choice);
@@ -228,12 +255,14 @@ trireme_status choices_measure(struct choices *choices, const struct op_table *t
                                size_t count, int64_t runs, int64_t bytes, trireme_error *error) {
     struct trials trials = {0};
     trireme_status status = TRIREME_OK;
-    if (runs > 0)
-        gather(&trials, choices, table, calls, count);
-    if (trials.count)
-        status = take_memory(&trials, bytes, error);
-    if (trials.count && status == TRIREME_OK)
-        measure(&trials, choices, runs);
+    const int64_t begin = clock_now();
+    gather(&trials, choices, table, calls, count);
+    const int64_t needed = memory_needed(&trials, bytes);
+    if (is_worth_it(&trials, runs, needed)) {
+        status = take_memory(&trials, needed, error);
+        if (status == TRIREME_OK)
+            measure(&trials, choices, runs, begin);
+    }
     region_release(&trials.region);
     for (size_t i = 0; i < trials.count; i++)
         free(trials.item[i].name);

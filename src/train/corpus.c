@@ -58,6 +58,11 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
         return config_refuse(config, "data.split", error, "but that leaves nothing to train on");
     if (!evaluate_only || !c->validation_set)
         TRY(sampler_init(&c->train, c->set, &options, error));
+    bool trains = true;
+    if (!evaluate_only)
+        TRY(sampler_has_targets(&c->train, SAMPLER_TRAIN, &trains, error));
+    if (!trains)
+        FAIL(TRIREME_ERROR_USAGE, "the training data has no token to predict: its documents are of one token each");
     c->validation = c->train;
     c->has_validation = options.validation_fraction > 0;
     if (!c->validation_set)

@@ -81,12 +81,14 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
     trireme_status status = model_config_read(&g->model, directory, error);
     if (status == TRIREME_OK) {
         parameter_table_create(&g->table, &g->model);
-        g->context = MAX(1, (int64_t)prompt_tokens + config->generate.max_new_tokens);
+        // The last new token is not fed.
+        g->context = (int64_t)prompt_tokens + MAX(0, config->generate.max_new_tokens - 1);
         if (g->context > g->model.max_position_embeddings)
-            status = error_set(
-                error, TRIREME_ERROR_USAGE,
-                "%zu tokens of prompt and generate.max_new_tokens %lld are more than the model's %lld positions",
-                prompt_tokens, (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings);
+            status = error_set(error, TRIREME_ERROR_USAGE,
+                               "%zu tokens of prompt and all but the last of generate.max_new_tokens %lld are more "
+                               "than the model's %lld positions",
+                               prompt_tokens, (long long)config->generate.max_new_tokens,
+                               (long long)g->model.max_position_embeddings);
     }
     if (status == TRIREME_OK)
         status = compile(g, error);
@@ -103,7 +105,7 @@ trireme_status generator_fit(struct config *config, const char *directory, size_
         return TRIREME_OK;
     struct model_config model;
     TRY(model_config_read(&model, directory, error));
-    int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens;
+    int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens + 1; // the last takes no position
     if (left < 1)
         FAIL(TRIREME_ERROR_USAGE,
              "the prompt has %zu tokens, and the model %lld positions, which leaves none to write: shorten the prompt",

@@ -10,9 +10,9 @@ struct generator;
 
 // Lowers config->generate.max_new_tokens to what the model in `directory` has positions for, unless it was set.
 trireme_status generator_fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error);
-// Opens the model in `directory` (as checkpoint_resolve gives it) for sequences of at most prompt_tokens +
-// config->generate.max_new_tokens tokens. Without `config->generate.cache` every token is computed from all before it.
-// Of the model's tokens only those that the tokenizer has are chosen (NULL: all).
+// Opens the model in `directory` (as checkpoint_resolve gives it) for a prompt of one token or more and all but the
+// last of config->generate.max_new_tokens, which is chosen but not fed. Without `config->generate.cache` every token is
+// computed from all before it. Of the model's tokens only those that the tokenizer has are chosen (NULL: all).
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error);
 void generator_free(struct generator *generator);

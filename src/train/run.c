@@ -123,25 +123,25 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
-    int64_t step = r->progress.step + 1, steps = config->training.steps, begin = clock_now();
-    rank_record_set(r->record, RANK_STEPPING);
+    int64_t step = r->progress.step + 1, steps = config->training.steps;
     if (r->callbacks->rank_step)
         r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
     bool traced = step == config->profiling.trace_step;
-    TRY(corpus_fill_train(r->corpus, &r->engine, step - 1, error));
     double lr = learning_rate(config, step);
     if (traced)
         TRY(step_trace_begin(&r->trace, &r->engine, r->control, error));
     struct engine_result result;
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
-    double seconds = 1e-9 * (double)(clock_now() - begin);
+    double seconds = 1e-9 * (double)(clock_now() - r->step_began);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->record->step = r->progress.step = step;
     r->progress.tokens += tokens;
+    r->targets += result.count;
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
     struct train_step s = {.step = step,
                            .steps = steps,
-                           .loss = unsigned_nan(result.loss),
+                           .loss = result.count > 0 ? unsigned_nan(result.loss) : NAN,
+                           .targets = (int64_t)result.count,
                            .val_loss = NAN,
                            .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
@@ -171,24 +171,46 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     return save_is_due(r) ? save(r, error) : TRIREME_OK;
 }
 
-// Whether the run is over: every rank knows the steps, any may have been asked to stop.
-static trireme_status is_over(struct run *r, bool *over, trireme_error *error) {
-    int32_t stop = r->progress.step >= r->config->training.steps || (r->callbacks->stop && *r->callbacks->stop);
+// What all ranks do next, the largest that any wants: each knows the steps, any may have been asked to stop, or have no
+// batch for the next step, which `batch` then tells on that rank.
+enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
+
+static trireme_status choose_next(struct run *r, enum next *next, trireme_error *batch, trireme_error *error) {
+    int32_t wanted = NEXT_STOP;
+    if (r->progress.step < r->config->training.steps && !(r->callbacks->stop && *r->callbacks->stop)) {
+        rank_record_set(r->record, RANK_STEPPING);
+        r->step_began = clock_now();
+        bool filled = corpus_fill_train(r->corpus, &r->engine, r->progress.step, batch) == TRIREME_OK;
+        wanted = filled ? NEXT_STEP : NEXT_FAIL;
+    }
     if (r->control)
-        TRY(comm_all_reduce(r->control, &stop, &stop, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
-    *over = stop;
+        TRY(comm_all_reduce(r->control, &wanted, &wanted, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    *next = (enum next)wanted;
     return TRIREME_OK;
+}
+
+// With what this rank found. Others wait for one that has: it breaks the world.
+static trireme_status fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
+    if (batch->status == TRIREME_OK)
+        return comm_barrier(r->control, error);
+    *error = *batch;
+    return error->status;
 }
 
 // What a run ends with in which no rank failed. One whose last steps changed nothing, or whose model predicts nothing,
 // has not done what it was asked for.
 static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
-    if (r->progress.step == 0 && r->config->training.steps > 0)
+    if (r->progress.step == 0)
         FAIL(TRIREME_ERROR_INTERRUPTED,
              "stopped before the first step: nothing is saved, the same command starts again");
     if (r->progress.step < r->config->training.steps)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
+    if (r->targets == 0 && !r->resumed_from)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "none of the %lld steps met a token to predict, so that nothing was learnt: documents of one token have "
+             "none",
+             (long long)r->progress.step);
     char sound[128];
     tell_sound(r, sound);
     if (r->progress.skipped_in_a_row)
@@ -204,16 +226,20 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
 }
 
 static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
-    bool over;
-    TRY(is_over(r, &over, error));
-    while (!over) {
+    enum next next;
+    trireme_error batch = {0};
+    TRY(choose_next(r, &next, &batch, error));
+    while (next == NEXT_STEP) {
         TRY(one_step(r, result, error));
-        TRY(is_over(r, &over, error));
+        TRY(choose_next(r, &next, &batch, error));
     }
-    // Nothing has been done yet of a run that is stopped before its first step.
-    if (r->progress.step == 0 && r->config->training.steps > 0)
+    // Nothing has been done yet of a run that ends before its first step.
+    if (r->progress.step > 0)
+        TRY(save(r, error));
+    if (next == NEXT_FAIL)
+        return fail(r, &batch, error);
+    if (r->progress.step == 0)
         return TRIREME_OK;
-    TRY(save(r, error));
     snprintf(result->checkpoint, sizeof result->checkpoint, "%s/checkpoint/step-%lld", r->config->run.directory,
              (long long)r->progress.step);
     result->step = r->progress.step;

@@ -30,6 +30,8 @@ struct run {
     int64_t sound_step;               // saved_step as it was before the steps that were skipped in a row
     double peak;                      // FLOP/s, 0 where unknown
     struct step_trace trace;          // of profiling.trace_step
+    double targets;                   // of all steps since the start
+    int64_t step_began;               // clock_now
     double seconds_per_step;          // smoothed
 };
 

@@ -194,12 +194,11 @@ static void keep_counters(struct run *r, trireme_status made, trireme_error *why
 }
 
 // The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
-static trireme_status choose_kernels(struct run *r, struct tuning *tuning, trireme_error *error) {
+static void choose_kernels(struct run *r, struct tuning *tuning) {
     const struct config *config = r->config;
-    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_RULE)
-        return TRIREME_OK;
     int64_t steps = config->training.steps - MAX(r->saved_step, 0);
-    return tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL, error);
+    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_MEASURED)
+        tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
 }
 
 static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
@@ -216,6 +215,8 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, trir
         return TRIREME_OK;
     if (tuning->passed_over)
         run_tell(r, "passed over: %s", tuning->passed_over);
+    if (tuning->untimed)
+        run_tell(r, "kernels run by their rules where no measured choice is stored: %s", tuning->untimed);
     return tuning_store(tuning, r->config->run.directory, error);
 }
 
@@ -267,7 +268,7 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     if (r->leads)
         TRY(find_tokenizer(r, error));
     TRY(tell_start(r, error)); // before what takes a large model minutes
-    TRY(choose_kernels(r, tuning, error));
+    choose_kernels(r, tuning);
     TRY(load_values(r, error));
     TRY(begin_directory(r, tuning, error));
     // What the state's text fields say from now on is this run's.

@@ -25,7 +25,8 @@ struct train_start {
 // One step done; also one line of metrics.jsonl.
 struct train_step {
     int64_t step, steps;
-    double loss;     // nats per target
+    double loss;     // nats per target; NaN where there was none
+    int64_t targets; // over all ranks
     double val_loss; // NaN where it was not measured
     double grad_norm, lr;
     int64_t tokens; // seen since the start of the run
@@ -50,7 +51,7 @@ struct train_callbacks {
 
 struct train_result {
     int64_t step;         // last step done
-    double loss;          // of that step; NaN when none was run
+    double loss;          // of that step; NaN when none was run, or it had no targets
     double val_loss;      // over the whole validation budget at the end; NaN without validation data
     char checkpoint[512]; // newest checkpoint
 };

@@ -12,6 +12,7 @@ void tuning_release(struct tuning *t) {
     pthread_mutex_destroy(&t->mutex);
     choices_release(&t->choices);
     free(t->passed_over);
+    free(t->untimed);
 }
 
 enum { FILE_BYTES_MAX = 1 << 24 };
@@ -36,23 +37,17 @@ static void read_once(struct tuning *t, const char *directory) {
     free(path);
 }
 
-static trireme_status choose(struct tuning *t, struct engine *e, const char *directory, int64_t steps,
-                             trireme_error *error) {
+void tuning_choose(struct tuning *t, struct engine *e, const char *directory, int64_t steps, double *saved) {
+    trireme_error why;
+    pthread_mutex_lock(&t->mutex);
     read_once(t, directory);
-    TRY(executor_measure(e->train_executor, &t->choices, steps, error));
+    if (executor_measure(e->train_executor, &t->choices, steps, &why) != TRIREME_OK && !t->untimed)
+        t->untimed = mem_strdup(why.message);
     executor_choose(e->train_executor, &t->choices);
     executor_choose(e->evaluate_executor, &t->choices);
-    return TRIREME_OK;
-}
-
-trireme_status tuning_choose(struct tuning *t, struct engine *e, const char *directory, int64_t steps, double *saved,
-                             trireme_error *error) {
-    pthread_mutex_lock(&t->mutex);
-    trireme_status status = choose(t, e, directory, steps, error);
-    if (saved && status == TRIREME_OK)
+    if (saved)
         *saved = executor_saves(e->train_executor, &t->choices);
     pthread_mutex_unlock(&t->mutex);
-    return status;
 }
 
 trireme_status tuning_store(struct tuning *t, const char *directory, trireme_error *error) {

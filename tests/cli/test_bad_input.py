@@ -95,6 +95,25 @@ def test_token_files():
         assert code == 1 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
 
 
+def test_nothing_to_predict():
+    """Documents of one token have nothing to predict."""
+    documents = 500 * '{"text": "a"}\n'
+    tool.write("one.jsonl", documents)
+    tool.good("prepare", "one.jsonl", "--data.path=one/t")
+    untouched(2, "the training data has no token to predict", "train", "c.yaml", "--data.path=one/t")
+    tool.write("few.jsonl", documents + '{"text": "bc"}\n' + documents)
+    tool.good("prepare", "few.jsonl", "--data.path=few/t")
+    few = ["train", "c.yaml", "--data.path=few/t", "--data.split=[1, 0]", "--validation.freq=0", "--metrics.log_freq=1",
+           "--training.global_batch_size=2"]
+    # Neither of two windows among some sixty has it; of all of them one has.
+    code, out, err = tool.run(*few, "--training.steps=1")
+    assert code == 1 and "none of the 1 steps met a token to predict" in err.splitlines()[-1], (code, err)
+    assert "loss: no targets  " in out and tool.metrics("run")[0]["loss"] is None, out
+    out = tool.good(*few, "--training.steps=40", "--run.directory=new")
+    losses = [line["loss"] for line in tool.metrics("new")]
+    assert "loss: no targets  " in out and 1 <= sum(loss is not None for loss in losses) <= 4, losses
+
+
 def test_directories():
     os.mkdir("foreign")
     tool.write("foreign/lock", "mine")

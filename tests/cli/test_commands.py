@@ -129,11 +129,26 @@ def test_eval_and_generate():
         assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
     plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
     assert plain.startswith("The qu"), plain
-    # Unless told how much, it writes as far as the model has positions: 16 here.
-    assert len(tool.good_json("generate", "run", "--prompt=The qu")["tokens"]) == 10
-    tool.refused(2, "16 positions", "generate", "run", "--prompt=The qu", "--max_new_tokens=11")
+    # Unless told how much, it writes as far as the model has positions: 16 here, of which the last token takes none.
+    long = ["generate", "run", "--temperature=0"]
+    for prompt in "T", "The qu", "The quick brown ":
+        made, most = tool.good_json(*long, "--prompt", prompt)["tokens"], 17 - len(prompt)
+        assert len(made) == most, (prompt, made)
+        for count, cache in (most, "true"), (most, "false"), (most - 1, "true"):
+            arguments = [f"--max_new_tokens={count}", f"--generate.cache={cache}"]
+            assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
+        tool.refused(2, "16 positions", *long, "--prompt", prompt, f"--max_new_tokens={most + 1}")
     line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a")
     assert "max_new_tokens" not in line, line
+
+
+def test_generate_nul():
+    """A NUL is a byte like others."""
+    tool.write("nul.txt", 300 * b"ab\0")
+    tool.good("prepare", "nul.txt", "--data.path=nul/t")
+    tool.good("train", "c.yaml", "--data.path=nul/t", "--training.steps=60")
+    made = tool.good_json("generate", "run", "--prompt=ab", "--max_new_tokens=6", "--temperature=0")
+    assert made["tokens"] == [0, 97, 98, 0, 97, 98] and made["text"] == "\0ab\0ab", made
 
 
 def test_show():

@@ -1,5 +1,8 @@
 """What a process takes is what was predicted of it: the arenas, and little else."""
 
+import resource
+import signal
+
 import tool
 
 # The programs of these are small, so what else a process holds shows: code, tables, threads and what they print with.
@@ -48,6 +51,33 @@ def test_commands():
                                 "validation.freq=1", "validation.steps=1", f"run.directory=run{i}", *mesh)
         check(result, 1 + 2 * i, "train", *mesh)
     check(tool.good_json("eval", "run0", *data, "training.seq_len=128", "validation.steps=2"), 1, "eval")
+
+
+def limited(megabytes):
+    """For a process that may have so much address space."""
+    limit = megabytes << 20
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))}
+
+
+def test_too_little_to_time_kernels():
+    """What fits when kernels run by their rules fits when they are to be timed: then they are not, and that is told."""
+    model = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=512", "model.num_attention_heads=8",
+             "training.seq_len=128", "training.global_batch_size=8", "training.threads=1"]
+    train = ["train", *model, "data.path=text/t", "data.split=[1, 0]"]
+    least = next(m for m in range(256, 4096, 48) # timing takes 200 MB
+                 if tool.run(*train, "training.steps=1", "training.kernel_choice=rule", f"run.directory=rule{m}",
+                             **limited(m))[0] == 0)
+    code, out, err = tool.run("bench", "step", *model, "training.steps=1", "--json", **limited(least + 48))
+    assert code == 0 and err.count("\n") == 1 and "timing kernels needs " in err, (code, err)
+    assert tool.strict_json(out)["kernels"] == [], out
+    # Long enough to time kernels; another start is too short.
+    process = tool.start(*train, "training.steps=100000", "run.directory=run", **limited(least + 48))
+    assert "timing kernels needs " in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    code, _, err = tool.finish(process)
+    assert code == 75 and "timing" not in err, (code, err)
+    code, _, err = tool.run(*train, "training.steps=2", "run.directory=short", **limited(least + 48))
+    assert code == 0 and "timing" not in err, (code, err)
 
 
 tool.enter_scratch()

@@ -98,6 +98,19 @@ def test_interrupt():
     assert tool.metrics("run")[-1]["step"] == done + 2
 
 
+def test_bad_token():
+    """One rank meets it; all save what was done before."""
+    tool.plant_token()
+    for number, mesh in enumerate((["--ranks=4"], ["--ranks=4", "--pipeline_parallel_degree=2", "--zero_stage=1"])):
+        run = f"run{number}"
+        code, _, err = tool.run(*TRAIN, *mesh, "--data.path=bad/t", "--training.steps=200", "--checkpoint.interval=0",
+                                f"--run.directory={run}")
+        assert code == 1 and "at position 1000 " in err.splitlines()[-1], err
+        done = tool.metrics(run)[-1]["step"]
+        assert 0 < done < 199 and os.listdir(f"{run}/checkpoint") == [f"step-{done}"], done
+        assert "at position 1000 " in tool.good("show", "ranks", run)
+
+
 def test_killed():
     process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0")
     while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,24 @@ def test_interrupt_same_bits():
     assert code == 75, (code, err)
     tool.good(*arguments)
     same_end("whole", "run", 3000)
+
+
+def test_hang_up():
+    """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
+    arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
+    for ignored in False, True:
+        run = f"run{int(ignored)}"
+        with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
+                               f"--training.steps={3000 if ignored else 20000}"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
+                assert process.poll() is None, tool.finish(process)
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
+            code, _, err = tool.finish(process)
+        done = tool.metrics(run)[-1]["step"]
+        assert (code, done) == (0, 3000) if ignored else code == 75 and 0 < done < 20000, (ignored, code, err)
+        assert os.listdir(f"{run}/checkpoint") == [f"step-{done}"], done
 
 
 def test_killed():
@@ -221,6 +240,24 @@ def test_checkpoints_that_stay():
     assert code == 0 and len(told) == 1 and "cannot remove" in told[0], (code, err)
     assert "step-4" in os.listdir("run/checkpoint"), os.listdir("run/checkpoint")
     assert "all 4 steps are done" in tool.good(*arguments, "--training.steps=4")
+
+
+def test_bad_token():
+    """What was done before the step that meets it is saved."""
+    tool.plant_token()
+    arguments = ["train", "c.yaml", "--data.path=bad/t", "--checkpoint.interval=0",
+                 "--lr_scheduler.decay_type=constant"]
+    code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
+    assert code == 1 and re.search(r"bad/t.bin: token \d+ at position 1000 \(byte 2000\)", err.splitlines()[-1]), err
+    done = tool.metrics("run")[-1]["step"]
+    assert 0 < done < 199 and os.listdir("run/checkpoint") == [f"step-{done}"], done
+    tool.good(*arguments, f"--training.steps={done}", "--run.directory=as_far")
+    assert tool.weights("run", done)[0] == tool.weights("as_far", done)[0]
+    # So it is once more, and where the first step of all meets it nothing is saved.
+    code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
+    assert code == 1 and "position 1000" in err and os.listdir("run/checkpoint") == [f"step-{done}"], err
+    code, _, err = tool.run(*arguments, "--training.global_batch_size=400", "--run.directory=none")
+    assert code == 1 and "position 1000" in err and not os.path.exists("none/checkpoint"), err
 
 
 def test_damaged_kernels():

@@ -124,6 +124,14 @@ def flip(path, at):
     write(path, bytes(data))
 
 
+def plant_token():
+    """Writes token files bad/t, like text/t but for one token that no byte is."""
+    shutil.copytree("text", "bad")
+    data = bytearray(read("bad/t.bin"))
+    data[2001] = 1 # the high byte of token 1000
+    write("bad/t.bin", bytes(data))
+
+
 def metrics(directory):
     with open(os.path.join(directory, "metrics.jsonl")) as f:
         return [strict_json(line) for line in f]

@@ -265,6 +265,17 @@ def test_killed():
         shutil.rmtree("straight")
 
 
+def test_bad_token():
+    """One rank meets it and tells; all save what was done before."""
+    tool.plant_token()
+    for ranks, mesh in ((2, []), (4, ["--pipeline_parallel_degree=2"])):
+        shutil.rmtree("run", ignore_errors=True)
+        code, _, err = mpi.run(ranks, *RUN, *mesh, "--data.path=bad/t",
+                               "--training.steps=200")
+        assert code == 1 and mpi.told(err) and all("at position 1000 " in line for line in mpi.told(err)), (code, err)
+        assert checkpoints()[-1] == tool.metrics("run")[-1]["step"], err
+
+
 def test_stopped():
     process, found = in_training(2, "--comm.train_timeout_seconds=2")
     os.kill(found[0], signal.SIGSTOP)

@@ -328,9 +328,12 @@ static void test_wrong_values(void **state) {
                    "run.yaml:2: optimizer.lr: given -1e-3, accepts a number from 0 to 1000");
     expect_refused("optimizer:\n  beta1: 1\n",
                    "run.yaml:2: optimizer.beta1: given 1, accepts a number from 0, below 1");
-    expect_refused("optimizer:\n  eps: 0\n", "run.yaml:2: optimizer.eps: given 0, accepts a number above 0, below 1");
+    expect_refused("optimizer:\n  eps: 0\n",
+                   "run.yaml:2: optimizer.eps: given 0, accepts a number from 1e-20, below 1");
+    expect_refused("optimizer:\n  eps: 9e-21\n",
+                   "run.yaml:2: optimizer.eps: given 9e-21, accepts a number from 1e-20, below 1");
     expect_refused("optimizer:\n  eps: 1e-999\n",
-                   "run.yaml:2: optimizer.eps: given 1e-999, accepts a number above 0, below 1");
+                   "run.yaml:2: optimizer.eps: given 1e-999, accepts a number from 1e-20, below 1");
     expect_refused("generate:\n  cache: yes\n", "run.yaml:2: generate.cache: given yes, accepts true or false");
     expect_refused("generate:\n  cache: True\n", "run.yaml:2: generate.cache: given True, accepts true or false");
     expect_refused("training:\n  dtype: fp32\n",
@@ -498,7 +501,7 @@ static void test_print_round_trip(void **state) {
     const char *const overrides[] = {
         "training.steps=77",
         "optimizer.lr=0.1234567890123456789",
-        "optimizer.eps=1e-300",
+        "optimizer.eps=1e-20",
         "data.split=[0.7, 0.3]",
         "generate.prompt=a\n\"b\\\t\x7f\xc2\x85 \xe2\x80\xa8 \xf0\x9f\x9a\xa3 # c: [d]",
         "generate.cache=false",

@@ -212,6 +212,19 @@ static void test_writes_compact(void **state) {
     text_release(&t);
 }
 
+static void test_texts_with_nul(void **state) {
+    (void)state;
+    struct text t = {0}, none = {0}, some = {0};
+    text_add_bytes(&some, "\0a\xc3\0\xc3\xa9\0", 7); // a sequence that a NUL cuts short among them
+    json_begin_object(&t, NULL);
+    json_add_text(&t, "none", &none);
+    json_add_text(&t, "some", &some);
+    json_end_object(&t);
+    assert_string_equal(t.text, "{\"none\":\"\",\"some\":\"\\u0000a\xef\xbf\xbd\\u0000\xc3\xa9\\u0000\"}");
+    text_release(&t);
+    text_release(&some);
+}
+
 static void test_numbers_round_trip(void **state) {
     (void)state;
     uint64_t bits = 88172645463325252u;
@@ -253,10 +266,10 @@ static void test_prints_trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refuses_malformed), cmocka_unit_test(test_refuses_what_is_too_much),
-        cmocka_unit_test(test_reads_members),     cmocka_unit_test(test_excerpts_stay_short),
-        cmocka_unit_test(test_writes_compact),    cmocka_unit_test(test_numbers_round_trip),
-        cmocka_unit_test(test_prints_trees),
+        cmocka_unit_test(test_refuses_malformed),  cmocka_unit_test(test_refuses_what_is_too_much),
+        cmocka_unit_test(test_reads_members),      cmocka_unit_test(test_excerpts_stay_short),
+        cmocka_unit_test(test_writes_compact),     cmocka_unit_test(test_texts_with_nul),
+        cmocka_unit_test(test_numbers_round_trip), cmocka_unit_test(test_prints_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,7 @@ static void damaged_texts_are_refused(void **state) {
 
 // Kernels that take so many nanoseconds, by way, and as long for each call.
 static int64_t takes[KERNEL_WAYS];
+static double flops = 1e9; // what is said of them
 static int runs, threads_seen;
 
 static void spin(const struct call *call) {
@@ -134,7 +135,7 @@ static void spin(const struct call *call) {
 }
 
 static const struct choice *measure(struct choices *choices, const struct call *call, unsigned ways, int64_t times) {
-    const struct frequent_call calls[] = {{*call, spin, ways, 1}, {*call, spin, ways, 1}};
+    const struct frequent_call of = {*call, spin, ways, 1, flops}, calls[] = {of, of};
     trireme_error error;
     runs = 0;
     assert_ok(choices_measure(choices, table, calls, 2, times, 1 << 16, &error), &error);
@@ -184,11 +185,17 @@ static void measuring_takes_a_small_part_of_the_run(void **state) {
     struct call call = product();
     choices_create(&choices);
     takes[WAY_RULE] = takes[WAY_BY_ROWS] = 1000000;
-    // Of 20 runs of 2 ms, a hundredth is too little.
-    assert_null(measure(&choices, &call, 3, 20));
-    assert_true(runs <= 2);
+    // A hundredth of 99 runs of 2 ms is less than two calls; one of 110 is that, but not the rounds of two ways.
     assert_null(measure(&choices, &call, 3, 0));
+    assert_null(measure(&choices, &call, 3, 99));
     assert_int_equal(runs, 0);
+    assert_null(measure(&choices, &call, 3, 110));
+    assert_int_equal(runs, 2);
+    // Calls of a few operations do not pay for the memory.
+    flops = 1e3;
+    assert_null(measure(&choices, &call, 3, 2000));
+    assert_int_equal(runs, 0);
+    flops = 1e9;
     assert_non_null(measure(&choices, &call, 3, 2000));
     assert_true(runs > 4);
     assert_int_equal(threads_seen, 2);

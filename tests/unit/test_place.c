@@ -196,9 +196,9 @@ static void repaired(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(repaired), cmocka_unit_test(nothing_overlaps),
-        cmocka_unit_test(known),    cmocka_unit_test(microbatches),
-        cmocka_unit_test(steps),    cmocka_unit_test(repaired),
+        cmocka_unit_test(nothing_overlaps), cmocka_unit_test(known),
+        cmocka_unit_test(microbatches),     cmocka_unit_test(steps),
+        cmocka_unit_test(repaired),
     };
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }
