@@ -1,8 +1,6 @@
 // A world of processes, as others see it.
 #include "comm/mpi/processes.h"
 
-#include "base/clock.h"
-
 static void wake(struct process_world *w) {
     atomic_fetch_add(&w->inbox.word, 1);
     gate_wake(&w->inbox);
@@ -84,11 +82,12 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
         FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
     }
     // The thread is in MPI, for ever perhaps: nothing of it can be released.
-    const int64_t patience = MAX(w->deadline, START_LEAST * 1000000000LL);
-    if (!gate_wait(&w->started, 0, 0, w->deadline ? clock_now() + patience : 0))
-        FAIL(TRIREME_ERROR_LOST,
-             "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
-             1e-9 * (double)patience);
+    struct patience patience = patience_begin(w->deadline ? MAX(w->deadline, START_LEAST * 1000000000LL) : 0, NULL);
+    while (!gate_wait(&w->started, 0, 0, patience_sleep(&patience)))
+        if (patience_ended(&patience))
+            FAIL(TRIREME_ERROR_LOST,
+                 "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
+                 1e-9 * (double)patience.limit);
     if (w->start_status != TRIREME_OK) {
         pthread_join(w->thread, NULL);
         *error = w->start_error;
