@@ -282,6 +282,12 @@ def test_suspended():
     assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (code, err)
 
 
+def test_stopped_at_the_end():
+    begin = time.monotonic()
+    code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
+    assert out == "has ended\n" and time.monotonic() - begin < 30, (code, out, err)
+
+
 def test_slow():
     """A rank that is late, but in time, changes nothing."""
     process, found = in_training(2)

@@ -120,6 +120,8 @@ struct process_communicator {
     struct chunk *chunk;
 };
 
+enum { LEAVING = 1, LEFT }; // the thread is in MPI's last call, or has ended
+
 struct process_world {
     struct world base;
     int64_t deadline, spin; // nanoseconds
@@ -137,6 +139,7 @@ struct process_world {
     struct gate started;
     trireme_status start_status;
     trireme_error start_error;
+    struct gate left; // LEAVING, LEFT
 
     // Of the thread.
     MPI_Comm comm;

@@ -249,15 +249,22 @@ static bool meet_last(struct process_world *w) {
     }
 }
 
+static void tell_left(struct process_world *w, uint32_t what) {
+    atomic_store(&w->left.word, what);
+    gate_wake(&w->left);
+}
+
 static void end(struct process_world *w) {
     if (!atomic_load(&w->broken) && meet_last(w)) {
         MPI_Cancel(&w->break_receive);
         MPI_Wait(&w->break_receive, MPI_STATUS_IGNORE);
         MPI_Comm_free(&w->comm);
+        tell_left(w, LEAVING);
         MPI_Finalize();
     }
     neighbours_release(w);
     free(w->tell);
+    tell_left(w, LEFT);
 }
 
 void *progress_run(void *world) {
