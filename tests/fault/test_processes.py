@@ -120,6 +120,10 @@ def test_bad_starts():
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
     refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
     refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
+    # One rank alone.
+    process = mpi.start(1, tool.BINARY, "train", "c.yaml", ":", "-n", "1", tool.BINARY, "verify", "c.yaml")
+    code, _, err = tool.finish(process)
+    assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
     # Launchers that MPI knows nothing of.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
