@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -166,6 +167,15 @@ static trireme_status directory_create_one(const char *path, trireme_error *erro
     }
     errno = reason;
     FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: %m", path);
+}
+
+bool file_is_locked(const char *path) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    bool locked = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(file);
+    return locked;
 }
 
 trireme_status directory_create(const char *path, trireme_error *error) {

@@ -19,6 +19,8 @@ void text_release(struct text *t);
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one.
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
+// Whether a process holds the whole file's lock (flock).
+bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
 trireme_status directory_create(const char *path, trireme_error *error);
 

@@ -356,14 +356,19 @@ static trireme_status load_matched(struct match *m, const struct parameter_value
     return TRIREME_OK;
 }
 
+trireme_status model_files_check(const char *path, const struct model_config *config, bool exact,
+                                 trireme_error *error) {
+    struct model_config stored;
+    TRY(model_config_read(&stored, path, error));
+    return model_config_compare(&stored, config, exact, error) == TRIREME_OK ? TRIREME_OK
+                                                                             : error_prefix(error, "%s", path);
+}
+
 trireme_status model_files_load(const char *path, const struct model_config *config,
                                 const struct parameter_table *table, const struct parameter_values *values,
                                 const struct parameter_values *remainders, bool exact, trireme_error *error) {
     CHECK(!remainders || values->dtype == DTYPE_BF16);
-    struct model_config stored;
-    TRY(model_config_read(&stored, path, error));
-    if (model_config_compare(&stored, config, exact, error) != TRIREME_OK)
-        return error_prefix(error, "%s", path);
+    TRY(model_files_check(path, config, exact, error));
     struct safetensors *files;
     TRY(safetensors_open(path, &files, error));
     struct sources sources;

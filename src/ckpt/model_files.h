@@ -14,12 +14,13 @@ trireme_status model_files_save(struct directory *directory, const struct model_
                                 const struct parameter_table *table, const struct parameter_values *values,
                                 uint64_t shard_bytes, trireme_error *error);
 
+// Whether the config.json of the directory `path` fits (model_config_compare; `exact` as there).
+trireme_status model_files_check(const char *path, const struct model_config *config, bool exact, trireme_error *error);
 // Fills the parameters from the directory `path`, whose files may hold F64, F32, F16 or BF16; padding becomes zero.
 // With `remainders` (of bf16; NULL: none), the low halves of f32 master weights, a file's f32 is kept exactly. First
-// its config.json must fit (model_config_compare; `exact` as there); then a tensor that is missing, unexpected,
-// misshapen or of another kind is named, before any memory is written. Let pass are: names without GPT-2's
-// "transformer." prefix, buffers of masks and frequencies, an output head that equals the tied embedding, and zero
-// biases of a GPT-2 without biases.
+// model_files_check; then a tensor that is missing, unexpected, misshapen or of another kind is named, before any
+// memory is written. Let pass are: names without GPT-2's "transformer." prefix, buffers of masks and frequencies, an
+// output head that equals the tied embedding, and zero biases of a GPT-2 without biases.
 trireme_status model_files_load(const char *path, const struct model_config *config,
                                 const struct parameter_table *table, const struct parameter_values *values,
                                 const struct parameter_values *remainders, bool exact, trireme_error *error);

@@ -130,10 +130,10 @@ static trireme_status refuse_many(const struct command *command, const struct ar
     bool part = command->alone && a->operands.count && strcmp(command->alone, a->operands.item[0]) == 0;
     if (processes < 2 || (!whole && !part))
         return TRIREME_OK;
-    if (launcher->rank == 0)
-        error_set(error, TRIREME_ERROR_USAGE,
-                  "%s runs as one process, but the launcher started %d: run it without mpirun or srun",
-                  whole ? command->name : command->alone, processes);
+    error_set(error, TRIREME_ERROR_USAGE,
+              "%s runs as one process, but the launcher started %d: run it without mpirun or srun",
+              whole ? command->name : command->alone, processes);
+    processes_let_first_tell(launcher, error);
     return TRIREME_ERROR_USAGE;
 }
 

@@ -187,7 +187,8 @@ static trireme_status show(const char *what, const struct config *config, bool j
 static trireme_status show_ranks(const char *directory, bool json, struct text *out, trireme_error *error) {
     struct rank_view view;
     TRY(rank_view_read(&view, directory, error));
-    bool runs = run_directory_is_busy(directory);
+    // Before a start has come so far as to keep counters, the file is that of the run before it.
+    bool busy = run_directory_is_busy(directory), runs = busy && rank_file_is_alive(directory);
     int64_t now = runs ? clock_now() : view.latest;
     char *mesh = mesh_print(&view.mesh);
     if (json) {
@@ -195,11 +196,13 @@ static trireme_status show_ranks(const char *directory, bool json, struct text *
         json_add_string(out, "mesh", mesh);
         json_add_integer(out, "process", view.pid);
         json_add_boolean(out, "runs", runs);
+        json_add_boolean(out, "starts", busy && !runs);
         rank_view_print(&view, now, true, out);
         json_end_object(out);
         text_add(out, "\n");
     } else {
-        text_add(out, "%s, %s process %lld\n", mesh, runs ? "running as" : "not running; was", (long long)view.pid);
+        const char *state = busy ? "another run is just starting; the one before it was" : "not running; was";
+        text_add(out, "%s, %s process %lld\n", mesh, runs ? "running as" : state, (long long)view.pid);
         rank_view_print(&view, now, false, out);
     }
     free(mesh);

@@ -1,9 +1,5 @@
 #include "comm/transport.h"
 
-#include "base/clock.h"
-
-#include <stdatomic.h>
-
 void world_free(struct world *world) {
     if (world)
         world->transport->world_free(world);
@@ -145,13 +141,6 @@ static const char *const NAMES[OPERATION_COUNT] = {
     [OPERATION_SEND] = "send",
     [OPERATION_RECEIVE] = "receive",
 };
-
-int64_t comm_call_due(const struct comm_call *call, int64_t began, int64_t limit) {
-    if (!limit)
-        return 0;
-    int64_t wanted = call->wanted ? atomic_load(call->wanted) : began;
-    return MAX(began, wanted ? wanted : clock_now()) + limit;
-}
 
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b) {
     return a->operation == b->operation && a->dtype == b->dtype && a->wire == b->wire && a->reduction == b->reduction &&

@@ -43,8 +43,8 @@ struct world_place {
 const char *world_mpi_version(void);
 // NULL for a world of threads, or none. The world's until it is freed.
 const struct world_place *world_place(const struct world *world);
-// After all of its communicators. Of processes all ranks come here; in a broken world MPI is left as it is, and the
-// process should end.
+// After all of its communicators. Of processes all ranks come here; in a broken world, or where one of them keeps the
+// others in MPI's last call for longer than the deadline or 5 s, MPI is left as it is, and the process should end.
 void world_free(struct world *world);
 // Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
 void world_break(struct world *world, const char *reason);

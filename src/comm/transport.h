@@ -40,10 +40,6 @@ bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
 enum { COMM_CALL_TEXT = 96 };
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);
 
-// When a call that began at `began` is late, as far as one knows now: `limit` nanoseconds after it is wanted (0: never,
-// which is 0).
-int64_t comm_call_due(const struct comm_call *call, int64_t began, int64_t limit);
-
 // What ends a world is told in so many bytes.
 enum { BREAK_TEXT = 600, GROUP_PRINT_TEXT = BREAK_TEXT / 4, MISSING_TEXT = 160 };
 // "tp (ranks 0, 1)"; `shown` members of `size` are known.

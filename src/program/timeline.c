@@ -43,9 +43,8 @@ void timeline_name_stream(struct text *out, int rank, int stream) {
     name_line(out, "thread_name", rank, stream, STREAM_WORDS[stream]);
 }
 
-// To the nanosecond.
-static double microseconds(double seconds) {
-    return round(1e9 * seconds) / 1e3;
+static int64_t nanoseconds(double seconds) {
+    return llround(1e9 * seconds);
 }
 
 void timeline_open_event(struct text *out, const struct program *program, const struct op_table *table,
@@ -55,8 +54,10 @@ void timeline_open_event(struct text *out, const struct program *program, const 
     const struct instruction *in = &t->instructions.item[event->instruction];
     begin(out, "X", table->op[in->op].name, event->rank, in->stream);
     json_add_string(out, "cat", t->name);
-    json_add_number(out, "ts", microseconds(event->begin));
-    json_add_number(out, "dur", microseconds(event->end - event->begin));
+    // Where one event ends at the other's begin, they do so in whole nanoseconds, too.
+    int64_t starts = nanoseconds(event->begin), ends = nanoseconds(event->end);
+    json_add_number(out, "ts", (double)starts / 1e3);
+    json_add_number(out, "dur", (double)(ends - starts) / 1e3);
     json_begin_object(out, "args");
     json_add_integer(out, "instruction", event->instruction);
     if (in->layer != NONE)

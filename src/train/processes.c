@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
-// Seconds that rank 0 has to tell that MPI does not start, and then rank 1; the launcher ends the others.
+// Seconds that rank 0 has to tell what is wrong before the ranks know of each other, and then rank 1; the launcher ends
+// the others.
 enum { START_PATIENCE = 5 };
 // Nanoseconds that rank 0 has to tell what others would tell, too.
 enum { PATIENCE = 300000000 };
@@ -33,7 +34,7 @@ struct launcher launcher_find(void) {
         int ranks = number_of(KNOWN[i].ranks, 0);
         if (ranks > 0)
             return (struct launcher){i == 1 && getenv("SLURM_STEP_ID") ? "srun" : KNOWN[i].name, ranks,
-                                     ranks > 1 ? number_of(KNOWN[i].rank, 0) : 0};
+                                     ranks > 1 ? number_of(KNOWN[i].rank, 0) : 0, i == 0};
     }
     return (struct launcher){.ranks = 1};
 }
@@ -246,14 +247,16 @@ static void tell_failure(struct world *world, const struct world_place *place, t
     free(first);
 }
 
-// Whatever signals come.
-static void sleep_for(int seconds) {
-    struct timespec left = {.tv_sec = seconds};
-    while (nanosleep(&left, &left) != 0) {
-    }
+// Where the launcher lets the others live, rank 0 tells in the end that MPI does not start.
+void processes_let_first_tell(const struct launcher *launcher, trireme_error *error) {
+    bool may_be_alone = launcher->ends_all || error->status == TRIREME_ERROR_LOST;
+    const struct timespec patience = {.tv_sec = START_PATIENCE * MIN(launcher->rank, 2)};
+    // A signal: another process has told something, and the launcher ends this one.
+    if (launcher->rank > 0 && (!may_be_alone || nanosleep(&patience, NULL) != 0))
+        error->message[0] = 0;
 }
 
-// A world with a communicator of all ranks. What is wrong with the launcher is so for all ranks: the first tells.
+// A world with a communicator of all ranks.
 static trireme_status begin(const struct launcher *launcher, double deadline, struct world **world,
                             struct communicator **control, trireme_error *error) {
     trireme_status status = check_before(launcher, error);
@@ -264,14 +267,13 @@ static trireme_status begin(const struct launcher *launcher, double deadline, st
     }
     if (started && world_place(*world)->ranks != launcher->ranks)
         status = refuse_launcher(launcher, world_place(*world)->ranks, error);
-    if (status == TRIREME_ERROR_LOST)
-        sleep_for(START_PATIENCE * MIN(launcher->rank, 2));
-    else if (status != TRIREME_OK && launcher->rank > 0)
-        error->message[0] = 0;
-    if (status == TRIREME_OK)
+    bool together = status == TRIREME_OK;
+    if (together)
         status = ranks_control(control, &(struct member){*world, world_place(*world)->rank}, launcher->ranks, error);
     if (status != TRIREME_OK && started)
         world_free(*world);
+    if (!together)
+        processes_let_first_tell(launcher, error);
     return status;
 }
 
@@ -280,7 +282,7 @@ trireme_status processes_refuse(const struct launcher *launcher, trireme_status 
     struct communicator *control;
     trireme_error other;
     if (begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
-        if (launcher->rank > 0)
+        if (!other.message[0])
             error->message[0] = 0;
         return status;
     }

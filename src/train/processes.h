@@ -9,11 +9,16 @@
 struct launcher {
     const char *name; // "mpirun", "srun"; NULL: nobody that starts ranks
     int ranks, rank;  // 1 and 0 then, or where it has started one
+    bool ends_all;    // when one process has failed
 };
 struct launcher launcher_find(void);
 // How many processes it has started, of which this is one: a job's script, or its shell, is one by itself, however many
 // tasks Slurm has for it.
 int launcher_processes(const struct launcher *launcher);
+
+// Of a process that fails before the ranks know of each other, as all may do or this one alone: rank 0 tells at once.
+// Others return after the launcher would have ended them for that, or their message is empty.
+void processes_let_first_tell(const struct launcher *launcher, trireme_error *error);
 
 // One process of many runs `body` as its rank, in one world (comm/comm.h; `deadline` in seconds). Before that, `config`
 // gets parallelism.ranks and training.threads as they follow from the launcher; all processes then call `prepare`, and
@@ -32,7 +37,7 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
 // Of the only process that a launcher has started, if any has: refuses more threads than it is bound to cores.
 trireme_status processes_check_one(const struct launcher *launcher, const struct config *config, trireme_error *error);
 // Of a process that cannot even begin: agrees with the others, in place of processes_run. Returns `status`, or what
-// another rank fails with; the message is rank 0's.
+// another rank fails with; the message is rank 0's, unless they do not find together.
 trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error);
 
 #endif

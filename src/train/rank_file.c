@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,7 +74,7 @@ static trireme_status fill_file(int file, const char *path, const struct mesh *m
     return TRIREME_OK;
 }
 
-trireme_status rank_file_create(const char *directory, const struct mesh *mesh, const struct op_table *ops,
+trireme_status rank_file_create(int *lock, const char *directory, const struct mesh *mesh, const struct op_table *ops,
                                 trireme_error *error) {
     char *path = path_of(directory);
     unlink(path); // who looks at the one before goes on doing so
@@ -82,13 +83,24 @@ trireme_status rank_file_create(const char *directory, const struct mesh *mesh, 
     if (file < 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
     else
-        status = fill_file(file, path, mesh, ops, error);
-    if (file >= 0)
-        close(file);
-    if (status != TRIREME_OK)
+        status = flock(file, LOCK_EX) == 0 ? fill_file(file, path, mesh, ops, error)
+                                           : error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+    if (status == TRIREME_OK) {
+        *lock = file;
+    } else {
         unlink(path);
+        if (file >= 0)
+            close(file);
+    }
     free(path);
     return status;
+}
+
+bool rank_file_is_alive(const char *directory) {
+    char *path = path_of(directory);
+    bool alive = file_is_locked(path);
+    free(path);
+    return alive;
 }
 
 static trireme_status map(struct rank_file *out, int file, const char *path, trireme_error *error) {

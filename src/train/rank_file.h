@@ -41,9 +41,12 @@ struct rank_record {
 };
 _Static_assert(sizeof(struct rank_record) == 1024 + STREAM_COUNT * sizeof(struct counter), "as in files");
 
-// Makes the file anew; no rank has it open.
-trireme_status rank_file_create(const char *directory, const struct mesh *mesh, const struct op_table *ops,
+// Makes the file anew; no rank has it open. *lock, a descriptor, holds a lock on it: by that one sees that the run it
+// tells of lives.
+trireme_status rank_file_create(int *lock, const char *directory, const struct mesh *mesh, const struct op_table *ops,
                                 trireme_error *error);
+// Whether somebody has that lock.
+bool rank_file_is_alive(const char *directory);
 
 struct rank_file {
     void *map; // NULL: not open

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 // What all ranks share, read only but for what follows from measurements.
 struct job {
@@ -260,7 +261,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .data = job->data.text,
                     .start = job->start,
                     .leads = !member || member->rank == 0,
-                    .directory = {.lock = -1}};
+                    .directory = {.lock = -1},
+                    .ranks_lock = -1};
     r.record = &r.own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
     trireme_status status = ranks_control(&r.control, member, job->ranks, error);
@@ -284,6 +286,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     engine_release(&r.engine);
     communicator_free(r.control);
     rank_file_close(&r.ranks);
+    if (r.ranks_lock >= 0)
+        close(r.ranks_lock);
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
     free(r.resumed_from);

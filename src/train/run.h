@@ -20,6 +20,7 @@ struct run {
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;
     struct rank_file ranks;
+    int ranks_lock;             // of that file, where this rank leads; else -1
     struct rank_record *record; // in that file, or `own` where there is none
     struct rank_record own;
     struct engine engine;
@@ -37,8 +38,9 @@ struct run {
 
 // Rank 0 tells the user.
 void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// Makes the engine and brings it to where the run stands. All ranks take part; nothing in the run directory has been
-// touched where one refuses. `tuning` is of the ranks of this process.
+// Makes the engine and brings it to where the run stands. All ranks take part; where one refuses, nothing in the run
+// directory has been touched but ranks.bin, which tells of that once the newest checkpoint is known to fit. `tuning` is
+// of the ranks of this process.
 trireme_status run_start(struct run *run, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error);
 

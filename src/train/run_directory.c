@@ -21,7 +21,8 @@ static bool holds(const char *path, const char *name) {
     return there;
 }
 
-// A run has config.yaml and lock or, as copies may lack that, metrics.jsonl; a lock alone when a start was cut short.
+// A run has config.yaml and lock or, as copies may lack that, metrics.jsonl; a lock, perhaps with ranks.bin, when a
+// start was cut short.
 // What else lies in a directory does no harm, unless it has a name that the run is to use.
 static trireme_status check_ours(const char *path, trireme_error *error) {
     static const char *const OWN[] = {"checkpoint",    "config.yaml", "kernels.json",
@@ -29,7 +30,7 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
         return TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
-        if (holds(path, OWN[i]))
+        if (holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && holds(path, "lock")))
             FAIL(TRIREME_ERROR_USAGE,
                  "run.directory %s holds %s, but is no run's (that would have config.yaml, and lock or metrics.jsonl): "
                  "name another, or mend it",
@@ -72,12 +73,8 @@ trireme_status run_directory_open(struct run_directory *run, const char *path, t
 
 bool run_directory_is_busy(const char *path) {
     char *lock = mem_printf("%s/lock", path);
-    int file = open(lock, O_RDONLY | O_CLOEXEC);
+    bool busy = file_is_locked(lock);
     free(lock);
-    if (file < 0)
-        return false;
-    bool busy = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    close(file);
     return busy;
 }
 
@@ -85,9 +82,12 @@ void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);
     if (run->fresh && run->lock >= 0) {
-        char *lock = join(run, "lock");
+        char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin");
+        if (!holds(run->path, "config.yaml"))
+            unlink(ranks);
         unlink(lock);
         free(lock);
+        free(ranks);
         if (run->made)
             rmdir(run->path);
     }

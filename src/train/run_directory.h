@@ -11,7 +11,7 @@ struct run_directory {
     int lock;      // descriptor, held while the run lives
     FILE *metrics; // open for appending
     bool made;     // by this run
-    bool fresh;    // nothing but our lock is in it yet
+    bool fresh;    // nothing but our lock and ranks.bin is in it yet
 };
 
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "base/crew.h"
+#include "ckpt/model_files.h"
 #include "train/checkpoint.h"
 #include "train/same_run.h"
 
@@ -95,6 +96,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    TRY(model_files_check(r->resumed_from, &r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
                              r->config->run.directory, (long long)r->progress.step);
@@ -178,19 +180,25 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     return share_checkpoint(r, error);
 }
 
-// Counters that cannot be kept in a file (`made`: rank 0 has one) do not keep a run from running.
-static void keep_counters(struct run *r, trireme_status made, trireme_error *why) {
+// What the file tells from here on is this run's, its start included. Counters that cannot be kept there do not keep a
+// run from running: *why says so.
+static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_error *error) {
+    const char *directory = r->config->run.directory;
     struct rank_record *record;
-    if (made == TRIREME_OK)
-        made = rank_file_open(&r->ranks, r->config->run.directory, r->engine.member.rank, &record, why);
-    if (made == TRIREME_OK)
+    trireme_status kept = TRIREME_OK;
+    if (r->leads)
+        kept = rank_file_create(&r->ranks_lock, directory, &r->engine.parallel.mesh, r->engine.ops, why);
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    if (kept == TRIREME_OK)
+        kept = rank_file_open(&r->ranks, directory, r->engine.member.rank, &record, why);
+    if (kept == TRIREME_OK)
         r->record = record;
-    else
-        run_tell(r, "`trireme show ranks` will not work here: %s", why->message);
     r->record->step = r->progress.step;
     executor_count_in(r->engine.train_executor, r->record->counter);
     executor_count_in(r->engine.evaluate_executor, r->record->counter);
     rank_record_set(r->record, RANK_STARTING);
+    return TRIREME_OK;
 }
 
 // The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
@@ -201,18 +209,16 @@ static void choose_kernels(struct run *r, struct tuning *tuning) {
         tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
 }
 
-static trireme_status begin_directory(struct run *r, struct tuning *tuning, trireme_error *error) {
-    trireme_error why;
-    trireme_status made = TRIREME_OK;
-    if (r->leads) {
+static trireme_status begin_directory(struct run *r, struct tuning *tuning, const trireme_error *no_counters,
+                                      trireme_error *error) {
+    if (r->leads)
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
-        made = rank_file_create(r->config->run.directory, &r->engine.parallel.mesh, r->engine.ops, &why);
-    }
     if (r->control)
         TRY(comm_barrier(r->control, error));
-    keep_counters(r, made, &why);
     if (!r->leads)
         return TRIREME_OK;
+    if (no_counters->status != TRIREME_OK)
+        run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);
     if (tuning->passed_over)
         run_tell(r, "passed over: %s", tuning->passed_over);
     if (tuning->untimed)
@@ -267,10 +273,12 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     TRY(load_progress(r, error));
     if (r->leads)
         TRY(find_tokenizer(r, error));
+    trireme_error no_counters = {0};
+    TRY(keep_counters(r, &no_counters, error));
     TRY(tell_start(r, error)); // before what takes a large model minutes
     choose_kernels(r, tuning);
     TRY(load_values(r, error));
-    TRY(begin_directory(r, tuning, error));
+    TRY(begin_directory(r, tuning, &no_counters, error));
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);

@@ -66,6 +66,10 @@ def test_traces():
         events = json.load(open(trace, encoding="utf-8"))["traceEvents"]
         assert {e["pid"] for e in events} == {0, 1}
         assert any(e["name"] == "receive" for e in events)
+        # One after the other, to the nanosecond.
+        times = sorted((e["pid"], e["tid"], round(1e3 * e["ts"]), round(1e3 * e["dur"])) for e in events
+                       if e["ph"] == "X")
+        assert all(a[2] + a[3] <= b[2] for a, b in zip(times, times[1:]) if a[:2] == b[:2])
         assert open(picture, encoding="utf-8").read().startswith("<")
 
 

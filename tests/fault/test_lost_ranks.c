@@ -173,6 +173,51 @@ static void a_rank_that_dies_ends_the_run_at_once(void **state) {
     }
 }
 
+// What `trireme show ranks` says while a run starts, where it tells something.
+struct start {
+    struct runs_watch watch;
+    const char *folder;
+    char passed_over[400], accepted[400];
+};
+
+static void show(const char *folder, char text[400]) {
+    char *command = mem_printf(TRIREME_BINARY " show ranks %s", path_in(folder, "run"));
+    FILE *shown = popen(command, "r");
+    size_t n = shown ? fread(text, 1, 399, shown) : 0;
+    text[n] = 0;
+    if (shown)
+        pclose(shown);
+    free(command);
+}
+
+static void look_at_start(void *user, const char *text) {
+    struct start *start = user;
+    if (strstr(text, "is passed over"))
+        show(start->folder, start->passed_over);
+    else if (strstr(text, "with other settings from here on"))
+        show(start->folder, start->accepted);
+}
+
+static void a_start_does_not_tell_of_the_run_before_it(void **state) {
+    static const char *const BEFORE[] = {"parallelism.ranks=2", NULL};
+    static const char *const AFTER[] = {"parallelism.tensor_parallel_degree=2", "optimizer.weight_decay=0", NULL};
+    runs_prepare(*state);
+    check_continues(*state, BEFORE);
+    assert_int_equal(truncate(path_in(*state, "run/checkpoint/step-6/state.safetensors"), 100), 0);
+    trireme_error error = {0};
+    struct train_result result = {0};
+    struct start start = {.watch = {.message = look_at_start}, .folder = *state};
+    assert_ok(runs_train(*state, OVERRIDES, AFTER, &start.watch, &result, &error), &error);
+    const char *const before = "fsdp 2, another run is just starting; the one before it was process ";
+    assert_memory_equal(start.passed_over, before, strlen(before));
+    assert_memory_equal(start.accepted, "tp 2, running as process ", 25);
+    assert_non_null(strstr(start.accepted, "rank 0: starting for"));
+    assert_non_null(strstr(start.accepted, "rank 1: starting for"));
+    assert_non_null(strstr(start.accepted, "last step done 5"));
+    show(*state, start.accepted);
+    assert_memory_equal(start.accepted, "tp 2, not running; was process ", 31);
+}
+
 static void sleep_when_saved(void *user, const char *text) {
     (void)user;
     if (strstr(text, "saved "))
@@ -277,6 +322,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_rank_that_hangs_is_named, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(every_rank_says_whom_it_waits_for, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_rank_that_dies_ends_the_run_at_once, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_start_does_not_tell_of_the_run_before_it, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_stopped_run_waits_for_a_slow_rank, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_killed_run_leaves_its_counters, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(damaged_counters_are_refused, folder_create, folder_remove),

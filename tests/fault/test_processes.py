@@ -53,7 +53,8 @@ def test_collectives():
 def test_ranks_that_agree():
     for test, ranks in (("groups_of_one_name_are_told_apart_by_order", 4), ("communicators_are_independent", 4),
                         ("sends_and_receives_match_in_order", 3), ("sixteen_ranks_on_two_cores_make_progress", 16),
-                        ("repeated_sums_have_the_same_bits_on_all_ranks", 5), ("who_waits_sleeps", 2)):
+                        ("repeated_sums_have_the_same_bits_on_all_ranks", 5), ("who_waits_sleeps", 2),
+                        ("who_is_stopped_with_all_others_is_not_late", 2)):
         code, passed = team("test_unit_comm_faults", ranks, test)
         assert code == 0 and passed == ranks, (test, code, passed)
 
@@ -119,6 +120,10 @@ def test_bad_starts():
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
     refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
     refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
+    # One rank alone.
+    process = mpi.start(1, tool.BINARY, "train", "c.yaml", ":", "-n", "1", tool.BINARY, "verify", "c.yaml")
+    code, _, err = tool.finish(process)
+    assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
     # Launchers that MPI knows nothing of.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
@@ -252,6 +257,7 @@ def check_survivors(process, gone, survivors, seconds):
     assert any(re.search(rf"ranks? .*\b{gone}\b", line.split("group ", 1)[1]) for line in lines), err
     shown = tool.good("show", "ranks", "run")
     assert all(f"rank {rank}: failed for" in shown for rank in survivors), shown
+    return err
 
 
 def test_killed():
@@ -279,8 +285,27 @@ def test_bad_token():
 def test_stopped():
     process, found = in_training(2, "--comm.train_timeout_seconds=2")
     os.kill(found[0], signal.SIGSTOP)
-    check_survivors(process, 0, [1], 15)
+    err = check_survivors(process, 0, [1], 15)
+    # mpirun lets it go on for its last words.
+    assert "rank 0 was stopped for 2." in err, err
     check_going_on(2)
+
+
+def test_suspended():
+    """A run that is stopped as a whole, for longer than ranks wait for others, goes on."""
+    process, found = in_training(2, "--comm.train_timeout_seconds=2")
+    for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 3), (signal.SIGTERM, 0)):
+        for rank in found.values():
+            os.kill(rank, number)
+        time.sleep(pause)
+    code, _, err = tool.finish(process)
+    assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (code, err)
+
+
+def test_stopped_at_the_end():
+    begin = time.monotonic()
+    code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
+    assert out == "has ended\n" and time.monotonic() - begin < 30, (code, out, err)
 
 
 def test_slow():
@@ -311,7 +336,7 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in (test_stopped, test_slow, test_signals, test_bench, test_bad_starts,
+        for repeated in (test_stopped, test_suspended, test_slow, test_signals, test_bench, test_bad_starts,
                          test_a_rank_that_does_not_start):
             del tests[repeated.__name__]
     tool.main(tests)

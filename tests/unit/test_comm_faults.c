@@ -1,7 +1,9 @@
 // Ranks that call different things, come late or not at all, or crowd on few cores.
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -260,7 +262,7 @@ static void deadlines_hold_for_opening_and_sending(void **state) {
     team_run(3, 0.3, sends_to_nobody, NULL);
 }
 
-enum { LIMIT_MS = 300, SOON_MS = 500 };
+enum { LIMIT_MS = 300, SOON_MS = 500, STOP_MS = 1500 };
 
 static void *want_soon(void *wanted) {
     sleep_ms(SOON_MS);
@@ -314,6 +316,42 @@ static void deadlines_count_from_when_a_call_is_wanted(void **state) {
     (void)state;
     for (int which = 0; which < 4; which++)
         team_run(2, 1e-3 * LIMIT_MS, is_not_wanted_yet, &which);
+}
+
+// Of this process, as a shell or a batch system does it.
+static pid_t stop_for_a_while(void) {
+    pid_t process = getpid(), helper = fork();
+    if (helper)
+        return helper;
+    sleep_ms(100);
+    kill(process, SIGSTOP);
+    sleep_ms(STOP_MS);
+    kill(process, SIGCONT);
+    _exit(0);
+}
+
+// Rank 1 is at work when all are stopped, and for a moment after that, while rank 0 waits for it.
+static void is_stopped_with_all(struct teammate *mate) {
+    trireme_error error = {0};
+    char *data = calloc(100000, 1);
+    struct communicator *c = teammate_open(mate);
+    int64_t began = clock_now();
+    pid_t helper = c && (mate->rank == 1 || team_processes()) ? stop_for_a_while() : 0;
+    if (c && mate->rank == 1)
+        while (waitpid(helper, NULL, WNOHANG) == 0)
+            sleep_ms(10);
+    if (c && late_call(c, *(const int *)mate->context, mate->rank, data, &error) != TRIREME_OK)
+        teammate_wrong(mate, "a rank that was stopped with all others is late: %s", error.message);
+    if (clock_now() - began < STOP_MS * 1000000LL)
+        teammate_wrong(mate, "nobody was stopped");
+    communicator_free(c);
+    free(data);
+}
+
+static void who_is_stopped_with_all_others_is_not_late(void **state) {
+    (void)state;
+    for (int which = 0; which < 4; which++)
+        team_run(2, 1, is_stopped_with_all, &which);
 }
 
 static void is_woken(struct teammate *mate) {
@@ -594,6 +632,7 @@ int main(void) {
         cmocka_unit_test(a_deadline_names_group_rank_and_who_is_missing),
         cmocka_unit_test(deadlines_hold_for_opening_and_sending),
         cmocka_unit_test(deadlines_count_from_when_a_call_is_wanted),
+        cmocka_unit_test(who_is_stopped_with_all_others_is_not_late),
         cmocka_unit_test(breaking_wakes_all),
         cmocka_unit_test(nobody_uses_a_buffer_after_its_call),
         cmocka_unit_test(communicators_are_independent),

@@ -66,8 +66,10 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
     struct near_member *own = &c->near->member[c->base.index];
     char missing[MISSING_TEXT], text[COMM_CALL_TEXT], waiting[MISSING_TEXT + 32] = "";
     trireme_status status = TRIREME_OK;
-    if (!c->near->began)
-        c->near->began = clock_now();
+    struct patience *patience = &c->near->patience;
+    if (!c->near->slept)
+        *patience = patience_begin(w->deadline, call->wanted);
+    c->near->slept = true;
     // Others change the word, then look whether this member sleeps; it says so, then looks at the word.
     for (;;) {
         uint32_t seen = atomic_load(&own->bell);
@@ -81,10 +83,8 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
             status = near_lost(c, call, waiting, error);
             break;
         }
-        int64_t due = comm_call_due(call, c->near->began, w->deadline);
-        if (futex_sleep(&own->bell, seen, due, true) || clock_now() < comm_call_due(call, c->near->began, w->deadline))
-            continue;
-        if (near_missing(c, what, value, missing)) {
+        bool woken = futex_sleep(&own->bell, seen, patience_sleep(patience), true);
+        if (!woken && patience_ended(patience) && near_missing(c, what, value, missing)) {
             c->error = error;
             round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)w->deadline * 1e-9,
                          comm_call_print(call, text), missing);
@@ -213,7 +213,7 @@ trireme_status near_call(struct process_communicator *c, const struct comm_call 
         return near_lost(c, call, "", error);
     struct near *n = c->near;
     n->calls++;
-    n->began = 0;
+    n->slept = false;
     struct near_way way = {0};
     if (!near_slots(c, call, &way) && !near_pieces(c, call, &way))
         near_direct(c, call, &way);

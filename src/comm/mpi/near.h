@@ -41,7 +41,8 @@ struct near {
     struct process_communicator *next; // of the world's
     struct near_member *member;        // [size]
     uint32_t calls, steps;
-    int64_t began; // the first sleep of this call; 0: none
+    struct patience patience; // of this call
+    bool slept;               // in this call, which is when that has begun
 };
 
 // ---- waits and memory (near.c)

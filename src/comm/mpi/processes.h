@@ -24,6 +24,7 @@
 
 #include "comm/arithmetic.h"
 #include "comm/gate.h"
+#include "comm/patience.h"
 #include "comm/transport.h"
 
 enum { CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
@@ -93,7 +94,7 @@ struct process_communicator {
 
     // Of the thread.
     round_function *after; // the current round
-    int64_t began;
+    struct patience patience;
     int round;                // of the algorithm
     VEC(MPI_Request) pending; // of the current round; done ones are MPI_REQUEST_NULL
     VEC(struct way {
@@ -119,6 +120,8 @@ struct process_communicator {
     struct chunk *chunk;
 };
 
+enum { LEAVING = 1, LEFT }; // the thread is in MPI's last call, or has ended
+
 struct process_world {
     struct world base;
     int64_t deadline, spin; // nanoseconds
@@ -136,6 +139,7 @@ struct process_world {
     struct gate started;
     trireme_status start_status;
     trireme_error start_error;
+    struct gate left; // LEAVING, LEFT
 
     // Of the thread.
     MPI_Comm comm;
@@ -149,9 +153,11 @@ struct process_world {
     MPI_Request *tell; // [ranks]: its sends
     int64_t silence;   // when a broken world stops calling MPI
     bool silent;
-    int *node;              // [ranks]: numbered by their first ranks
-    int64_t *process_id;    // [ranks]
-    struct pollfd *watched; // pidfds of the other ranks of this machine
+    int64_t looked;           // at the clock
+    int64_t stopped, resumed; // how long this process was stopped, longer than the deadline, and until when; 0: never
+    int *node;                // [ranks]: numbered by their first ranks
+    int64_t *process_id;      // [ranks]
+    struct pollfd *watched;   // pidfds of the other ranks of this machine
     int *watched_rank, watched_count;
 };
 

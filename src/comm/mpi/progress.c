@@ -13,6 +13,7 @@ enum {
     SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks at whether neighbours live
     LAST_WORDS = 500000000, // from the end of a world to the last call of MPI
+    SOON = 1000000000,      // after this process was stopped: what others did meanwhile is known by then
 };
 enum { TAG_BREAK = 0 };
 
@@ -51,12 +52,23 @@ static void spread(struct process_world *w) {
     }
 }
 
+// For what others have done. To those who have not been stopped meanwhile, that was longer than they wait.
+static void break_for_others(struct process_world *w, const char *what) {
+    char reason[BREAK_TEXT];
+    if (w->stopped && clock_now() - w->resumed < SOON)
+        snprintf(reason, sizeof reason, "rank %d was stopped for %.3g s, longer than the others wait for it: %.480s",
+                 w->base.place.rank, (double)w->stopped * 1e-9, what);
+    else
+        snprintf(reason, sizeof reason, "%s", what);
+    process_world_break(&w->base, reason);
+}
+
 static bool listen(struct process_world *w) {
     int done = 0;
     if (MPI_Test(&w->break_receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
         return false;
     w->break_text[BREAK_TEXT - 1] = 0;
-    process_world_break(&w->base, w->break_text);
+    break_for_others(w, w->break_text);
     MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
     return true;
 }
@@ -81,7 +93,7 @@ static bool take_posted(struct process_world *w) {
     bool any = c != NULL;
     while (c) {
         struct process_communicator *next = c->next;
-        c->began = clock_now();
+        c->patience = patience_begin(w->deadline, c->call->wanted);
         round_begin(c, NULL);
         if (atomic_load(&w->broken)) {
             call_lost(c);
@@ -115,7 +127,7 @@ static bool advance(struct process_world *w) {
 
 static void check_deadlines(struct process_world *w, int64_t now) {
     for (struct process_communicator *c = w->active; c && w->deadline; c = c->next) {
-        if (now < comm_call_due(c->call, c->began, w->deadline) || c->lost)
+        if (now < patience_due(&c->patience) || c->lost)
             continue;
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
         missing_print(c, missing);
@@ -130,17 +142,18 @@ static void check_neighbours(struct process_world *w) {
         return;
     char reason[BREAK_TEXT];
     snprintf(reason, sizeof reason, PROCESS_HAS_DIED, dead, w->base.place.host);
-    process_world_break(&w->base, reason);
+    break_for_others(w, reason);
 }
 
-// Who was stopped for longer than the others wait finds them gone: that is not their fault.
-static void check_awake(struct process_world *w, int64_t slept) {
-    char reason[BREAK_TEXT];
-    if (!w->deadline || slept < w->deadline)
-        return;
-    snprintf(reason, sizeof reason, "rank %d was stopped for %.3g s, longer than the others wait for it",
-             w->base.place.rank, (double)slept * 1e-9);
-    process_world_break(&w->base, reason);
+// While this process was stopped nobody was late, and all others may have been stopped with it.
+static void look(struct process_world *w) {
+    int64_t now = clock_now(), away = now - w->looked, lost = patience_look(&w->looked, now);
+    for (struct process_communicator *c = w->active; c && lost; c = c->next)
+        patience_excuse(&c->patience, now, lost);
+    if (lost && w->deadline && away >= w->deadline) {
+        w->stopped = away;
+        w->resumed = now;
+    }
 }
 
 // Each call is looked after again in an eighth of the time that its round has taken, or will take: often enough to be
@@ -160,8 +173,10 @@ static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quie
 
 static void drive(struct process_world *w) {
     int64_t quiet_since = clock_now(), watched = quiet_since;
+    w->looked = quiet_since;
     while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->broken) && !w->silent)) {
         uint32_t seen = atomic_load(&w->inbox.word);
+        look(w);
         bool moved = take_posted(w);
         if (!w->silent)
             moved |= listen(w);
@@ -183,7 +198,6 @@ static void drive(struct process_world *w) {
             watched = now;
         }
         gate_wait(&w->inbox, seen, 0, now + pause_of(w, now, now - quiet_since));
-        check_awake(w, clock_now() - now);
     }
 }
 
@@ -219,7 +233,7 @@ static trireme_status begin(struct process_world *w, trireme_error *error) {
 // MPI_Finalize waits for all ranks, for ever: so they meet first.
 static bool meet_last(struct process_world *w) {
     MPI_Request request;
-    int64_t begin = clock_now();
+    struct patience patience = patience_begin(w->deadline, NULL);
     if (MPI_Ibarrier(w->comm, &request) != MPI_SUCCESS)
         return false;
     for (int done = 0;;) {
@@ -228,12 +242,16 @@ static bool meet_last(struct process_world *w) {
         if (done)
             return true;
         listen(w);
-        int64_t now = clock_now();
-        if (atomic_load(&w->broken) || (w->deadline && now - begin > w->deadline))
+        if (atomic_load(&w->broken) || patience_ended(&patience))
             return false;
         check_neighbours(w);
-        gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, now + SLEEP_MOST);
+        gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, clock_now() + SLEEP_MOST);
     }
+}
+
+static void tell_left(struct process_world *w, uint32_t what) {
+    atomic_store(&w->left.word, what);
+    gate_wake(&w->left);
 }
 
 static void end(struct process_world *w) {
@@ -241,10 +259,12 @@ static void end(struct process_world *w) {
         MPI_Cancel(&w->break_receive);
         MPI_Wait(&w->break_receive, MPI_STATUS_IGNORE);
         MPI_Comm_free(&w->comm);
+        tell_left(w, LEAVING);
         MPI_Finalize();
     }
     neighbours_release(w);
     free(w->tell);
+    tell_left(w, LEFT);
 }
 
 void *progress_run(void *world) {

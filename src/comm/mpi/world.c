@@ -1,8 +1,6 @@
 // A world of processes, as others see it.
 #include "comm/mpi/processes.h"
 
-#include "base/clock.h"
-
 static void wake(struct process_world *w) {
     atomic_fetch_add(&w->inbox.word, 1);
     gate_wake(&w->inbox);
@@ -53,10 +51,24 @@ static trireme_status process_call(struct communicator *base, const struct comm_
     return done ? TRIREME_OK : process_hand_over(c, call, error);
 }
 
+// Seconds that MPI may take to start, and to end, at least, however short the deadline is.
+enum { START_LEAST = 20, END_LEAST = 5 };
+
+static struct patience patience_with(const struct process_world *w, int64_t least) {
+    return patience_begin(w->deadline ? MAX(w->deadline, least * 1000000000) : 0, NULL);
+}
+
+// A rank that is stopped in MPI's last call keeps the others there, for ever perhaps: then they leave it, too, and
+// nothing of the thread can be released.
 static void process_world_free(struct world *base) {
     struct process_world *w = (struct process_world *)base;
     atomic_store(&w->ending, true);
     wake(w);
+    gate_wait(&w->left, 0, 0, 0);
+    struct patience patience = patience_with(w, END_LEAST);
+    while (!gate_wait(&w->left, LEAVING, 0, patience_sleep(&patience)))
+        if (patience_ended(&patience))
+            return;
     pthread_join(w->thread, NULL);
     pthread_mutex_destroy(&w->lock);
     free(w);
@@ -71,9 +83,6 @@ static const struct transport PROCESSES = {
     .run = process_call,
 };
 
-// Seconds that MPI may take to start, at least, however short the deadline is.
-enum { START_LEAST = 20 };
-
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error) {
     struct process_world *w = mem_alloc(sizeof *w);
     w->base.transport = &PROCESSES;
@@ -84,11 +93,12 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
         FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
     }
     // The thread is in MPI, for ever perhaps: nothing of it can be released.
-    const int64_t patience = MAX(w->deadline, START_LEAST * 1000000000LL);
-    if (!gate_wait(&w->started, 0, 0, w->deadline ? clock_now() + patience : 0))
-        FAIL(TRIREME_ERROR_LOST,
-             "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
-             1e-9 * (double)patience);
+    struct patience patience = patience_with(w, START_LEAST);
+    while (!gate_wait(&w->started, 0, 0, patience_sleep(&patience)))
+        if (patience_ended(&patience))
+            FAIL(TRIREME_ERROR_LOST,
+                 "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
+                 1e-9 * (double)patience.limit);
     if (w->start_status != TRIREME_OK) {
         pthread_join(w->thread, NULL);
         *error = w->start_error;

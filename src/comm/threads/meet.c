@@ -1,7 +1,7 @@
 // How members of a group meet, what they post, and how a call ends in a broken world. threads.h has the protocol.
 #include <time.h>
 
-#include "base/clock.h"
+#include "comm/patience.h"
 #include "comm/threads/threads.h"
 
 static struct member *own(const struct thread_communicator *c) {
@@ -76,17 +76,13 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
         gate_wake(&group->meeting);
         return TRIREME_OK;
     }
-    int64_t began = clock_now(), limit = c->world->deadline, due = comm_call_due(call, began, limit);
-    while (!gate_wait(&group->meeting, seen, c->world->spin, due)) {
-        int64_t now = clock_now();
-        due = comm_call_due(call, began, limit);
-        if (now < due)
-            continue;
+    struct patience patience = patience_begin(c->world->deadline, call->wanted);
+    while (!gate_wait(&group->meeting, seen, c->world->spin, patience_sleep(&patience))) {
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
-        if (missing_print(c, missing))
+        // Where nobody is missing, the last one is just opening the gate.
+        if (patience_ended(&patience) && missing_print(c, missing))
             return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
                               (double)c->world->deadline * 1e-9, comm_call_print(call, text), missing);
-        due = now + 10000000; // the last one is just opening the gate
     }
     if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) & BROKEN)
         return meeting_broken(c, call, error);

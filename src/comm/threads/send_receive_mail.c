@@ -1,5 +1,5 @@
 // Between two: the sender says where its data lie and waits until the receiver has copied them.
-#include "base/clock.h"
+#include "comm/patience.h"
 #include "comm/threads/threads.h"
 
 static trireme_status late(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
@@ -17,13 +17,13 @@ static trireme_status broken(struct thread_communicator *c, const struct comm_ca
 // Waits until the word is `wanted`.
 static trireme_status await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
                             uint32_t wanted, trireme_error *error) {
-    int64_t began = clock_now(), limit = c->world->deadline, spin = c->world->spin;
+    struct patience patience = patience_begin(c->world->deadline, call->wanted);
+    int64_t spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
             return broken(c, call, error);
-        if (!gate_wait(mail, word, spin, comm_call_due(call, began, limit)) &&
-            clock_now() >= comm_call_due(call, began, limit))
+        if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience))
             return late(c, call, error);
         spin = 0;
     }

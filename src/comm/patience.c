@@ -1,0 +1,50 @@
+#include "comm/patience.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+
+enum { SLEEP_LEAST = 1000000 }; // also of who is late already: it may be just coming
+
+struct patience patience_begin(int64_t limit, const _Atomic int64_t *wanted) {
+    int64_t now = clock_now();
+    return (struct patience){.limit = limit, .wanted = wanted, .began = now, .looked = now};
+}
+
+// While it is not wanted it begins now.
+static int64_t counts_from(const struct patience *p, int64_t now) {
+    int64_t wanted = p->wanted ? atomic_load(p->wanted) : p->began;
+    return MAX(p->began, wanted ? wanted : now);
+}
+
+int64_t patience_due(const struct patience *p) {
+    return p->limit ? counts_from(p, clock_now()) + p->limit : 0;
+}
+
+void patience_excuse(struct patience *p, int64_t now, int64_t lost) {
+    p->began = MIN(now, counts_from(p, now) + lost);
+}
+
+int64_t patience_look(int64_t *looked, int64_t now) {
+    int64_t lost = now - *looked - PATIENCE_SLICE;
+    *looked = now;
+    return MAX(lost, 0);
+}
+
+static int64_t look(struct patience *p) {
+    int64_t now = clock_now(), lost = patience_look(&p->looked, now);
+    if (lost)
+        patience_excuse(p, now, lost);
+    return now;
+}
+
+int64_t patience_sleep(struct patience *p) {
+    if (!p->limit)
+        return 0;
+    int64_t now = look(p);
+    return MAX(now + SLEEP_LEAST, MIN(patience_due(p), now + PATIENCE_SLICE));
+}
+
+bool patience_ended(struct patience *p) {
+    int64_t now = look(p);
+    return p->limit && now >= patience_due(p);
+}

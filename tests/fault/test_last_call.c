@@ -1,0 +1,33 @@
+// A rank that is stopped in MPI's own last call, where all have met before. Under an MPI launcher alone
+// (test_processes.py), each rank a process: TEAM_PROCESSES.
+#include <signal.h>
+
+#include "comm/comm.h"
+#include "support/team.h"
+
+// In place of MPI's, which has this other name, too.
+int MPI_Finalize(void);
+int PMPI_Finalize(void) __attribute__((weak));
+
+static int own_rank;
+
+int MPI_Finalize(void) {
+    if (own_rank == 1)
+        raise(SIGSTOP);
+    return PMPI_Finalize();
+}
+
+int main(void) {
+    if (!team_processes())
+        return 77;
+    struct world *world;
+    trireme_error error;
+    if (world_create_mpi(&world, 1, &error) != TRIREME_OK) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    own_rank = world_place(world)->rank;
+    world_free(world);
+    printf("has ended\n");
+    return 0;
+}
