@@ -18,8 +18,8 @@ struct compile_options {
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;                  // of one data-parallel rank
-    int64_t logits_rows;               // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES, on
-                                       // one of several stages fewer, or more, in LOGITS_CHUNKS_MOST pieces
+    int64_t logits_rows;               // rows whose logits are held at once; 0: as many as fit LOGITS_CHUNK_BYTES, or
+                                       // more, in LOGITS_CHUNKS_MOST pieces
     enum recompute recompute;          // but for the layers that `parallel` names
     struct optimizer_config optimizer;
     enum kernel_set kernels;

@@ -4,23 +4,12 @@ static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
 
-// Logits that are held at once. On one of several stages, where microbatches come and go, they are at most a third of
-// what one holds of the stage (17 elements of each token's width a layer, Korthikanti et al. 2022, "Reducing activation
-// recomputation in large transformer models", section 4.1): what is larger leaves holes that little fits into.
-static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
-    const struct mesh *mesh = &o->parallel.mesh;
-    int64_t stages = mesh->degree[AXIS_PP], layers = MAX(1, o->model->num_hidden_layers / stages);
-    int64_t held =
-        17 * rows * o->model->hidden_size * layers * dtype_size(o->dtype) / mesh_group_size(mesh, AXES_TENSOR);
-    return stages > 1 ? MAX(1, MIN(held / 3, LOGITS_CHUNK_BYTES)) : LOGITS_CHUNK_BYTES;
-}
-
 // Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.
 static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     if (o->logits_rows > 0)
         return MIN(rows, o->logits_rows);
-    int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype), most = chunk_bytes(o, rows);
-    int64_t chunks = MIN((bytes + most - 1) / most, LOGITS_CHUNKS_MOST);
+    int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
+    int64_t chunks = MIN((bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES, LOGITS_CHUNKS_MOST);
     int64_t step = (rows + chunks - 1) / chunks;
     return MIN(rows, (step + 63) / 64 * 64);
 }

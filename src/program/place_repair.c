@@ -8,8 +8,8 @@
 #include <math.h>
 
 // Ranges that may be looked at: in an attempt so many and three times the square of all, and in all attempts.
-enum { ATTEMPTS = 8 };
-static const int64_t ATTEMPT = 1000000, WORK = 160000000;
+enum { ATTEMPTS = 4 };
+static const int64_t ATTEMPT = 1000000, WORK = 40000000;
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
 static const double DIFFERENT = .5; // of its bytes, at most: what an attempt makes a range weigh more
