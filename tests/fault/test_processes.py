@@ -303,9 +303,10 @@ def test_suspended():
 
 
 def test_stopped_at_the_end():
+    """The other one leaves; the one that was stopped does, too, where mpirun lets it go on for long enough."""
     begin = time.monotonic()
     code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
-    assert out == "has ended\n" and time.monotonic() - begin < 30, (code, out, err)
+    assert out in ("has ended\n", "has ended\n" * 2) and time.monotonic() - begin < 30, (code, out, err)
 
 
 def test_slow():
