@@ -337,7 +337,7 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in (test_stopped, test_suspended, test_slow, test_signals, test_bench, test_bad_starts,
-                         test_a_rank_that_does_not_start):
+        for repeated in (test_stopped, test_suspended, test_stopped_at_the_end, test_bad_token, test_slow, test_signals,
+                         test_bench, test_bad_starts, test_a_rank_that_does_not_start):
             del tests[repeated.__name__]
     tool.main(tests)
