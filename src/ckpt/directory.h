@@ -29,17 +29,9 @@ trireme_status directory_commit(struct directory *d, trireme_error *error);
 // Removes and frees. NULL is allowed.
 void directory_abort(struct directory *d);
 
-// When a directory counts as complete: by the sizes of its files, or by every byte.
-struct directory_check {
-    bool content;
-    const char *spare; // a file that may be missing, NULL: none
-};
-#define DIRECTORY_SIZES ((struct directory_check){0})
-#define DIRECTORY_CONTENT ((struct directory_check){.content = true})
-
 // TRIREME_OK when complete; else the message names what is missing or damaged: file, tensor, expected and found.
 // `watch` (may be NULL) is told while content is read.
-trireme_status directory_verify(const char *path, struct directory_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct manifest_check check, const struct manifest_watch *watch,
                                 trireme_error *error);
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
@@ -59,7 +51,7 @@ struct directory_search {
 // The complete directory `parent`/`prefix`N with the largest N. A missing parent is an empty one. Finishes a
 // replacement that a crash left half done. `watch` (may be NULL) is told while content is read. Caller releases
 // *out.
-trireme_status directory_newest(const char *parent, const char *prefix, struct directory_check check,
+trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
                                 const struct manifest_watch *watch, struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
 // The largest N below `number` for which it is complete by its sizes; -1: none.

@@ -16,7 +16,7 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-trireme_status directory_verify(const char *path, struct directory_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct manifest_check check, const struct manifest_watch *watch,
                                 trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -25,7 +25,7 @@ trireme_status directory_verify(const char *path, struct directory_check check, 
         FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
     struct manifest m = {0};
     TRY(manifest_read(path, &m, error));
-    trireme_status status = manifest_verify(&m, path, !check.content, check.spare, watch, error);
+    trireme_status status = manifest_verify(&m, path, check, watch, error);
     manifest_release(&m);
     return status;
 }
@@ -80,7 +80,7 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-trireme_status directory_newest(const char *parent, const char *prefix, struct directory_check check,
+trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
                                 const struct manifest_watch *watch, struct directory_search *out,
                                 trireme_error *error) {
     struct candidates c = {0};
@@ -107,7 +107,7 @@ int64_t directory_before(const char *parent, const char *prefix, int64_t number)
         return found;
     for (size_t i = 0; i < c.entry.count && found < 0; i++) {
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
-        if (c.entry.item[i].number < number && directory_verify(path, DIRECTORY_SIZES, NULL, NULL) == TRIREME_OK)
+        if (c.entry.item[i].number < number && directory_verify(path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK)
             found = c.entry.item[i].number;
         free(path);
     }
@@ -138,7 +138,7 @@ trireme_status directory_prune(const char *parent, const char *prefix, int64_t l
             continue;
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         if (complete < keep)
-            complete += directory_verify(path, DIRECTORY_SIZES, NULL, NULL) == TRIREME_OK;
+            complete += directory_verify(path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK;
         else if (directory_is_ours(path, NULL)) {
             status = remove_directory(parent, c.entry.item[i].name, path, error);
             count += status == TRIREME_OK;

@@ -203,16 +203,21 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
     return status;
 }
 
-trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, const char *spare,
+static bool is(const char *name, const char *file) {
+    return file && strcmp(name, file) == 0;
+}
+
+trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
                                const struct manifest_watch *watch, trireme_error *error) {
     for (size_t i = 0; i < m->file.count; i++) {
         const char *name = m->file.item[i].name;
         char *path = mem_printf("%s/%s", directory, name);
-        bool spared = spare && strcmp(name, spare) == 0 && access(path, F_OK) != 0 && errno == ENOENT;
-        trireme_status status = spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, sizes_only, error);
+        bool content = check.content || is(name, check.content_of);
+        bool spared = is(name, check.spare) && access(path, F_OK) != 0 && errno == ENOENT;
+        trireme_status status = spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, !content, error);
         free(path);
         TRY(status);
-        if (watch && !sizes_only)
+        if (watch && content)
             watch->file_read(watch->user);
     }
     return TRIREME_OK;

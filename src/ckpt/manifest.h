@@ -31,9 +31,18 @@ struct manifest_watch {
     void (*file_read)(void *user);
     void *user;
 };
-// Every listed file, but for `spare` where that is missing, is there with its size and, unless sizes_only, its content.
-// Files that are not listed do not matter. `spare` and `watch` may be NULL.
-trireme_status manifest_verify(const struct manifest *m, const char *directory, bool sizes_only, const char *spare,
+// When a directory counts as complete: by the sizes of its files, or by every byte.
+struct manifest_check {
+    bool content;
+    const char *content_of; // a file that is read where others go by their size, NULL: none
+    const char *spare;      // a file that may be missing, NULL: none
+};
+#define MANIFEST_SIZES ((struct manifest_check){0})
+#define MANIFEST_CONTENT ((struct manifest_check){.content = true})
+
+// Every listed file is there, and is what the check asks for. Files that are not listed do not matter. `watch` may be
+// NULL.
+trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
                                const struct manifest_watch *watch, trireme_error *error);
 
 #endif

@@ -11,8 +11,8 @@
 enum { MAX_GROUPS = 3 };
 
 // A model can be used without the training state, which is larger than all else of a checkpoint.
-static const struct directory_check MODEL_SIZES = {.spare = STATE_NAME},
-                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
+static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
+                                   MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
 
 static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS]) {
     static const char *const NAMES[][2] = {[OPTIMIZER_ADAMW] = {"adamw.m", "adamw.v"},
@@ -174,7 +174,7 @@ static trireme_status refuse_path(const char *path, trireme_error *error) {
 }
 
 // A run's newest checkpoint; NULL where there is none.
-static trireme_status find_newest(const char *run, struct directory_check check, char **out, trireme_error *error) {
+static trireme_status find_newest(const char *run, struct manifest_check check, char **out, trireme_error *error) {
     char *parent = mem_printf("%s/checkpoint", run);
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
@@ -230,16 +230,19 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     return status;
 }
 
-// The checkpoint that a run goes on from, as far as sizes tell, NULL where there is none. Where all are damaged, any
-// that has a model: run_start says what is wrong with them.
+// The checkpoint that a run goes on from, NULL where there is none; of weights and states only the sizes are looked at,
+// which all of a run's are alike in. Where all are damaged, any that has a model: run_start says what is wrong with
+// them.
 static char *find_own(const char *run) {
     char *parent = mem_printf("%s/checkpoint", run), *own = NULL;
     struct directory_search search = {0};
+    const struct manifest_check check = {.content_of = "config.json"};
     trireme_error ignored;
-    if (directory_newest(parent, "step-", DIRECTORY_SIZES, NULL, &search, &ignored) == TRIREME_OK && search.path)
+    if (directory_newest(parent, "step-", check, NULL, &search, &ignored) == TRIREME_OK && search.path)
         own = mem_strdup(search.path);
+    struct model_config model;
     for (size_t i = 0; i < search.skipped.count && !own; i++)
-        if (is_model(search.skipped.item[i].path))
+        if (model_config_read(&model, search.skipped.item[i].path, &ignored) == TRIREME_OK)
             own = mem_strdup(search.skipped.item[i].path);
     directory_search_release(&search);
     free(parent);

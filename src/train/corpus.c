@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
+
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
     *c = (struct corpus){0};
     if (!*config->data.path)
@@ -44,6 +46,32 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
                          tokenizer_kind(c->tokenizer), directory, why);
 }
 
+// Of so many as are asked for, 0: all.
+static int64_t validation_batches(const struct corpus *c, int64_t asked) {
+    int64_t all = sampler_validation_batches(&c->validation);
+    return asked ? MIN(asked, all) : all;
+}
+
+// Reads what a run will validate on, which is little beside one validation, and would end a run that is under way.
+static trireme_status check_validation(const struct corpus *c, const struct config *config, trireme_error *error) {
+    int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
+    size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
+    struct sampler_batch row = {mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
+    trireme_status status = TRIREME_OK;
+    int64_t targets = 0;
+    for (int64_t i = 0; i < batches * rows && status == TRIREME_OK; i++) {
+        struct sampler_counts counts = {0};
+        status = sampler_fill(&c->validation, SAMPLER_VALIDATION, i / rows, i % rows, 1, &row, &counts, error);
+        targets += counts.targets;
+    }
+    free(row.tokens);
+    free(row.targets);
+    free(row.starts);
+    free(row.positions);
+    return status == TRIREME_OK && targets == 0 ? error_set(error, TRIREME_ERROR_USAGE, NO_TARGETS, "validation")
+                                                : status;
+}
+
 trireme_status corpus_sample(struct corpus *c, const struct config *config, int64_t vocab_size, bool evaluate_only,
                              trireme_error *error) {
     struct sampler_options options = {.seed = (uint64_t)config->training.seed,
@@ -62,14 +90,15 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
     if (!evaluate_only)
         TRY(sampler_has_targets(&c->train, SAMPLER_TRAIN, &trains, error));
     if (!trains)
-        FAIL(TRIREME_ERROR_USAGE, "the training data has no token to predict: its documents are of one token each");
+        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "training");
     c->validation = c->train;
     c->has_validation = options.validation_fraction > 0;
-    if (!c->validation_set)
-        return TRIREME_OK;
-    options.validation_fraction = 1;
-    c->has_validation = true;
-    return sampler_init(&c->validation, c->validation_set, &options, error);
+    if (c->validation_set) {
+        options.validation_fraction = 1;
+        c->has_validation = true;
+        TRY(sampler_init(&c->validation, c->validation_set, &options, error));
+    }
+    return c->has_validation && !evaluate_only ? check_validation(c, config, error) : TRIREME_OK;
 }
 
 void corpus_identify(const struct token_set *set, struct text *out) {
@@ -119,8 +148,7 @@ trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64
 trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
                                void (*progress)(void *user, int64_t done, int64_t total), void *user,
                                const volatile sig_atomic_t *stop, trireme_error *error) {
-    int64_t all = sampler_validation_batches(&c->validation);
-    batches = batches ? MIN(batches, all) : all;
+    batches = validation_batches(c, batches);
     double sum = 0, targets = 0;
     struct sampler_counts counts = {0};
     for (int64_t b = 0; b < batches; b++) {
@@ -135,7 +163,7 @@ trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t
             progress(user, b + 1, batches);
     }
     if (targets == 0)
-        FAIL(TRIREME_ERROR_USAGE, "the validation data has no token to predict: its documents are of one token each");
+        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "validation");
     *out = (struct corpus_loss){sum / targets, (int64_t)targets, counts.text_bytes};
     return TRIREME_OK;
 }

@@ -49,7 +49,7 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
     struct directory_search search;
     trireme_status status =
-        directory_newest(parent, "step-", DIRECTORY_CONTENT, r->control ? &watch : NULL, &search, error);
+        directory_newest(parent, "step-", MANIFEST_CONTENT, r->control ? &watch : NULL, &search, error);
     free(parent);
     TRY(status);
     for (size_t i = 0; i < search.skipped.count; i++)

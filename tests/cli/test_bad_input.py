@@ -93,6 +93,11 @@ def test_token_files():
     for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
         code, out, err = tool.run(*arguments, "--data.path=high/t")
         assert code == 1 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
+    # What is validated on is read before the first step, as far as validation goes.
+    tool.plant_token()
+    on_bad = ["train", "c.yaml", "run.directory=on_bad", "--data.validation_path=bad/t", "--data.split=[1, 0]"]
+    untouched(1, "bad/t.bin: token .*position 1000 ", *on_bad, "--validation.steps=16")
+    tool.good(*on_bad, "--validation.steps=15")
 
 
 def test_nothing_to_predict():
@@ -101,6 +106,8 @@ def test_nothing_to_predict():
     tool.write("one.jsonl", documents)
     tool.good("prepare", "one.jsonl", "--data.path=one/t")
     untouched(2, "the training data has no token to predict", "train", "c.yaml", "--data.path=one/t")
+    untouched(2, "the validation data has no token to predict", "train", "c.yaml",
+              "--data.validation_path=one/t", "--data.split=[1, 0]")
     tool.write("few.jsonl", documents + '{"text": "bc"}\n' + documents)
     tool.good("prepare", "few.jsonl", "--data.path=few/t")
     few = ["train", "c.yaml", "--data.path=few/t", "--data.split=[1, 0]", "--validation.freq=0", "--metrics.log_freq=1",

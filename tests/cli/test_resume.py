@@ -204,7 +204,12 @@ def test_without_source():
     for name in os.listdir("whole/checkpoint/step-8"):
         if name.split(".")[0] not in ("state", "manifest"):
             assert tool.read(f"whole/checkpoint/step-8/{name}") == tool.read(f"run/checkpoint/step-8/{name}"), name
+    # Its own model is that of the newest checkpoint that is whole.
+    tool.flip("run/checkpoint/step-8/config.json", 0)
+    code, out, err = tool.run(*train, "--training.steps=8")
+    assert code == 0 and "step-8 is passed over" in err and "going on from run/checkpoint/step-6" in out, (out, err)
     # Of a damaged checkpoint that is said, not that there is no model.
+    tool.flip("run/checkpoint/step-8/config.json", 0)
     for step in os.listdir("run/checkpoint"):
         os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
     for more in [], ["--model.init_from=source"]:

@@ -1,5 +1,5 @@
 // Ranks that make other programs than the first makes for them are named before any runs. Under an MPI launcher
-// (test_processes.py), each rank a process: TEAM_PROCESSES; TEAM_ODD is the rank with another program, -1 none.
+// (test_collectives.py), each rank a process: TEAM_PROCESSES; TEAM_ODD is the rank with another program, -1 none.
 #include "support/runs.h"
 #include "support/team.h"
 

@@ -1,6 +1,7 @@
 #include "support/team.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include "support/test.h"
 #include "train/ranks.h"
@@ -29,6 +30,26 @@ struct communicator *teammate_open(struct teammate *mate) {
         mate, communicator_open(&communicator, mate->world, mate->rank, mate->ranks, members, "all", &error), &error);
     free(members);
     return communicator;
+}
+
+trireme_status teammate_open_members(struct teammate *mate, int size, const int *members, const char *name,
+                                     trireme_error *error) {
+    struct communicator *c = NULL;
+    trireme_status status = communicator_open(&c, mate->world, mate->rank, size, members, name, error);
+    communicator_free(c);
+    return status;
+}
+
+void teammate_lost(struct teammate *mate, const trireme_error *error, const char *const *words, size_t count) {
+    if (error->status != TRIREME_ERROR_LOST)
+        teammate_wrong(mate, "status %d: %s", error->status, error->message);
+    for (size_t i = 0; i < count; i++)
+        if (!strstr(error->message, words[i]))
+            teammate_wrong(mate, "\"%s\" is not in \"%s\"", words[i], error->message);
+}
+
+void team_sleep_ms(int ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 struct start {

@@ -20,6 +20,14 @@ bool teammate_wrong(struct teammate *mate, const char *format, ...) __attribute_
 bool teammate_failed(struct teammate *mate, trireme_status status, const trireme_error *error);
 // The communicator of all ranks, named "all". NULL: wrong.
 struct communicator *teammate_open(struct teammate *mate);
+// Opens one of `size` members, and frees it.
+trireme_status teammate_open_members(struct teammate *mate, int size, const int *members, const char *name,
+                                     trireme_error *error);
+// Wrong unless the error is TRIREME_ERROR_LOST and holds all the words: TEAMMATE_LOST(mate, &error, "word", ...).
+void teammate_lost(struct teammate *mate, const trireme_error *error, const char *const *words, size_t count);
+#define TEAMMATE_LOST(mate, error, ...) \
+    teammate_lost(mate, error, (const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
+void team_sleep_ms(int ms);
 
 // Runs `body` on `ranks` threads with a world of as many ranks; fails the test if one of them found something wrong.
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);

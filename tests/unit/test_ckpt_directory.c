@@ -22,19 +22,19 @@ static void flip_byte(const char *path, off_t at) {
 static void test_saves(void **state) {
     const char *folder = *state, *path = path_in(folder, "new/checkpoint/step-100");
     trireme_error error = {0};
-    assert_refused(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), TRIREME_ERROR_IO, &error,
+    assert_refused(directory_verify(path, MANIFEST_CONTENT, NULL, &error), TRIREME_ERROR_IO, &error,
                    "step-100: cannot open");
     assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
-    assert_ok(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), &error);
+    assert_ok(directory_verify(path, MANIFEST_CONTENT, NULL, &error), &error);
     assert_int_equal(sample_version(path), 7);
     // What is spared may be missing, and must be whole where it is not.
-    const struct directory_check without = {.content = true, .spare = "a.txt"};
+    const struct manifest_check without = {.content = true, .spare = "a.txt"};
     assert_ok(directory_verify(path, without, NULL, &error), &error);
     flip_byte(path_in(path, "a.txt"), 0);
     assert_refused(directory_verify(path, without, NULL, &error), TRIREME_ERROR_CORRUPT, &error, "a.txt: content");
     assert_int_equal(unlink(path_in(path, "a.txt")), 0);
     assert_ok(directory_verify(path, without, NULL, &error), &error);
-    assert_refused(directory_verify(path, DIRECTORY_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error, "a.txt: mis");
+    assert_refused(directory_verify(path, MANIFEST_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error, "a.txt: mis");
     assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
     assert_int_equal(folder_count(path_in(folder, "new/checkpoint")), 1);
     assert_true(directory_is_ours(path, &error));
@@ -170,7 +170,7 @@ static void test_commit_refuses(void **state) {
     assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
     assert_ok(sample_write(d, directory_path(d), "a", "abcd", true, &error), &error);
     assert_ok(directory_commit(d, &error), &error);
-    assert_ok(directory_verify(path, DIRECTORY_CONTENT, NULL, &error), &error);
+    assert_ok(directory_verify(path, MANIFEST_CONTENT, NULL, &error), &error);
 }
 
 // Damages the copy step-N of step-1 in one way each.
@@ -232,14 +232,14 @@ static void test_newest_skips_damaged(void **state) {
     };
     trireme_error error = {0};
     struct directory_search found = {0};
-    assert_ok(directory_newest(path_in(folder, "missing"), "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
+    assert_ok(directory_newest(path_in(folder, "missing"), "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
     assert_null(found.path);
     assert_sample_saved(path_in(folder, "step-1"), 1);
     for (int kind = 0; kind < (int)ARRAY_LENGTH(REASON); kind++) {
         damage(folder, kind);
         bool content = kind >= 5 && kind <= 7;
         for (int i = 0; i < 2; i++) {
-            struct directory_check check = i ? DIRECTORY_CONTENT : DIRECTORY_SIZES;
+            struct manifest_check check = i ? MANIFEST_CONTENT : MANIFEST_SIZES;
             assert_ok(directory_newest(folder, "step-", check, NULL, &found, &error), &error);
             bool seen = !content || check.content;
             assert_int_equal(found.number, seen ? 1 : 9);
@@ -274,7 +274,7 @@ static void test_newest_reads_numbers(void **state) {
     assert_sample_saved(path_in(folder, "steps-99"), 1);
     assert_sample_saved(path_in(folder, "step-9999999999999999999"), 1);
     assert_sample_saved(path_in(folder, ".tmp-step-99-999999999"), 1);
-    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
+    assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
     assert_int_equal(found.number, 11);
     assert_string_equal(found.path, path_in(folder, "step-0000000000011"));
     assert_int_equal(found.skipped.count, 0);
@@ -283,7 +283,7 @@ static void test_newest_reads_numbers(void **state) {
     for (int i = 0; i < 2; i++) {
         int files = 0;
         const struct manifest_watch watch = {count_file, &files};
-        assert_ok(directory_newest(folder, "step-", i ? DIRECTORY_CONTENT : DIRECTORY_SIZES, &watch, &found, &error),
+        assert_ok(directory_newest(folder, "step-", i ? MANIFEST_CONTENT : MANIFEST_SIZES, &watch, &found, &error),
                   &error);
         struct manifest manifest = {0};
         assert_ok(manifest_read(found.path, &manifest, &error), &error);
@@ -299,7 +299,7 @@ static void test_newest_reads_numbers(void **state) {
     assert_int_equal(directory_before(folder, "step-", 9), -1);
     assert_int_equal(directory_before(path_in(folder, "missing"), "step-", 9), -1);
     path_write(path_in(folder, "file"), "");
-    assert_refused(directory_newest(path_in(folder, "file"), "step-", DIRECTORY_SIZES, NULL, &found, &error),
+    assert_refused(directory_newest(path_in(folder, "file"), "step-", MANIFEST_SIZES, NULL, &found, &error),
                    TRIREME_ERROR_IO, &error, "cannot list");
 }
 
@@ -416,7 +416,7 @@ static void test_newest_finishes_a_replacement(void **state) {
     snprintf(old, sizeof old, ".old-step-5-%d", (int)dead);
     assert_sample_saved(path_in(folder, "step-5"), 5);
     assert_int_equal(rename(path_in(folder, "step-5"), path_in(folder, old)), 0);
-    assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
+    assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
     assert_int_equal(found.number, 5);
     assert_false(path_exists(path_in(folder, old)));
     directory_search_release(&found);
@@ -455,14 +455,14 @@ static void test_malformed_manifests(void **state) {
     for (size_t i = 0; i < ARRAY_LENGTH(CASE); i++) {
         trireme_error error = {0};
         path_write(path_in(folder, "manifest.json"), CASE[i][0]);
-        assert_refused(directory_verify(folder, DIRECTORY_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
+        assert_refused(directory_verify(folder, MANIFEST_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                        CASE[i][1]);
         assert_says(error.message, "/manifest.json: ");
     }
     path_write(path_in(folder, "manifest.json"),
                FILES("{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX "\",\"more\":1}"));
     path_write(path_in(folder, "a"), "x");
-    assert_int_equal(directory_verify(folder, DIRECTORY_SIZES, NULL, NULL), TRIREME_OK);
+    assert_int_equal(directory_verify(folder, MANIFEST_SIZES, NULL, NULL), TRIREME_OK);
 #undef FILES
 #undef HEX
 }

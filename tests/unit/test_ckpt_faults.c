@@ -161,7 +161,7 @@ static void crash_everywhere(const char *folder, const char *name, bool no_excha
         bool crashed = WEXITSTATUS(status) == CRASHED;
         assert_true(crashed || WEXITSTATUS(status) == 0);
         struct directory_search found = {0};
-        assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
+        assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
         assert_non_null(found.path);
         assert_int_equal(found.skipped.count, 0);
         int version = sample_version(found.path);
@@ -209,7 +209,7 @@ static void fail_everywhere(const char *folder, const char *name, int code, bool
             assert_true(reached && error.message[0] && !strchr(error.message, '\n'));
             failures++;
         }
-        assert_ok(directory_newest(folder, "step-", DIRECTORY_CONTENT, NULL, &found, &error), &error);
+        assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
         assert_non_null(found.path);
         assert_int_equal(found.skipped.count, 0);
         assert_true(sample_version(found.path) == 2 || status != TRIREME_OK);
@@ -254,7 +254,7 @@ static void test_failure_keeps_what_is_not_ours(void **state) {
         assert_string_equal(content, "mine");
         fclose(file);
         // Either the old one has the name, or the new one, complete.
-        assert_true(!aside || directory_verify(path, DIRECTORY_CONTENT, NULL, NULL) == TRIREME_OK);
+        assert_true(!aside || directory_verify(path, MANIFEST_CONTENT, NULL, NULL) == TRIREME_OK);
         assert_int_equal(tree_remove(path, NULL), TRIREME_OK);
         assert_int_equal(tree_remove(path_in(folder, "step-1.aside-1"), NULL), TRIREME_OK);
         if (!reached)

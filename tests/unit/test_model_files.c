@@ -56,7 +56,7 @@ static void save(struct fixture *f, uint64_t shard_bytes) {
     assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
     assert_ok(model_files_save(d, &f->config, &f->table, &f->values, shard_bytes, &error), &error);
     assert_ok(directory_commit(d, &error), &error);
-    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, NULL, &error), &error);
+    assert_ok(directory_verify(f->path, MANIFEST_CONTENT, NULL, &error), &error);
 }
 
 static trireme_status load(struct fixture *f, trireme_error *error) {

@@ -37,7 +37,7 @@ static void save_state(struct fixture *f, const struct moments *x, size_t groups
     assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
     assert_ok(state_files_save(d, &f->table, x->group, groups, &progress, &error), &error);
     assert_ok(directory_commit(d, &error), &error);
-    assert_ok(directory_verify(f->path, DIRECTORY_CONTENT, NULL, &error), &error);
+    assert_ok(directory_verify(f->path, MANIFEST_CONTENT, NULL, &error), &error);
 }
 
 static void state_survives_to_the_bit(void **state) {

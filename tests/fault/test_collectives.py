@@ -1,0 +1,68 @@
+"""Collectives of ranks that are processes under mpirun: the tests of unit.comm and of its faults; other programs."""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
+import mpi  # noqa: E402
+import tool  # noqa: E402
+
+
+def team(program, ranks, test="*", only=""):
+    environment = {"TEAM_PROCESSES": str(ranks), "TEAM_TEST": test}
+    if only:
+        environment["TEAM_ONLY"] = str(only)
+    begin = time.monotonic()
+    process = mpi.start(ranks, os.path.join(mpi.TESTS, program), **environment)
+    code, out, err = tool.finish(process)
+    assert "ERROR" not in out + err and "[  PASSED  ] 0" not in out + err, (program, ranks, test, only, out, err)
+    assert time.monotonic() - begin < 60, (program, ranks, test, only)
+    return code, (out + err).count("[       OK ]")
+
+
+def test_collectives():
+    for ranks in (3,) if tool.SANITIZED else (2, 3, 4):
+        code, passed = team("test_unit_comm", ranks)
+        assert code == 0 and passed == 5 * ranks, (ranks, code, passed)
+
+
+def test_ranks_that_agree():
+    for program, test, ranks in (("faults", "groups_of_one_name_are_told_apart_by_order", 4),
+                                 ("faults", "communicators_are_independent", 4),
+                                 ("faults", "sends_and_receives_match_in_order", 3),
+                                 ("faults", "sixteen_ranks_on_two_cores_make_progress", 16),
+                                 ("faults", "repeated_sums_have_the_same_bits_on_all_ranks", 5),
+                                 ("faults", "who_waits_sleeps", 2),
+                                 ("lost", "who_is_stopped_with_all_others_is_not_late", 2)):
+        code, passed = team(f"test_unit_comm_{program}", ranks, test)
+        assert code == 0 and passed == ranks, (test, code, passed)
+
+
+def test_ranks_that_do_not():
+    # A broken world ends the program on all ranks, so each of these is a run of its own.
+    for program, test, ranks, teams in (("faults", "mismatched_calls_break_the_world_and_are_named", 3, 10),
+                                        ("faults", "a_receive_of_another_size_than_the_send_is_refused", 2, 1),
+                                        ("faults", "groups_that_do_not_match_are_refused_at_once", 3, 2),
+                                        ("faults", "groups_that_do_not_match_are_refused_at_once", 2, 4),
+                                        ("lost", "a_deadline_names_group_rank_and_who_is_missing", 4, 2),
+                                        ("lost", "deadlines_hold_for_opening_and_sending", 3, 2),
+                                        ("lost", "deadlines_count_from_when_a_call_is_wanted", 2, 4),
+                                        ("lost", "breaking_wakes_all", 4, 1),
+                                        ("lost", "nobody_uses_a_buffer_after_its_call", 3, 1)):
+        for only in range(1, 1 + (1 if tool.SANITIZED else teams)):
+            _, passed = team(f"test_unit_comm_{program}", ranks, test, only)
+            assert passed > 0, (test, only)
+
+
+def test_programs_that_differ():
+    for odd in (3,) if tool.SANITIZED else (-1, 1, 3):
+        process = mpi.start(4, os.path.join(mpi.TESTS, "test_fault_programs"), TEAM_PROCESSES="4", TEAM_ODD=str(odd))
+        code, out, err = tool.finish(process)
+        assert (out + err).count("[       OK ]") == 4 and out.count("told") == (odd >= 0), (odd, code, out, err)
+
+
+if __name__ == "__main__":
+    tool.enter_scratch()
+    mpi.skip_without()
+    tool.main(dict(globals()))

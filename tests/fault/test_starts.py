@@ -1,0 +1,128 @@
+"""Ranks as processes under mpirun that do not start: bad input, and ranks that were not given the same."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
+import mpi  # noqa: E402
+import tool  # noqa: E402
+
+# Rank 0 here, the others elsewhere.
+RANK = '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { cd "$ELSEWHERE" || exit 1; }\nexec "$@"\n'
+
+
+def refused(ranks, code, pattern, *arguments):
+    begin = time.monotonic()
+    got, _, err = mpi.run(ranks, *arguments)
+    assert got == code and time.monotonic() - begin < 30, (arguments, got, err)
+    assert len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (pattern, err)
+
+
+def disagree(directory, pattern):
+    process = mpi.start(2, os.path.abspath("rank.sh"), tool.BINARY, "train", "c.yaml",
+                        ELSEWHERE=os.path.abspath(directory))
+    code, _, err = tool.finish(process)
+    assert code == 2 and len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (code, err)
+
+
+def test_bad_starts():
+    refused(2, 2, r"parallelism\.ranks: given 3, but 2 processes were started", "train", "c.yaml", "--ranks=3")
+    for ranks in (2, 1):
+        refused(ranks, 2, r"training\.threads: given 999, but.*room for \d+ thr", "train", "c.yaml",
+                "--training.threads=999")
+    if os.cpu_count() >= 4:
+        refused(2, 2, r"training\.threads: given 2, but .*is bound to 1 core: start with `mpirun --map-by slot:PE=2`",
+                "train", "c.yaml", "--training.threads=2")
+    refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
+    refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
+    refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
+    # One rank alone.
+    process = mpi.start(1, tool.BINARY, "train", "c.yaml", ":", "-n", "1", tool.BINARY, "verify", "c.yaml")
+    code, _, err = tool.finish(process)
+    assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
+    # Launchers that MPI knows nothing of.
+    for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
+        mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
+        tool.refused(2, rf"{number} (processes|tasks), but MPI sees 1 rank: .*{mend}", "train", "c.yaml",
+                     env={**os.environ, name: str(number)})
+    refused(2, 2, r"unknown key", "train", "c.yaml", "--training.stepz=3")
+    refused(2, 1, r"text/none", "train", "c.yaml", "--data.path=text/none")
+    refused(4, 2, r"4 heads|2 heads", "train", "c.yaml", "--tensor_parallel_degree=4")
+    # Ranks that were not given the same.
+    tool.write("t2.txt", "Jackdaws love my big sphinx of quartz. " * 100)
+    tool.good("prepare", "t2.txt", "--data.path=other/t")
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    os.mkdir("elsewhere")
+    shutil.copytree("other", "elsewhere/text")
+    tool.write("elsewhere/c.yaml", tool.CONFIG)
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens 0 to \d+ of \d+ tokens.*'
+             r'rank 1 on .* has "data\.path: ')
+    tool.write("elsewhere/c.yaml", tool.CONFIG.replace("lr: 1e-2", "lr: 2e-2"))
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "lr: 0\.01", rank 1 on .* has "lr: 0\.02"')
+    # One token of thousands.
+    shutil.copytree("text", "elsewhere/text", dirs_exist_ok=True)
+    tool.write("elsewhere/c.yaml", tool.CONFIG)
+    tokens = bytearray(tool.read("elsewhere/text/t.bin"))
+    tokens[len(tokens) // 3 & ~1] ^= 1
+    tool.write("elsewhere/text/t.bin", bytes(tokens))
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
+
+
+def test_other_weights_to_start_from():
+    shutil.copytree("text", "elsewhere/text")
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    tool.good("train", "c.yaml", "--training.steps=1", "--run.directory=first")
+    tool.good("train", "c.yaml", "--training.steps=1", "--run.directory=second", "--training.seed=8")
+    for directory, run in ((".", "first"), ("elsewhere", "second")):
+        tool.write(directory + "/c.yaml", tool.CONFIG.replace("model:", "model:\n  init_from: weights"))
+        shutil.copytree(run + "/checkpoint/step-1", directory + "/weights")
+    disagree("elsewhere", r'rank 0 has "model\.init_from: weights, a hash of its weights [0-9a-f]{16}", rank 1 on')
+
+
+def test_two_runs_of_one_name():
+    shutil.copytree("text", "elsewhere/text")
+    tool.write("elsewhere/c.yaml", tool.CONFIG)
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    tool.good("train", "c.yaml")
+    kept = tool.snapshot("run")
+    disagree("elsewhere", r"run\.directory: .* rank 1 finds none of rank 0's checkpoints there")
+    here = os.getcwd()
+    os.chdir("elsewhere")
+    tool.good("train", "c.yaml", "--optimizer.lr=1e-3")
+    os.chdir(here)
+    disagree("elsewhere", r"run\.directory: .* rank 1 finds another checkpoint than rank 0 there")
+    assert {name: kept[name] for name in kept if "checkpoint" in name} == {
+        name: now for name, now in tool.snapshot("run").items() if "checkpoint" in name}
+    shutil.rmtree("run")
+    disagree("elsewhere", r"run\.directory: .* rank 1 found a checkpoint and rank 0 then none")
+    for directory in ".", "elsewhere":
+        tool.write(directory + "/c.yaml", tool.CONFIG.replace("model:", "model:\n  init_from: elsewhere/run"))
+    disagree("elsewhere", r'rank 0 has "model\.init_from: elsewhere/run/.*rank 1 .*"model.*weights of its own"')
+
+
+def test_a_rank_that_does_not_start():
+    # MPI's start has 20 seconds, however short the deadline is.
+    begin = time.monotonic()
+    process = subprocess.Popen([mpi.MPIRUN, "-n", "1", tool.BINARY, "train", "c.yaml", "--comm.train_timeout_seconds=1",
+                                ":", "-n", "1", "sleep", "100"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    code, _, err = tool.finish(process)
+    assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
+    assert len(mpi.told(err)) == 1 and "MPI has not started on all ranks within 20 s" in mpi.told(err)[0], err
+
+
+if __name__ == "__main__":
+    tool.enter_scratch()
+    mpi.skip_without()
+    tests = dict(globals())
+    if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
+        for repeated in test_bad_starts, test_a_rank_that_does_not_start:
+            del tests[repeated.__name__]
+    tool.main(tests)
