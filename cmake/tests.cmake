@@ -66,11 +66,11 @@ endif()
 
 # Those that take longest begin first, before them the one that waits most of its time.
 set(cost 100)
-foreach(name fault.processes fault.starts equiv.ranks program.negative_ranks program.plan cli.simulate_programs
-        equiv.torch cli.plan cli.simulate cli.resume program.waste cli.memory program.negative unit.schedule_makers
-        cli.commands equiv.processes cli.calibrate_processes unit.kernels_cpu equiv.reshard check.format
-        program.recompute cli.ranks program.plans unit.kernels_pointwise fault.nodes unit.comm fault.lost_ranks
-        fault.collectives equiv.resume)
+foreach(name fault.processes fault.starts fault.collectives equiv.ranks program.negative_ranks program.plan
+        cli.simulate_programs equiv.torch cli.plan cli.simulate cli.resume program.waste cli.memory program.negative
+        unit.schedule_makers cli.commands equiv.processes cli.calibrate_processes unit.kernels_cpu equiv.reshard
+        check.format program.recompute cli.ranks program.plans unit.kernels_pointwise fault.nodes unit.comm
+        fault.lost_ranks equiv.resume)
     math(EXPR cost "${cost} - 1")
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES COST ${cost})
