@@ -7,9 +7,10 @@
 
 #include <math.h>
 
-// Ranges that may be looked at: in an attempt so many and three times the square of all, and in all attempts.
-enum { ATTEMPTS = 4 };
-static const int64_t ATTEMPT = 1000000, WORK = 40000000;
+// Ranges that may be looked at in all attempts, and since an attempt has come further: part of so many and three times
+// the square of all.
+static const int64_t WORK = 40000000, ATTEMPT = 1000000;
+static const double STUCK = .15;
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
 static const double DIFFERENT = .5; // of its bytes, at most: what an attempt makes a range weigh more
@@ -87,12 +88,27 @@ static bool in_way(const struct standing *s, const struct in_use *range, int64_t
     return s->begin < at + range->bytes && s->end > at && s->first <= range->last && s->last >= range->first;
 }
 
+// How many stand that begin, or end, at a place or below it.
+static size_t up_to(const struct repair *r, int order, int64_t place) {
+    const struct standing *all = r->all[order].item;
+    size_t low = 0, high = r->all[order].count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if ((order == BY_BEGIN ? all[middle].begin : all[middle].end) <= place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 // What is in the way has to go. Returns the lowest rank of that, or `lowest`.
 static int clear(struct repair *r, const struct in_use *range, int64_t at, int lowest) {
     for (int order = 0; order < ORDERS; order++) {
         struct standing *all = r->all[order].item;
-        size_t kept = 0;
-        for (size_t i = 0; i < r->all[order].count; i++) {
+        size_t kept = order == BY_END ? up_to(r, BY_END, at) : 0, count = r->all[order].count;
+        size_t end = order == BY_BEGIN ? up_to(r, BY_BEGIN, at + range->bytes - 1) : count;
+        for (size_t i = kept; i < end; i++) {
             if (!in_way(&all[i], range, at)) {
                 all[kept++] = all[i];
                 continue;
@@ -103,7 +119,8 @@ static int clear(struct repair *r, const struct in_use *range, int64_t at, int l
             r->stands[rank] = false;
             lowest = MIN(lowest, rank);
         }
-        r->all[order].count = kept;
+        memmove(&all[kept], &all[end], (count - end) * sizeof *all);
+        r->all[order].count -= end - kept;
     }
     return lowest;
 }
@@ -111,34 +128,35 @@ static int clear(struct repair *r, const struct in_use *range, int64_t at, int l
 static void stand(struct repair *r, int rank, const struct in_use *range, int64_t at) {
     const struct standing s = {at, at + range->bytes, range->first, range->last, rank};
     for (int order = 0; order < ORDERS; order++) {
+        size_t place = up_to(r, order, order == BY_BEGIN ? s.begin : s.end);
         VEC_PUSH(&r->all[order], s);
         struct standing *all = r->all[order].item;
-        size_t low = 0, high = r->all[order].count - 1;
-        while (low < high) {
-            size_t middle = (low + high) / 2;
-            if (order == BY_BEGIN ? all[middle].begin <= s.begin : all[middle].end <= s.end)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        memmove(&all[low + 1], &all[low], (r->all[order].count - 1 - low) * sizeof s);
-        all[low] = s;
+        memmove(&all[place + 1], &all[place], (r->all[order].count - 1 - place) * sizeof s);
+        all[place] = s;
     }
     r->stands[rank] = true;
 }
 
-static bool attempt(struct repair *r, uint64_t number, int64_t most) {
+// Gives up when it has not come further for a while: another beginning more often helps.
+static bool attempt(struct repair *r, uint64_t number) {
+    const double patience = STUCK * ((double)ATTEMPT + 3 * (double)r->count * (double)r->count);
     r->all[BY_BEGIN].count = r->all[BY_END].count = 0;
     memset(r->stands, false, r->count);
     for (size_t i = 0; i < r->count; i++) {
         double more = DIFFERENT * (double)rng_philox(0, number, i).word[0] / UINT32_MAX;
         r->weight[i] = (1 + more) * (double)range_of(r, (int)i)->bytes;
     }
-    for (int lowest = 0; r->work < most;) {
+    int furthest = 0;
+    int64_t since = r->work;
+    for (int lowest = 0; r->work < WORK && (double)(r->work - since) < patience;) {
         while (lowest < (int)r->count && r->stands[lowest])
             lowest++;
         if (lowest == (int)r->count)
             return true;
+        if (lowest > furthest) {
+            furthest = lowest;
+            since = r->work;
+        }
         int rank = lowest;
         const struct in_use *range = range_of(r, rank);
         find_near(r, BY_BEGIN, range);
@@ -193,19 +211,19 @@ static int64_t most_in_use(const struct in_use *range, size_t count) {
 }
 
 bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period) {
-    static const int HALVES[] = {3, 5, 2, 8}; // of the period: windows
+    static const int HALVES[] = {3, 5, 2, 8, 4, 1, 6, 12}; // of the period: windows
     struct repair r = {.range = range, .count = count, .bytes = bytes / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT};
     bool placed = false;
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.stands = mem_alloc(count);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    const int64_t each = ATTEMPT + 3 * (int64_t)(count * count), most = most_in_use(range, count) > bytes ? 0 : WORK;
-    for (size_t i = 0; i < ATTEMPTS && r.work + each <= most && !placed; i++) {
+    bool fits = most_in_use(range, count) <= bytes;
+    for (size_t i = 0; fits && r.work < WORK && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
         for (size_t k = 0; k < count; k++)
             r.by_rank[k] = (int)k;
         qsort_r(r.by_rank, count, sizeof *r.by_rank, compare, &context);
-        placed = attempt(&r, i, r.work + each);
+        placed = attempt(&r, i);
     }
     for (size_t i = 0; i < count && placed; i++) {
         const struct standing *s = &r.all[BY_BEGIN].item[i];
