@@ -217,8 +217,8 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period)
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.stands = mem_alloc(count);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    bool fits = most_in_use(range, count) <= bytes;
-    for (size_t i = 0; fits && r.work < WORK && !placed; i++) {
+    bool worthwhile = (int64_t)(count * count) <= WORK && most_in_use(range, count) <= bytes;
+    for (size_t i = 0; worthwhile && r.work < WORK && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
         for (size_t k = 0; k < count; k++)
             r.by_rank[k] = (int)k;
