@@ -54,6 +54,9 @@ static bool is_kept(const struct buffer *b) {
 static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
     if (!is_kept(b))
         REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
+    // Who has no microbatch reads all instances: only the host has written them all by then.
+    if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
+        REFUSE("buffer %s is of each microbatch throughout the step, but no input", b->name);
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
             REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));

@@ -313,7 +313,8 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     struct footprint where;
     footprint_of(p, operand, &where);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
-        where = (struct footprint){0, 0, 1, 0, buffer_count(&p->buffers.item[root])}; // all instances, written alike
+        where = (struct footprint){0, 0, 1, 0,
+                                   buffer_count(&p->buffers.item[root])}; // all instances, which the host has written
     if (!instance->alive && instance->taken_by)
         REFUSE("%s: reads %s, whose memory %s has taken: freed too early", here(c).text, name, instance->taken_by);
     bool covered = written_covers(&instance->written, &where);

@@ -504,11 +504,45 @@ static void streams(void **unused) {
     free(ops);
 }
 
+// A template without a microbatch reads `h` of both between the two that write it: `h` may only be an input.
+static void only_inputs_are_of_each_microbatch(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    for (int from_host = 0; from_host < 2; from_host++) {
+        struct program p;
+        program_init(&p, "between", 2);
+        struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_MICROBATCH);
+        struct operand h = add_rows(&p, "h", from_host ? KIND_INPUT : KIND_ACT, SCOPE_MICROBATCH);
+        struct operand y =
+            operand_whole(&p, program_buffer(&p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, (int64_t[]){2, 8 * 16}));
+        struct operand both = operand_microbatches(&p, h.buffer);
+        union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+        int each = program_template(&p, "each", PHASE_FORWARD, 0), all = program_template(&p, "all", PHASE_FORWARD, 0);
+        if (!from_host)
+            program_emit(&p, each, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &h, tanh);
+        program_emit(&p, all, OP_GELU, PHASE_FORWARD, NONE, 1, &both, 1, &y, tanh);
+        program_invoke(&p, each, 0, true, false);
+        program_invoke(&p, all, NONE, false, false);
+        program_invoke(&p, each, 1, false, true);
+        if (from_host) {
+            assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+            if (program_verify(&p, ops, &error) != TRIREME_OK)
+                fail_msg("%s", error.message);
+            program_release(&p);
+        } else {
+            assert_refused(&p, ops, "is of each microbatch", " h ");
+        }
+    }
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),    cmocka_unit_test(parse_errors), cmocka_unit_test(plan_is_sound),
-        cmocka_unit_test(plan_is_tight), cmocka_unit_test(slots),        cmocka_unit_test(parts),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(round_trip),    cmocka_unit_test(parse_errors),
+        cmocka_unit_test(plan_is_sound), cmocka_unit_test(plan_is_tight),
+        cmocka_unit_test(slots),         cmocka_unit_test(parts),
+        cmocka_unit_test(streams),       cmocka_unit_test(only_inputs_are_of_each_microbatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
