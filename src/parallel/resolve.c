@@ -256,7 +256,10 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->mesh.degree[AXIS_PP] = (int)degree[3].given;
     TRY(check_zero_stage(config, &out->mesh, error));
     out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
-    out->reduce_bf16 = p->reduce_dtype == CONFIG_DTYPE_BF16;
+    out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
+    if (out->reduce_bf16 && t->dtype == CONFIG_DTYPE_F64)
+        return config_refuse(config, "parallelism.reduce_dtype", error,
+                             "but training.dtype is f64: only gradients in f32 travel as bf16");
     out->prefetch = (int)p->data_parallel_prefetch;
     int64_t replicas = degree[0].given * degree[1].given;
     out->unit_layers = replicas > 1 ? (int)p->data_parallel_unit_layers : 1;

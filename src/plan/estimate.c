@@ -494,7 +494,7 @@ double passing_bytes(const struct plan_choice *c, const struct pipe_estimate *p)
 
 struct estimate estimate_data(const struct estimator *e, const struct pipe_estimate *p, const struct data_links *l,
                               const struct plan_choice *c) {
-    double shards = c->shards, narrow = e->request->config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16 ? .5 : 1;
+    double shards = c->shards, narrow = e->request->config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16 ? .5 : 1;
     int z = c->zero_stage;
     struct estimate out = {
         p->seconds + p->update / (z >= 1 ? shards : 1),

@@ -245,7 +245,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     megatron_recompute(&flags, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&flags, "--bf16 \\\n");
-    if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
+    if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
         text_add(&flags, "--grad-reduce-in-bf16 \\\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
         text_add(&cannot, "# not there: training in f64\n");
@@ -404,7 +404,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
         text_add(&cannot, "# not there: training in f64\n");
-    if (config->parallelism.reduce_dtype == CONFIG_DTYPE_BF16)
+    if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
     text_add(&cannot, "%s",
              r->model->family == FAMILY_GPT2 ? "# not there: GPT-2\n"

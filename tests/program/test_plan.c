@@ -353,12 +353,26 @@ static void what_does_not_fit_is_told(void **unused) {
     close_fixture(&f);
 }
 
+// Not halved in estimates, either.
+static void gradients_in_f64_do_not_travel_as_bf16(void **unused) {
+    (void)unused;
+    static const char *const WRONG[] = {"model.preset=llama-5m", "training.dtype=f64", "training.seq_len=64",
+                                        "training.global_batch_size=4", "parallelism.reduce_dtype=bf16"};
+    struct fixture f;
+    struct plan_result result;
+    trireme_error error = {0};
+    open_fixture(&f, WRONG, ARRAY_LENGTH(WRONG), 2);
+    assert_int_equal(plan_search(&result, &f.request, &error), TRIREME_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "parallelism.reduce_dtype: given bf16, but training.dtype is f64"));
+    close_fixture(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(winner_is_that_of_all),           cmocka_unit_test(memory_estimates_are_near),
         cmocka_unit_test(layers_differ_where_memory_ends), cmocka_unit_test(units_of_the_best_are_searched),
         cmocka_unit_test(answers_are_what_is_saved),       cmocka_unit_test(exports_have_the_degrees),
-        cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(what_does_not_fit_is_told),       cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

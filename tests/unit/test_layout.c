@@ -217,9 +217,43 @@ static void wrong_modes_are_refused(void **unused) {
     }
 }
 
+// Gradients in f64 do not travel as bf16, and are not said to.
+static void wrong_reduce_dtype_is_refused(void **unused) {
+    (void)unused;
+    static const char *const DTYPES[] = {"f32", "bf16", "f64"};
+    for (int i = 0; i < 6; i++) {
+        const char *dtype = DTYPES[i / 2];
+        char *text[] = {mem_printf("training.dtype=%s", dtype),
+                        mem_printf("parallelism.reduce_dtype=%s", DTYPES[i % 2]),
+                        mem_strdup("parallelism.data_parallel_replicate_degree=2"),
+                        mem_strdup("training.global_batch_size=8"), mem_strdup("model.preset=llama-5m")};
+        struct config config;
+        struct model_config model;
+        struct parallel p;
+        trireme_error error = {0};
+        assert_ok(config_load(&config, NULL, (const char *const *)text, ARRAY_LENGTH(text), &error), &error);
+        assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
+        trireme_status status = parallel_resolve(&p, &config, &model, &error);
+        if (strcmp(dtype, "f64") == 0 && i % 2) {
+            assert_int_equal(status, TRIREME_ERROR_USAGE);
+            assert_non_null(strstr(error.message, "parallelism.reduce_dtype: given bf16, but training.dtype is f64"));
+        } else {
+            assert_ok(status, &error);
+            assert_true(p.reduce_bf16 == (i % 2 == 1));
+            parallel_release(&p);
+        }
+        config_release(&config);
+        for (size_t k = 0; k < ARRAY_LENGTH(text); k++)
+            free(text[k]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best), cmocka_unit_test(said_is_done),
-                                       cmocka_unit_test(modes_of_layers), cmocka_unit_test(share_of_full_layers),
-                                       cmocka_unit_test(wrong_modes_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best),
+                                       cmocka_unit_test(said_is_done),
+                                       cmocka_unit_test(modes_of_layers),
+                                       cmocka_unit_test(share_of_full_layers),
+                                       cmocka_unit_test(wrong_modes_are_refused),
+                                       cmocka_unit_test(wrong_reduce_dtype_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
