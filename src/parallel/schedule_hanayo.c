@@ -18,6 +18,11 @@ struct channel {
     size_t count, capacity, taken;
 };
 
+// All that a rank sends: its virtual stages have their neighbours on the same rank, the previous or the next.
+struct channels {
+    struct channel to[2][2]; // [previous, next][activations, gradients]
+};
+
 // What a rank does of several passes that can begin at the same time; AS_LISTED: what its list has next and nothing
 // else.
 enum choice { AS_LISTED, FIRST_LISTED, DEEPEST, CHOICES };
@@ -28,18 +33,18 @@ struct by_clock {
     const struct schedule *lists;
     struct schedule_times times;
     enum choice choice;
-    int limit;               // (chunk, microbatch) that a rank may hold
-    int most_begun;          // microbatches that are begun and not through
-    int *place;              // [virtual stage][microbatch][gradient]: in its rank's list
-    int *done;               // [virtual stage][gradient]: microbatches that are
-    double *free_at;         // [rank]
-    int *held;               // [rank]
-    struct channel *channel; // [from][to][gradient]
+    int limit;                 // (chunk, microbatch) that a rank may hold
+    int most_begun;            // microbatches that are begun and not through
+    int *place;                // [virtual stage][microbatch][gradient]: in its rank's list
+    int *done;                 // [virtual stage][gradient]: microbatches that are
+    double *free_at;           // [rank]
+    int *held;                 // [rank]
+    struct channels *channels; // [rank]
     struct schedule *out;
 };
 
 static struct channel *channel_of(const struct by_clock *b, int from, int to, bool gradient) {
-    return &b->channel[(from * b->lists->stages + to) * 2 + gradient];
+    return &b->channels[from].to[to > from][gradient];
 }
 
 struct next_pass {
@@ -110,7 +115,7 @@ static void by_clock_begin(struct by_clock *b, const struct schedule *lists, con
     b->done = mem_alloc(2 * count * sizeof *b->done);
     b->free_at = mem_alloc(ranks * sizeof *b->free_at);
     b->held = mem_alloc(ranks * sizeof *b->held);
-    b->channel = mem_alloc(2 * ranks * ranks * sizeof *b->channel);
+    b->channels = mem_alloc(ranks * sizeof *b->channels);
     for (int r = 0; r < lists->stages; r++)
         for (size_t i = 0; i < lists->rank[r].count; i++) {
             const struct pass pass = lists->rank[r].item[i];
@@ -120,9 +125,10 @@ static void by_clock_begin(struct by_clock *b, const struct schedule *lists, con
 }
 
 static void by_clock_end(struct by_clock *b) {
-    for (int i = 0; i < 2 * b->lists->stages * b->lists->stages; i++)
-        VEC_RELEASE(&b->channel[i]);
-    free(b->channel);
+    for (int r = 0; r < b->lists->stages; r++)
+        for (int i = 0; i < 4; i++)
+            VEC_RELEASE(&b->channels[r].to[i / 2][i % 2]);
+    free(b->channels);
     free(b->held);
     free(b->free_at);
     free(b->done);
