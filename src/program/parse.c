@@ -506,7 +506,7 @@ trireme_status program_parse(struct program *out, const struct op_table *table, 
         p.at = at;
         p.end = newline ? newline : end;
         status = parse_line(&p);
-        at = p.end + 1;
+        at = newline ? newline + 1 : end;
     }
     if (status == TRIREME_OK && p.line == 0)
         status = error_set(error, TRIREME_ERROR_CORRUPT, "line 1: expected \"program\", found nothing");
