@@ -130,7 +130,7 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
                                       const struct parameter_table *table, struct program *program, int template,
                                       int counted_elsewhere) {
     static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP)};
-    struct operand part[CLASS_COUNT];
+    struct operand part[NORM_SUM_PARTS];
     int parts = 0;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
@@ -154,15 +154,16 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
         axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
         if (group)
             program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, group, sum, sum);
+        CHECK(parts < NORM_SUM_PARTS);
         part[parts++] = sum;
     }
     if (parts == 1)
         return part[0];
     struct operand total = operand_whole(
         program, program_buffer(program, "grad_square_sum", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
-    for (int i = parts; i < 4; i++)
+    for (int i = parts; i < NORM_SUM_PARTS; i++)
         part[i] = operand_none();
-    program_emit(program, template, OP_NORM_SUM, PHASE_OPTIMIZER, NONE, 4, part, 1, &total, NULL);
+    program_emit(program, template, OP_NORM_SUM, PHASE_OPTIMIZER, NONE, NORM_SUM_PARTS, part, 1, &total, NULL);
     return total;
 }
 

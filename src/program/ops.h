@@ -20,6 +20,7 @@ bool dtype_parse(const char *name, enum dtype *out);
 enum dtype dtype_accumulate(enum dtype model);
 
 enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
+enum { NORM_SUM_PARTS = 4 }; // inputs of norm_sum's row
 
 // One operand of a row's signature.
 struct op_operand {
