@@ -14,7 +14,6 @@
 #define ABOVE(a) .least = a, .above_least = true,
 #define TO(b) .most = b,
 #define BELOW(b) .most = b, .below_most = true,
-#define ONLY(a, reason) .least = a, .most = a, .only = reason,
 #define ROW(type_, section_, name_, initial_, unit_, help_, synonyms_)                                      \
     .section = #section_, .name = #name_, .type = type_, .offset = offsetof(struct config, section_.name_), \
     .initial = initial_, .unit = unit_, .help = help_, .synonyms = synonyms_
@@ -86,12 +85,6 @@ void key_accepts(struct text *out, const struct key *key) {
     switch (key->type) {
     case KEY_INTEGER:
     case KEY_REAL:
-        if (key->bounds.only) {
-            text_add(out, "only ");
-            bound_add(out, key->bounds.least);
-            text_add(out, ": %s", key->bounds.only);
-            return;
-        }
         text_add(out, key->type == KEY_INTEGER ? "a whole number " : "a number ");
         range_add(out, &key->bounds);
         break;

@@ -9,7 +9,6 @@ enum key_type { KEY_INTEGER, KEY_REAL, KEY_SWITCH, KEY_CHOICE, KEY_TEXT, KEY_FRA
 struct key_bounds {
     double least, most; // of integers too: all bounds are below 2^53
     bool above_least, below_most;
-    const char *only; // why least == most, or NULL
 };
 
 struct key {

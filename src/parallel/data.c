@@ -1,12 +1,5 @@
 #include "parallel/data.h"
 
-struct parallel parallel_single(const struct model_config *config) {
-    struct parallel parallel = {.mesh = mesh_single(), .unit_layers = 1};
-    trireme_error none;
-    CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
-    return parallel;
-}
-
 // Whether the first and the last virtual stage are on different ranks.
 static bool ends_apart(const struct parallel *parallel) {
     const struct schedule *s = parallel->schedule;

@@ -303,6 +303,13 @@ trireme_status parallel_resolve(struct parallel *out, const struct config *confi
     return status;
 }
 
+struct parallel parallel_single(const struct model_config *config) {
+    struct parallel parallel = {.mesh = mesh_single(), .unit_layers = 1};
+    trireme_error none;
+    CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
+    return parallel;
+}
+
 static int *copy_numbers(const int *of, size_t count) {
     if (!of)
         return NULL;

@@ -27,7 +27,7 @@ trireme_status verify_placement(const struct program *program, const struct op_t
 
 // The head's product, the loss and their gradient where a vocabulary is spread (verify_head.c).
 struct head {
-    const struct instruction *product, *exp, *merge, *grad; // grad: NULL where there is none
+    const struct instruction *product, *exp, *grad; // grad: NULL where there is none
 };
 // What belongs to a logits_merge, and to a logits_dx. NULL, or what is wrong.
 const char *verify_head(const struct program *program, const struct instruction *merge, struct head *head);

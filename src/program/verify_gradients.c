@@ -27,7 +27,7 @@ struct tensor_state {
     bool wanted; // a parameter with a gradient, or depends on one
     bool useful; // the loss depends on it
     int uses, contributions;
-    int identity_use, identity_input; // the last use by plain addition, NONE when there is none
+    int identity_use; // the last use by plain addition, NONE when there is none
     VEC(struct contribution) parts;
     int first_slice, next_slice; // of this tensor; of the one that this is a slice of
 };
@@ -159,10 +159,8 @@ static void count_use(struct checker *c, int use, int input) {
     const struct instruction *f = c->instances.item[use].instruction;
     struct tensor_state *t = &c->tensor[f->in[input].buffer];
     t->uses++;
-    if (c->table->op[f->op].identity[input]) {
+    if (c->table->op[f->op].identity[input])
         t->identity_use = use;
-        t->identity_input = input;
-    }
 }
 
 static void find_uses(struct checker *c) {

@@ -36,7 +36,7 @@ static const struct instruction *find_grad(const struct program *p, const struct
 }
 
 const char *verify_head(const struct program *p, const struct instruction *merge, struct head *head) {
-    *head = (struct head){.merge = merge};
+    *head = (struct head){0};
     const struct instruction *gather = maker(p, OP_ALL_GATHER, 0, merge->in[0].buffer);
     if (!gather || !is_whole(p, &merge->in[0]) || !is_whole(p, &gather->out[0]) || !is_whole(p, &gather->in[0]))
         return "what the ranks have is not gathered for it";

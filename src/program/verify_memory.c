@@ -414,23 +414,24 @@ static void run_waits(struct checker *c, const struct instruction *instruction) 
     clock[instruction->stream]++;
 }
 
-static trireme_status note_done(struct checker *c, int stream) {
+static void note_done(struct checker *c, int stream) {
     int32_t others[STREAM_COUNT];
     bool same = !c->learned[stream] && c->history[stream].steps > 0;
     if (!c->many_streams)
-        return TRIREME_OK;
+        return;
     memcpy(others, c->clock[stream], sizeof others);
     others[stream] = 0; // of itself it knows as many instructions as it has done
     history_add(&c->history[stream], same ? NULL : others);
     c->learned[stream] = false;
-    return TRIREME_OK;
 }
 
 static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation,
                           trireme_error *error) {
     run_waits(c, instruction);
-    if (instruction->only_last && !c->now.last)
-        return note_done(c, instruction->stream);
+    if (instruction->only_last && !c->now.last) {
+        note_done(c, instruction->stream);
+        return TRIREME_OK;
+    }
     int stream = instruction->stream;
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
@@ -459,7 +460,8 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     // Away from its root a sum is made in the memory of its terms.
     if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE)
         written_clear(&instance_of(c, program_root(c->program, instruction->in[0].buffer))->written);
-    return note_done(c, stream);
+    note_done(c, stream);
+    return TRIREME_OK;
 }
 
 // What the invocation has made for itself, by its end; at the end of all, everything.
