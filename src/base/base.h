@@ -1,5 +1,5 @@
-// base/: what every other folder may use: errors, memory, text, random numbers, clock, log, threads. Includes no other
-// folder.
+// base/: what every other folder may use: errors, memory, text, JSON, hashes, random numbers, clock, threads. Includes
+// no other folder.
 //
 // Error handling. A function that can fail returns trireme_status and takes `trireme_error *error` last; on failure it
 // fills *error through FAIL or error_set and leaves its outputs untouched. TRY passes a failure on; where something

@@ -49,7 +49,7 @@ trireme_status communicate(const struct resolved *r, bool accumulate, trireme_er
         return comm_reduce_scatter(c, in->data, out->data, out->dim[0], dtype, REDUCE_SUM, wire, accumulate, error);
     case OP_ALL_GATHER:
         return comm_all_gather(c, in->data, out->data, in->dim[0], dtype, error);
-    case OP_REDUCE: // elsewhere than at the root in place, and for nothing
+    case OP_REDUCE: // Other ranks sum in their own input and drop the result.
         return comm_all_reduce(c, in->data, out->data ? out->data : in->data, in->dim[0], dtype, REDUCE_SUM, wire,
                                error);
     case OP_BROADCAST:

@@ -95,7 +95,7 @@ void streams_stop(struct executor *executor);
 trireme_status streams_run(struct executor *executor, struct trace *trace, trireme_error *error);
 // pace.c: in place of a kernel.
 void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
-// exec.c: runs instruction `index` of a template, with addresses of this invocation.
+// exec.c: runs an instruction with addresses of this invocation.
 trireme_status execute(struct executor *executor, struct resolved *r, const struct invocation *invocation,
                        trireme_error *error);
 

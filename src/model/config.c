@@ -287,9 +287,9 @@ static int64_t round_up(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// What is still open follows from the rest.
-enum { BYTES = 256 };
+enum { BYTES = 256 }; // words of text as it is
 
+// What is still open follows from the rest.
 static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
                              trireme_error *error) {
     if (c->num_key_value_heads == 0)

@@ -1,6 +1,6 @@
 // Data parallelism over flat units: gradients are reduced unit by unit, as soon as backward has finished with one;
 // sharded parameters are gathered before their use (Rajbhandari et al., "ZeRO", 2020, section 5; Zhao et al., "PyTorch
-// FSDP", 2023, sections 3 and 4). Rewrites of templates; waits are set later (compile/streams.h).
+// FSDP", 2023, sections 3 and 4). Rewrites of templates; waits are set later (compile/waits.c).
 #ifndef PARALLEL_DATA_H
 #define PARALLEL_DATA_H
 

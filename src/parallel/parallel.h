@@ -1,6 +1,6 @@
 // What a plan says of how a step is spread over ranks: everything that parallel/ and compile/ need to make one rank's
-// programs. Ranks that differ by coordinates other than their pipeline stage have the same. Includes base/, mesh/,
-// model/, program/, optim/.
+// programs. Ranks that differ by coordinates other than their pipeline stage have the same. Includes base/, config/,
+// mesh/, program/, model/, optim/.
 #ifndef PARALLEL_PARALLEL_H
 #define PARALLEL_PARALLEL_H
 

@@ -1,4 +1,4 @@
-// Words of the text form, shared by print.c, parse.c and the traces of exec/.
+// Words of the text form, for whoever prints or reads it, and for traces.
 #ifndef PROGRAM_NAMES_H
 #define PROGRAM_NAMES_H
 

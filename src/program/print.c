@@ -1,18 +1,20 @@
 // The text form of a program. One line per buffer, instruction and invocation; fields that have their usual value are
 // left out.
 //
-//   program train microbatches 2 slots 1
-//   arena state 1024 fixed 64 scratch 64+512 slot 64+512 step 576
-//   buffer %3 f32 act slot [64,32] @128 "layers.0.mlp.up"
-//   buffer %4 f32 act slot [32,32] @128 of %3+1024 gradient %9 "..."
-//   buffer %5 f32 optim state [64] @256 as m for %1 "layers.0.m"
+//   program train microbatches 8
+//   mesh pp 2
+//   arena state 51456 fixed 2496 scratch 2496+3072 step 15040
+//   pool 0 chunk 0 at 5568 9920: 0 1 0 1 0 1 0 1
+//   buffer %24 f32 grad state [48,12] @18944 of %21+640 gradient %7 place pp stage "grad.layers.0.mlp.up.weight"
+//   buffer %34 f32 optim state [768] @25600 as m for %0 "embed.m"
 //   template 1 forward "forward"
-//     %7[64,32] = matmul %3[64,32] %1[32,32] - - phase forward layer 0
-//   invoke 1 microbatch 0 slot 0
+//     %63[8,48] = matmul %60[8,12] %7[48,12] %15[48] - phase forward layer 0
+//     = send %65[96] phase forward stream to_next group pp peer 1 wait compute
+//   invoke 1 microbatch 0 first
 //
 // An operand is %buffer[extents], then (strides) unless contiguous, then +offset unless 0, then @axes*step where it
-// begins at the rank's index; `-` is an absent one. On more than one rank a line `mesh fsdp 2 tp 4` follows the first;
-// a buffer has `place tp 0`, `place dp sum`, and communication `group tp+kv`, `peer 1`.
+// begins at the rank's index; `-` is an absent one. One rank has no line `mesh`. A pool's line has where its slots lie,
+// and the slot of each microbatch.
 #include "program/names.h"
 
 static void print_dims(struct text *out, int ndim, const int64_t *dim) {

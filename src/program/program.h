@@ -330,10 +330,10 @@ int64_t program_held_bytes(const struct program *program, const struct op_table 
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
 //              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
-// Proves the programs of all ranks of a mesh sound together; ranks that share a program share the pointer. Besides
-// For programs that are sound by themselves: in every group all members make the same calls in the same order, with
-// equal counts and types; sends meet receives of as much, placed alike; the whole set runs to its end. Else names the
-// rank, the instruction, the buffer, the group and the other rank.
+// Proves the programs of all ranks of a mesh, each sound by itself, sound together; ranks that share a program share
+// the pointer. In every group all members make the same calls in the same order, with equal counts and types; sends
+// meet receives of as much, placed alike; the whole set runs to its end. Else names the rank, the instruction, the
+// buffer, the group and the other rank.
 trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                              trireme_error *error);
 // program_verify of each program, and programs_meet.

@@ -20,6 +20,7 @@ static bool *find_takers(const struct program *program, int pool) {
     return takes;
 }
 
+// [invocation]: the last invocation of the microbatch that had this one's slot before, or NONE.
 static int *find_previous(const struct program *program, int number) {
     const struct pool *pool = &program->pools.item[number];
     bool *takes = find_takers(program, number);

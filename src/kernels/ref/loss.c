@@ -218,7 +218,6 @@ void ref_square_sum(const struct call *call) {
     tensor_put(&call->out[0], 0, sum, call->accumulate);
 }
 
-// factor = min(1, max_norm / (norm + 1e-6)), 1 where there is no maximum; finite: the step may be taken
 void ref_norm_sum(const struct call *call) {
     double sum = 0;
     for (int i = 0; i < call->inputs; i++)
@@ -226,6 +225,7 @@ void ref_norm_sum(const struct call *call) {
     tensor_set(&call->out[0], 0, sum);
 }
 
+// factor = min(1, max_norm / (norm + 1e-6)), 1 where there is no maximum; finite: the step may be taken
 void ref_clip(const struct call *call) {
     double sum = scalar(&call->in[0]), loss = scalar(&call->in[1]), max_norm = call->attribute[0].f;
     double norm = sqrt(sum), ratio = max_norm / (norm + 1e-6);
