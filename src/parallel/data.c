@@ -263,8 +263,7 @@ static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, 
     struct program *program = r->rewrite.program;
     struct instruction *i =
         program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, STREAM_REDUCE, group, in, out);
-    bool bf16 = r->parallel->reduce_bf16 && program->buffers.item[in.buffer].dtype == DTYPE_F32;
-    i->attribute[op == OP_ALL_REDUCE].i = bf16;
+    i->attribute[op == OP_ALL_REDUCE].i = r->parallel->reduce_bf16;
     i->only_last = only_last;
     if (!only_last)
         i->accumulate = ACCUMULATE_AFTER_FIRST;
