@@ -102,7 +102,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
         one.limit = MAX(one.flops / peak, one.bytes / bandwidth);
         add_share(&out->op[instruction->op], &one);
         if (instruction->stream == STREAM_COMPUTE) {
-            add_share(&out->part[op_family(&e->ops->op[instruction->op])], &one);
+            add_share(&out->part[e->ops->op[instruction->op].family], &one);
             computing += one.seconds;
         } else {
             out->communication += one.seconds;

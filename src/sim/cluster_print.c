@@ -95,16 +95,16 @@ static void print_efficiency(struct text *out, const struct device *d, const str
         const struct op_info *info = &table->op[op];
         if (info->role == ROLE_COMMUNICATION)
             continue;
-        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
-        const struct curve *base = follows ? d->curve[info->forward] : d->other;
-        bool differs = d->points[op].count > 0 || (follows && d->points[info->forward].count > 0);
+        bool follows = info->like != info->op;
+        const struct curve *base = follows ? d->curve[info->like] : d->other;
+        bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
         for (int t = 0; t < DTYPE_COUNT; t++)
             differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &base[t]);
         if (!differs)
             continue;
         text_add(out, "      %s:\n", info->name);
         print_curves(out, d, d->curve[op], base);
-        if (d->points[op].count || (follows && d->points[info->forward].count))
+        if (d->points[op].count || (follows && d->points[info->like].count))
             print_points(out, d, op);
     }
 }

@@ -95,8 +95,9 @@ static void products_come_from_a_table(void **unused) {
         }
     double right = 2.0 * 2048 * 4096 * 4096 / (270e12 * 4096 / 4596);
     assert_true(fabs((seconds_of_product(d, OP_MATMUL, 2048, 4096, 4096) - d->launch) / right - 1) < 1e-5);
-    // The backward follows.
+    // The backward follows, and the head's product that comes before the loss.
     assert_true(fabs((seconds_of_product(d, OP_MATMUL_DX, 2048, 4096, 4096) - d->launch) / right - 1) < 1e-5);
+    assert_true(fabs((seconds_of_product(d, OP_LOGITS_TIMES, 2048, 4096, 4096) - d->launch) / right - 1) < 1e-5);
     text_release(&csv);
     cluster_release(&c);
 }
@@ -280,6 +281,7 @@ static void curves_are_found_again(void **unused) {
     assert_true(fabs(gelu->launch / 3e-6 - 1) < 0.05);
     assert_int_equal(d->points[OP_GELU].count, samples.count);
     assert_true(d->curve[OP_ADAMW][DTYPE_BF16].memory > 0.4 && d->curve[OP_ADAMW][DTYPE_BF16].memory < 0.7);
+    assert_true(d->curve[OP_GELU_DX][DTYPE_F32].launch == gelu->launch); // not measured: as what it is like
     VEC_RELEASE(&samples);
     cluster_release(&c);
 }
