@@ -56,6 +56,34 @@ static void printed_clusters_read_back(void **unused) {
     }
 }
 
+// Names and a line about it that YAML would take for something else come back as they were.
+static void printed_names_read_back(void **unused) {
+    (void)unused;
+    static const char *const NAMES[] = {"a:b", "*x", "[x]", "{x}", "&x", "#x", "null", "12", "-", "a,b", "\"x\\", "'x"};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+        struct cluster c = load("a100"), again;
+        struct text yaml = {0};
+        trireme_error error = {0};
+        free(c.about);
+        free(c.devices.item[0].name);
+        free(c.level[0].name);
+        c.about = mem_printf("%s: this #and\n\"that\" of 5 \xc2\xb5s", NAMES[i]);
+        c.devices.item[0].name = mem_strdup(NAMES[i]);
+        c.devices.item[0].cores = 2;
+        VEC_PUSH(&c.devices.item[0].shared, (struct shared){2, 0});
+        c.level[0].name = mem_strdup(NAMES[i]);
+        cluster_print(&c, ops, &yaml);
+        assert_ok(cluster_parse(&again, ops, "printed", yaml.text, yaml.length, &error), &error);
+        assert_string_equal(again.about, c.about);
+        assert_string_equal(again.devices.item[0].name, NAMES[i]);
+        assert_int_equal(again.devices.item[0].shared.item[0].device, 0);
+        assert_string_equal(again.level[0].name, NAMES[i]);
+        text_release(&yaml);
+        cluster_release(&again);
+        cluster_release(&c);
+    }
+}
+
 // One matmul of a program of its own.
 static double seconds_of_product(const struct device *device, enum op op, int64_t m, int64_t n, int64_t k) {
     struct program p;
@@ -293,7 +321,7 @@ int main(void) {
         cmocka_unit_test(rows_of_one_shape_are_one),        cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
-        cmocka_unit_test(curves_are_found_again),
+        cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(printed_names_read_back),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
