@@ -102,7 +102,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
         one.limit = MAX(one.flops / peak, one.bytes / bandwidth);
         add_share(&out->op[instruction->op], &one);
         if (instruction->stream == STREAM_COMPUTE) {
-            add_share(&out->part[op_family(&e->ops->op[instruction->op])], &one);
+            add_share(&out->part[e->ops->op[instruction->op].family], &one);
             computing += one.seconds;
         } else {
             out->communication += one.seconds;
@@ -202,9 +202,6 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
 
 static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
     const struct step *step = median_step(m);
-    char predicted[16], resident[16];
-    bytes_text((double)m->predicted, predicted);
-    bytes_text((double)m->resident, resident);
     if (m->ranks > 1) {
         char *mesh = mesh_print(&e->parallel.mesh);
         text_add(out, "%d ranks (%s), %d thread%s each; speed, MFU and memory are those of all, the rest is rank 0's\n",
@@ -212,7 +209,8 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
         free(mesh);
     }
     text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n",
-             step->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, predicted, resident);
+             step->seconds, m->tokens_per_second, 100 * m->mfu, 1e-9 * m->peak, amount((int64_t)m->predicted).text,
+             amount((int64_t)m->resident).text);
     static const char *const PARTS[] = {"matrix products", "attention", "everything else"};
     for (int i = 0; i < FAMILY_COUNT; i++) {
         const struct share *s = &step->part[i];

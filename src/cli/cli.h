@@ -63,11 +63,10 @@ bool progress_is_live(void);
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);
 // "512 B", "4.4 MB", "1148.9 GB" is "1.1 TB".
-void bytes_text(double bytes, char out[16]);
 struct amount {
     char text[16];
 };
-struct amount amount(int64_t bytes); // the same, for an argument
+struct amount amount(int64_t bytes);
 // "1m05s", "2h10m", "3d04h".
 void duration_text(double seconds, char out[32]);
 

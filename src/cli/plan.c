@@ -116,10 +116,6 @@ static trireme_status check_schedule(const struct config *config, trireme_error 
 
 // ---- what is answered
 
-static void size_text(int64_t bytes, char out[16]) {
-    bytes_text((double)bytes, out);
-}
-
 static enum memory_part largest_part(const struct sim_memory *m) {
     int largest = 0;
     for (int i = 1; i < MEMORY_PARTS; i++)
@@ -131,10 +127,9 @@ static void print_answers(const struct plan_request *r, const struct plan_result
     text_add(out, "\n%2s %9s %11s %6s %9s  %s\n", "", "step", "tokens/s", "MFU", "free", "plan");
     for (size_t i = 0; i < result->answers.count; i++) {
         const struct plan_answer *a = &result->answers.item[i];
-        char left[16], *plan = plan_choice_print(r->config, &a->choice);
-        size_text(a->room - a->memory, left);
+        char *plan = plan_choice_print(r->config, &a->choice);
         text_add(out, "%2zu %7.4g s %11.0f %5.1f%% %9s  %s", i + 1, a->seconds, a->tokens_per_second, 100 * a->mfu,
-                 left, plan);
+                 amount(a->room - a->memory).text, plan);
         if (i > 0) {
             char *why = plan_difference_print(a - 1, a);
             text_add(out, "; %s", why);
@@ -173,14 +168,12 @@ static void print_left_out(const struct plan_request *r, const struct plan_resul
 static void print_closest(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     const struct plan_answer *a = &result->closest;
     enum memory_part part = largest_part(&a->of_tightest);
-    char lacks[16], room[16], most[16], *plan = plan_choice_print(r->config, &a->choice);
-    size_text(a->memory - a->room, lacks);
-    size_text(a->room, room);
-    size_text(a->of_tightest.part[part], most);
+    char *plan = plan_choice_print(r->config, &a->choice);
     text_add(out,
              "nothing fits: %s short on stage %d of the plan that needs least (%s): %s takes %s of %s; the largest "
              "buffer at the peak is %s\n",
-             lacks, a->tightest, plan, memory_part_name(part), most, room, a->largest);
+             amount(a->memory - a->room).text, a->tightest, plan, memory_part_name(part),
+             amount(a->of_tightest.part[part]).text, amount(a->room).text, a->largest);
     free(plan);
 }
 

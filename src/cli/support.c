@@ -117,17 +117,14 @@ void progress_clear(void) {
     line_is_up = false;
 }
 
-void bytes_text(double bytes, char out[16]) {
-    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB"};
-    size_t unit = 0;
-    for (; bytes >= 999.95 && unit + 1 < ARRAY_LENGTH(UNITS); unit++)
-        bytes /= 1000;
-    snprintf(out, 16, "%.*f %s", unit ? 1 : 0, bytes, UNITS[unit]);
-}
-
 struct amount amount(int64_t bytes) {
+    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB"};
+    double count = (double)bytes;
+    size_t unit = 0;
+    for (; count >= 999.95 && unit + 1 < ARRAY_LENGTH(UNITS); unit++)
+        count /= 1000;
     struct amount a;
-    bytes_text((double)bytes, a.text);
+    snprintf(a.text, sizeof a.text, "%.*f %s", unit ? 1 : 0, count, UNITS[unit]);
     return a;
 }
 

@@ -19,8 +19,6 @@ static void show_start(void *user, const struct train_start *s) {
     view->predicted = s->predicted_bytes;
     if (view->json)
         return;
-    char predicted[16];
-    bytes_text((double)s->predicted_bytes, predicted);
     printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
     if (s->ranks > 1)
         printf("%d ranks (%s) on %d core%s of %d node%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s",
@@ -32,7 +30,7 @@ static void show_start(void *user, const struct train_start *s) {
         printf(" on %d core%s", s->cores, s->cores == 1 ? "" : "s");
     if (s->microbatches > 1)
         printf(", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
-    printf(", %s predicted, %.2f epochs", predicted, s->epochs);
+    printf(", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);
     if (s->peak_flops > 0)
         printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     printf("\n");

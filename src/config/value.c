@@ -299,7 +299,7 @@ static bool is_plain(const char *text) {
     return strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-") == strlen(text);
 }
 
-static void text_print(struct text *out, const char *text) {
+void value_print_text(struct text *out, const char *text) {
     if (is_plain(text)) {
         text_add(out, "%s", text);
         return;
@@ -339,7 +339,7 @@ void value_print(struct text *out, const struct config *config, const struct key
         text_add(out, "%s", key->words[*(const int *)field]);
         break;
     case KEY_TEXT:
-        text_print(out, *value_text(config, key));
+        value_print_text(out, *value_text(config, key));
         break;
     case KEY_FRACTIONS:
         text_add(out, "[");

@@ -170,7 +170,7 @@ struct candidate {
 
 // In terms of matrix products: attention does half as many operations in the same time.
 static double cost_of(const struct rewrite *r, const struct instruction *in) {
-    bool attends = in->op == OP_ATTENTION || in->op == OP_ATTENTION_BWD;
+    bool attends = r->table->op[in->op].family == FAMILY_ATTENTION;
     return instruction_flops(r->table, in) * (attends ? 2 : 1);
 }
 

@@ -204,19 +204,15 @@ static void fill_slot(struct estimator *e, const struct probe *p, struct probe_s
 
 enum { FEW = 2 };
 
-static double *part_numbers(struct probe_part *part) {
-    return &part->forward;
-}
-
 static void fill_probe(struct estimator *e, struct probe *p) {
     struct probe_part few = {0}, more = {0};
     int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
     p->possible =
         measure(&few, e, p, layers, &e->why) == TRIREME_OK && measure(&more, e, p, layers + 1, &e->why) == TRIREME_OK;
-    for (size_t i = 0; i < sizeof(struct probe_part) / sizeof(double); i++) {
-        double layer = MAX(0, part_numbers(&more)[i] - part_numbers(&few)[i]);
-        part_numbers(&p->layer)[i] = layer;
-        part_numbers(&p->rest)[i] = MAX(0, part_numbers(&few)[i] - layers * layer);
+    for (int i = 0; i < PROBE_NUMBERS; i++) {
+        double layer = MAX(0, more.number[i] - few.number[i]);
+        p->layer.number[i] = layer;
+        p->rest.number[i] = MAX(0, few.number[i] - layers * layer);
     }
     for (int apart = 0; apart < 2 && p->possible && e->stages; apart++)
         fill_slot(e, p, &p->slot[apart], apart);

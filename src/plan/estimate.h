@@ -5,13 +5,20 @@
 
 #include "plan/plan.h"
 
+enum { PROBE_NUMBERS = 9 };
 // What a layer, and what is not layers (embedding and head), take in one microbatch.
 struct probe_part {
-    double forward, backward, weight;                  // seconds; `weight` of the second
-    double update;                                     // of the optimizer
-    double parameters, gradients, states, activations; // bytes
-    double units;                                      // that are gathered and reduced by themselves
+    union {
+        struct {
+            double forward, backward, weight;                  // seconds; `weight` of the second
+            double update;                                     // of the optimizer
+            double parameters, gradients, states, activations; // bytes
+            double units;                                      // that are gathered and reduced by themselves
+        };
+        double number[PROBE_NUMBERS]; // all of them
+    };
 };
+_Static_assert(offsetof(struct probe_part, units) == (PROBE_NUMBERS - 1) * sizeof(double), "each has its number");
 
 // Of a stage of a pipeline, in bytes.
 struct probe_slot {

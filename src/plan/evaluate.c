@@ -1,7 +1,5 @@
 #include "plan/evaluate.h"
 
-#include <math.h>
-
 static trireme_status set_number(struct config *config, const char *key, int64_t number, trireme_error *error) {
     char value[32];
     snprintf(value, sizeof value, "%lld", (long long)number);

@@ -7,12 +7,12 @@
 // (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
 // 2026). Later ones are Python, with fields most of which have these names.
 
-static const char *rest_of(const struct plan_answer *a) {
+static const char *schedule_of(const struct plan_answer *a) {
     return a->choice.stages > 1 ? a->choice.schedule : "";
 }
 
 static bool is_schedule(const struct plan_answer *a, const char *name) {
-    return strcmp(rest_of(a), name) == 0;
+    return strcmp(schedule_of(a), name) == 0;
 }
 
 // Of a replica and step.
@@ -378,10 +378,10 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     struct text cannot = {0}, body = {0};
     text_add(&body,
              "[training]\nlocal_batch_size = %" PRId64 "\nglobal_batch_size = %" PRId64 "\nseq_len = %" PRId64
-             "\nsteps = %" PRId64 "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n",
+             "\nsteps = %" PRId64 "\nmixed_precision_param = \"%s\"\nmixed_precision_reduce = \"float32\"\n",
              c->stages > 1 ? sequences : c->micro_batch_size, config->training.global_batch_size,
              config->training.seq_len, config->training.steps,
-             config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32", "float32");
+             config->training.dtype == CONFIG_DTYPE_BF16 ? "bfloat16" : "float32");
     titan_real(&body, "max_norm", config->training.max_norm > 0 ? config->training.max_norm : NO_CLIPPING);
     titan_optimizer(&body, &cannot, config);
     text_add(&body, "\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",

@@ -118,14 +118,20 @@ static const char *read_reference(const char *s, struct op_reference *reference)
     return skip_spaces(s);
 }
 
+static const char *read_op(const char *s, enum op *out) {
+    char name[24];
+    s = read_word(s, name, sizeof name);
+    for (*out = 0; *out < OP_COUNT; (*out)++)
+        if (strcmp(ROWS[*out].name, name) == 0)
+            break;
+    CHECK(*out < OP_COUNT);
+    return s;
+}
+
 // embed: i0 o0' -> i1'
 static void read_transposed(const char *s, struct op_info *info) {
-    char forward[24];
-    s = read_word(s, forward, sizeof forward);
-    for (info->forward = 0; info->forward < OP_COUNT; info->forward++)
-        if (strcmp(ROWS[info->forward].name, forward) == 0)
-            break;
-    CHECK(info->forward < OP_COUNT && *s == ':');
+    s = read_op(s, &info->forward);
+    CHECK(*s == ':');
     info->transposes = true;
     s = skip_spaces(s + 1);
     for (int i = 0; i < info->inputs; i++)
@@ -167,6 +173,24 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
     if (!communication)
         info->role = ROLE_BACKWARD;
     read_transposed(s, info);
+}
+
+// 2mnk+mn as matmul
+static void read_flops(const char *s, const struct op_table *table, struct op_info *info) {
+    size_t length = strcspn(s, " ");
+    CHECK(length < sizeof info->flops);
+    memcpy(info->flops, s, length);
+    info->like = info->role == ROLE_BACKWARD ? info->forward : info->op;
+    if (s[length]) {
+        CHECK(strncmp(s + length, " as ", 4) == 0);
+        s = read_op(s + length + 4, &info->like);
+        CHECK(*s == 0 && info->like != info->op);
+    }
+    CHECK(info->like <= info->op); // rows above are read already
+    info->family = info->op == OP_MATMUL      ? FAMILY_MATMUL
+                   : info->op == OP_ATTENTION ? FAMILY_ATTENTION
+                   : info->like == info->op   ? FAMILY_REST
+                                              : table->op[info->like].family;
 }
 
 static void read_attributes(const char *s, struct op_info *info) {
@@ -217,20 +241,14 @@ struct op_table *op_table_create(void) {
         struct op_info *info = &table->op[op];
         info->op = (enum op)op;
         info->name = ROWS[op].name;
-        info->flops = ROWS[op].flops;
         read_signature(ROWS[op].signature, info);
         read_adjoint(ROWS[op].adjoint, ROWS[op].communication, info);
+        read_flops(ROWS[op].flops, table, info);
         read_attributes(ROWS[op].attributes, info);
         read_inplace(ROWS[op].inplace, info);
     }
     find_fused(table);
     return table;
-}
-
-enum op_family op_family(const struct op_info *info) {
-    if (strncmp(info->name, "matmul", strlen("matmul")) == 0)
-        return FAMILY_MATMUL;
-    return strncmp(info->name, "attention", strlen("attention")) == 0 ? FAMILY_ATTENTION : FAMILY_REST;
 }
 
 enum op op_find(const struct op_table *table, const char *name) {

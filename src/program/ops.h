@@ -61,6 +61,9 @@ struct op_attribute {
     bool is_float;
 };
 
+// What a step's time is told by: matrix products and attention, with all that is like them, and all else.
+enum op_family { FAMILY_MATMUL, FAMILY_ATTENTION, FAMILY_REST, FAMILY_COUNT };
+
 struct op_info {
     enum op op;
     const char *name;
@@ -76,7 +79,9 @@ struct op_info {
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
     bool maximum;               // what a split letter leaves of the outputs is a maximum, not a sum
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
-    const char *flops;
+    char flops[16];
+    enum op like; // an op of a lower number, whose rates this one has where nothing is said of its own; or itself
+    enum op_family family;
 };
 
 // The rows of ops.def, parsed. Build once with op_table_create and share; immutable afterwards.
@@ -86,9 +91,6 @@ struct op_table {
 
 // Caller frees with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);
-// What a step's time is told by: matrix products and attention, forward and backward, and all else.
-enum op_family { FAMILY_MATMUL, FAMILY_ATTENTION, FAMILY_REST, FAMILY_COUNT };
-enum op_family op_family(const struct op_info *info);
 // OP_COUNT when there is none of that name.
 enum op op_find(const struct op_table *table, const char *name);
 

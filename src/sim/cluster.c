@@ -4,8 +4,6 @@
 #include "sim/efficiency.h"
 #include "sim/shipped.h"
 
-#include <math.h>
-
 enum { NAME_BYTES_MAX = 64 };
 // Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
 static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3, RATE_MOST = 1e15;
@@ -133,7 +131,7 @@ static trireme_status read_groups(const struct reading *r, trireme_error *error)
     int list, device;
     TRY(outline_need(t, 0, "nodes", &list, error));
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
-    int64_t nodes = 0, devices = 0;
+    int64_t devices = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
         struct node_group g = {.nodes = 1, .devices = 1};
         TRY(outline_known(t, node, "device nodes devices", error));
@@ -141,7 +139,6 @@ static trireme_status read_groups(const struct reading *r, trireme_error *error)
         TRY(read_device_name(r, device, &g.device, error));
         TRY(outline_need_integer(t, node, "nodes", 1, CLUSTER_DEVICES_MAX, &g.nodes, error));
         TRY(outline_need_integer(t, node, "devices", 1, 4096, &g.devices, error));
-        nodes += g.nodes;
         devices += (int64_t)g.nodes * g.devices;
         if (devices > CLUSTER_DEVICES_MAX)
             return outline_refuse(t, node, error, "more than %d devices in all", CLUSTER_DEVICES_MAX);
@@ -149,7 +146,6 @@ static trireme_status read_groups(const struct reading *r, trireme_error *error)
     }
     if (devices == 0)
         return outline_refuse(t, list, error, "no nodes are listed");
-    r->cluster->total_nodes = (int)nodes;
     r->cluster->total_devices = (int)devices;
     return TRIREME_OK;
 }
@@ -223,7 +219,7 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
     return TRIREME_OK;
 }
 
-static int compare_points(const void *a, const void *b) {
+int link_point_compare(const void *a, const void *b) {
     const struct link_point *x = a, *y = b;
     if (x->op != y->op)
         return x->op < y->op ? -1 : 1;
@@ -238,9 +234,9 @@ static trireme_status read_measured(const struct reading *r, int list, struct li
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_link_point(r, node, level, error));
     if (level->points.count)
-        qsort(level->points.item, level->points.count, sizeof *level->points.item, compare_points);
+        qsort(level->points.item, level->points.count, sizeof *level->points.item, link_point_compare);
     for (size_t i = 1; i < level->points.count; i++)
-        if (compare_points(&level->points.item[i - 1], &level->points.item[i]) == 0)
+        if (link_point_compare(&level->points.item[i - 1], &level->points.item[i]) == 0)
             return outline_refuse(t, list, error, "two points of %s among %d ranks of %.0f bytes",
                                   r->table->op[level->points.item[i].op].name, level->points.item[i].ranks,
                                   level->points.item[i].bytes);
@@ -448,7 +444,6 @@ trireme_status cluster_resize(struct cluster *c, int devices, trireme_error *err
     if (part.devices)
         VEC_PUSH(&c->groups, part);
     c->total_devices = devices;
-    c->total_nodes = nodes + whole.nodes + (part.devices > 0);
     size_t kept = 0;
     for (size_t i = 0; i < c->stragglers.count; i++)
         if (c->stragglers.item[i].device < devices)

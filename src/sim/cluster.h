@@ -110,7 +110,7 @@ struct cluster {
     // the slowest decides; else one after the other.
     bool pipelined;
     VEC(struct straggler) stragglers;
-    int total_nodes, total_devices;
+    int total_devices;
 };
 
 // Reads a file's text; `name` stands for it in messages (TRIREME_ERROR_USAGE, with line and key).
@@ -123,6 +123,9 @@ trireme_status cluster_refuse(const char *why, trireme_error *error);
 // Leaves so many devices of the cluster: its first ones. Refuses more than it has.
 trireme_status cluster_resize(struct cluster *cluster, int devices, trireme_error *error);
 void cluster_release(struct cluster *cluster);
+
+// By op, ranks, bytes, for qsort.
+int link_point_compare(const void *a, const void *b);
 
 // Of a device's number: its node, its type (an index of `devices`).
 int cluster_node(const struct cluster *cluster, int device);

@@ -1,5 +1,7 @@
 #include "sim/fit.h"
 
+#include "config/value.h"
+
 struct figure {
     char text[40];
 };
@@ -95,23 +97,25 @@ static void print_efficiency(struct text *out, const struct device *d, const str
         const struct op_info *info = &table->op[op];
         if (info->role == ROLE_COMMUNICATION)
             continue;
-        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
-        const struct curve *base = follows ? d->curve[info->forward] : d->other;
-        bool differs = d->points[op].count > 0 || (follows && d->points[info->forward].count > 0);
+        bool follows = info->like != info->op;
+        const struct curve *base = follows ? d->curve[info->like] : d->other;
+        bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
         for (int t = 0; t < DTYPE_COUNT; t++)
             differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &base[t]);
         if (!differs)
             continue;
         text_add(out, "      %s:\n", info->name);
         print_curves(out, d, d->curve[op], base);
-        if (d->points[op].count || (follows && d->points[info->forward].count))
+        if (d->points[op].count || (follows && d->points[info->like].count))
             print_points(out, d, op);
     }
 }
 
 static void print_device(struct text *out, const struct cluster *c, const struct device *d,
                          const struct op_table *table) {
-    text_add(out, "  %s:\n    peak: {", d->name);
+    text_add(out, "  ");
+    value_print_text(out, d->name);
+    text_add(out, ":\n    peak: {");
     const char *comma = "";
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (d->peak[t] > 0) {
@@ -129,9 +133,10 @@ static void print_device(struct text *out, const struct cluster *c, const struct
         text_add(out, "    jitter: %.4g\n", d->jitter);
     if (d->shared.count) {
         text_add(out, "    shared: {");
-        for (size_t i = 0; i < d->shared.count; i++)
-            text_add(out, "%s%d: %s", i ? ", " : "", d->shared.item[i].ranks,
-                     c->devices.item[d->shared.item[i].device].name);
+        for (size_t i = 0; i < d->shared.count; i++) {
+            text_add(out, "%s%d: ", i ? ", " : "", d->shared.item[i].ranks);
+            value_print_text(out, c->devices.item[d->shared.item[i].device].name);
+        }
         text_add(out, "}\n");
     }
     print_efficiency(out, d, table);
@@ -139,7 +144,9 @@ static void print_device(struct text *out, const struct cluster *c, const struct
 
 static void print_level(struct text *out, const struct link_level *l, const struct op_table *table) {
     static const char *const SPANS[] = {"device", "node", "", "all"}, *const ALGORITHMS[] = {"ring", "tree", "direct"};
-    text_add(out, "  - name: %s\n    spans: ", l->name);
+    text_add(out, "  - name: ");
+    value_print_text(out, l->name);
+    text_add(out, "\n    spans: ");
     if (l->span == SPAN_NODES)
         text_add(out, "%d nodes\n", l->nodes);
     else
@@ -160,15 +167,20 @@ static void print_level(struct text *out, const struct link_level *l, const stru
 }
 
 void cluster_print(const struct cluster *c, const struct op_table *table, struct text *out) {
-    if (c->about)
-        text_add(out, "about: %s\n", c->about);
+    if (c->about) {
+        text_add(out, "about: ");
+        value_print_text(out, c->about);
+        text_add(out, "\n");
+    }
     text_add(out, "devices:\n");
     for (size_t i = 0; i < c->devices.count; i++)
         print_device(out, c, &c->devices.item[i], table);
     text_add(out, "nodes:\n");
-    for (size_t i = 0; i < c->groups.count; i++)
-        text_add(out, "  - {device: %s, nodes: %d, devices: %d}\n", c->devices.item[c->groups.item[i].device].name,
-                 c->groups.item[i].nodes, c->groups.item[i].devices);
+    for (size_t i = 0; i < c->groups.count; i++) {
+        text_add(out, "  - {device: ");
+        value_print_text(out, c->devices.item[c->groups.item[i].device].name);
+        text_add(out, ", nodes: %d, devices: %d}\n", c->groups.item[i].nodes, c->groups.item[i].devices);
+    }
     text_add(out, "links:\n");
     for (int i = 0; i < c->levels; i++)
         print_level(out, &c->level[i], table);

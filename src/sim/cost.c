@@ -134,8 +134,7 @@ static bool from_points(const struct link_level *level, enum op op, int ranks, d
     return true;
 }
 
-// The level that alone joins the ranks, NONE where several do.
-static int only_level(const struct cluster *c, const struct route *route) {
+int route_only_level(const struct cluster *c, const struct route *route) {
     int only = NONE;
     for (int i = 0; i < c->levels; i++)
         if (route->parts[i] > 1) {
@@ -146,19 +145,20 @@ static int only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
-// What is made alike, and stands for it where it was not measured itself: the sum for a root is that for all, and what
-// a root gives to all moves the bytes that are gathered from all.
+// What a root gives to all moves the bytes that are gathered from all, and stands for it where it was not measured.
 static enum op sibling(enum op op) {
-    return op == OP_REDUCE ? OP_ALL_REDUCE : op == OP_BROADCAST ? OP_ALL_GATHER : op;
+    return op == OP_BROADCAST ? OP_ALL_GATHER : op;
 }
 
 double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    int only = only_level(c, route);
+    if (op == OP_REDUCE)
+        op = OP_ALL_REDUCE; // as the executor makes it
+    int only = route_only_level(c, route);
     double measured;
     if (only != NONE && (from_points(&c->level[only], op, route->ranks, bytes, &measured) ||
                          from_points(&c->level[only], sibling(op), route->ranks, bytes, &measured)))
         return measured;
-    double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = sibling(op) == OP_ALL_REDUCE ? 2 : 1;
+    double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
         int parts = route->parts[i];

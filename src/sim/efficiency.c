@@ -145,12 +145,12 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
     memcpy(device->other, other, sizeof device->other);
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &table->op[op];
-        bool follows = info->role == ROLE_BACKWARD && info->forward < (enum op)op;
-        const struct curve *base = follows ? device->curve[info->forward] : other;
+        bool follows = info->like != info->op;
+        const struct curve *base = follows ? device->curve[info->like] : other;
         memcpy(device->curve[op], base, sizeof device->curve[op]);
         if (follows)
-            for (size_t i = 0; i < device->points[info->forward].count; i++)
-                VEC_PUSH(&device->points[op], device->points[info->forward].item[i]);
+            for (size_t i = 0; i < device->points[info->like].count; i++)
+                VEC_PUSH(&device->points[op], device->points[info->like].item[i]);
         node = outline_member(t, mapping, info->name);
         if (node < 0)
             continue;

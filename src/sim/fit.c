@@ -21,7 +21,7 @@ struct fit_sample fit_sample_of(const struct program *program, const struct op_t
 }
 
 static bool is_product(const struct fit_sample *s, const struct op_info *info) {
-    return s->flops > 0 && s->m > 0 && s->n > 0 && s->k > 0 && op_family(info) == FAMILY_MATMUL;
+    return s->flops > 0 && s->m > 0 && s->n > 0 && s->k > 0 && info->family == FAMILY_MATMUL;
 }
 
 static bool is_attention(const struct fit_sample *s) {
@@ -191,26 +191,28 @@ static void add_points(struct device *d, const struct fit *f, enum op op) {
     }
 }
 
-// The backward of an op that was measured, where it was not itself.
-static void follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
-    for (int op = 0; op < OP_COUNT; op++)
-        for (int t = 0; t < DTYPE_COUNT; t++) {
-            int forward = (int)table->op[op].forward;
-            if (table->op[op].role != ROLE_BACKWARD || fitted[op][t] || !fitted[forward][t])
-                continue;
-            d->curve[op][t] = d->curve[forward][t];
-            for (size_t i = 0; i < d->points[forward].count; i++)
-                if (d->points[forward].item[i].dtype == (enum dtype)t)
-                    VEC_PUSH(&d->points[op], d->points[forward].item[i]);
-        }
-}
-
 static void drop_points(struct device *d, enum op op, enum dtype dtype) {
     size_t kept = 0;
     for (size_t i = 0; i < d->points[op].count; i++)
         if (d->points[op].item[i].dtype != dtype)
             d->points[op].item[kept++] = d->points[op].item[i];
     d->points[op].count = kept;
+}
+
+// What is like an op that was measured, where it was not itself: then it counts as fitted, too.
+static void follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < DTYPE_COUNT; t++) {
+            enum op like = table->op[op].like;
+            if (fitted[op][t] || !fitted[like][t])
+                continue;
+            d->curve[op][t] = d->curve[like][t];
+            drop_points(d, (enum op)op, (enum dtype)t);
+            for (size_t i = 0; i < d->points[like].count; i++)
+                if (d->points[like].item[i].dtype == (enum dtype)t)
+                    VEC_PUSH(&d->points[op], d->points[like].item[i]);
+            fitted[op][t] = true;
+        }
 }
 
 // What was not measured: as another dtype of the op, or as all that moves bytes does.
@@ -242,9 +244,6 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
             continue;
         d->curve[s->op][s->dtype] = curve_of(&f);
         drop_points(d, s->op, s->dtype);
-        for (int op = 0; op < OP_COUNT; op++)
-            if (table->op[op].role == ROLE_BACKWARD && table->op[op].forward == s->op && !fitted[op][s->dtype])
-                drop_points(d, (enum op)op, s->dtype);
         fitted[s->op][s->dtype] = true;
         if (!f.attention)
             add_points(d, &f, s->op);

@@ -112,11 +112,11 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     for (int i = 0; i < COLUMNS; i++)
         if (csv->at[i] >= (int)line->words)
             REFUSE("%s:%d: fewer columns than the first line has", name, line->number);
-    for (int i = 0; i < 3; i++)
-        if (!read_number(line->word[csv->at[i]], &extent[i]) || extent[i] < 1 || extent[i] > 1e9 ||
-            extent[i] != floor(extent[i]))
-            REFUSE("%s:%d: %c: given \"%.40s\", expected a whole number from 1", name, line->number, "mnk"[i],
-                   line -> word[csv->at[i]]);
+    for (int i = 0; i < 3; i++) {
+        const char *word = line->word[csv->at[i]];
+        if (!read_number(word, &extent[i]) || extent[i] < 1 || extent[i] > 1e9 || extent[i] != floor(extent[i]))
+            REFUSE("%s:%d: %c: given \"%.40s\", expected a whole number from 1", name, line->number, "mnk"[i], word);
+    }
     if (!read_dtype(line->word[csv->at[COLUMN_DTYPE]], &out->dtype))
         REFUSE("%s:%d: dtype: given \"%.40s\", expected f32, bf16, fp16 or f64", name, line->number,
                line->word[csv->at[COLUMN_DTYPE]]);
@@ -296,20 +296,10 @@ static void fit_level(struct cluster *c, struct route *route, const struct colle
     }
 }
 
-static int compare_points(const void *a, const void *b) {
-    const struct link_point *x = a, *y = b;
-    if (x->op != y->op)
-        return x->op < y->op ? -1 : 1;
-    return x->ranks != y->ranks ? x->ranks - y->ranks : (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
 // The points stand for themselves where one level alone joins the ranks.
 static void add_points(struct cluster *c, const struct route *route, const struct collective *collective, enum op op) {
-    int only = NONE;
-    for (int i = 0; i < c->levels; i++)
-        if (route->parts[i] > 1)
-            only = only == NONE ? i : c->levels;
-    if (only >= c->levels)
+    int only = route_only_level(c, route);
+    if (only == NONE)
         return;
     struct link_level *level = &c->level[only];
     size_t kept = 0;
@@ -327,7 +317,7 @@ static void add_points(struct cluster *c, const struct route *route, const struc
         if (!again)
             VEC_PUSH(&level->points, point);
     }
-    qsort(level->points.item, level->points.count, sizeof *level->points.item, compare_points);
+    qsort(level->points.item, level->points.count, sizeof *level->points.item, link_point_compare);
 }
 
 static trireme_status use_collective(struct cluster *c, const struct collective *collective, enum op op,

@@ -5,7 +5,7 @@ static enum sim_part part_of(const struct op_table *table, const struct instruct
         return SIM_OPTIMIZER;
     static const enum sim_part PARTS[FAMILY_COUNT] = {
         [FAMILY_MATMUL] = SIM_MATMUL, [FAMILY_ATTENTION] = SIM_ATTENTION, [FAMILY_REST] = SIM_REST};
-    return PARTS[op_family(&table->op[in->op])];
+    return PARTS[table->op[in->op].family];
 }
 
 static enum axis outermost(axis_set group) {

@@ -1,8 +1,6 @@
 #include "program/names.h"
 #include "sim/prepare.h"
 
-#include <math.h>
-
 // A communicator of classes, as executors open them for ranks.
 struct meeting {
     int members, arrived;

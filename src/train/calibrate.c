@@ -417,7 +417,7 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     TRY(memory_bandwidth(w->cores, &bandwidth, error));
     VEC_PUSH(&c->devices, describe(w, "cpu", 1, bandwidth));
     VEC_PUSH(&c->groups, (struct node_group){0, 1, 1});
-    c->total_nodes = c->total_devices = 1;
+    c->total_devices = 1;
     c->level[c->levels++] = (struct link_level){.name = mem_strdup("threads"),
                                                 .span = SPAN_ALL,
                                                 .algorithm = LINK_DIRECT,
@@ -466,7 +466,7 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
 static void add_nodes(struct cluster *c, int nodes) {
     c->groups.count = 0;
     VEC_PUSH(&c->groups, (struct node_group){0, nodes, 1});
-    c->total_nodes = c->total_devices = nodes;
+    c->total_devices = nodes;
     c->stragglers.count = 0;
     struct link_level *last = &c->level[c->levels - 1];
     free(last->name);

@@ -92,7 +92,7 @@ static void all_ways_give_the_bits_of_the_rule(void **state) {
         "matmul m=40 k=200 n=600",   "matmul m=17 k=31 n=49",     "matmul m=67 k=129 n=101",
         "matmul m=530 k=41 n=100",   "matmul m=1 k=33 n=70",      "matmul_dx m=7 n=33 k=25",
         "matmul_dx m=90 n=70 k=151", "matmul_dx m=530 n=19 k=75", "matmul_dw m=33 n=19 k=50",
-        "matmul_dw m=75 n=700 k=37", "matmul_dw m=530 n=41 k=70", "logits_times m=35 v=90 C=50",
+        "matmul_dw m=75 n=700 k=37", "matmul_dw m=530 n=41 k=70", "logits_times m=35 n=90 k=50",
     };
     static const char *const large[] = {"matmul m=100 k=6301 n=60", "matmul_dw m=3500 n=20 k=650"};
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
