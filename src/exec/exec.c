@@ -82,8 +82,9 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
     for (size_t i = 0; i < template->instructions.count; i++) {
         t->count++; // one that is refused is released, too
-        if (resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error) != TRIREME_OK)
-            return error_prefix(error, "template %s, instruction %zu", template->name, i);
+        trireme_status status = resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error);
+        if (status != TRIREME_OK)
+            return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
     count_waits(t);
     return TRIREME_OK;

@@ -240,7 +240,7 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {
         schedule_release(&made);
-        return error_prefix(error, "pipeline schedule %s", name);
+        return error_prefix(error, status, "pipeline schedule %s", name);
     }
     schedule_count_on_way(&made);
     *schedule = made;
@@ -265,11 +265,9 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
     char *text, near[PASS_TEXT];
     size_t length;
     trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
-    if (status != TRIREME_OK) {
-        error_prefix(error, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file", name, NAMES,
-                     nearest_name(name, near));
-        return status;
-    }
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file",
+                            name, NAMES, nearest_name(name, near));
     struct schedule read;
     status = schedule_parse(&read, text, length, error);
     free(text);
@@ -280,9 +278,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
         else
             schedule_release(&read);
     }
-    if (status != TRIREME_OK)
-        error_prefix(error, "%s", name);
-    return status;
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", name);
 }
 
 // ---- activations

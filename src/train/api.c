@@ -27,6 +27,8 @@ static void pass_on(void *user, const struct train_step *s) {
 trireme_status trireme_train(const trireme_settings *settings,
                              bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                              trireme_trained *trained, trireme_error *error) {
+    trireme_error own = {0};
+    error = error ? error : &own; // what is called below may read it
     struct config config;
     TRY(load(&config, settings, error));
     struct watcher watcher = {.stepped = stepped, .user = user};

@@ -57,11 +57,12 @@ static void error_is_filled_and_prefixed(void **state) {
     assert_int_equal(error_set(&error, TRIREME_ERROR_IO, "no %s at %d", "bread", 7), TRIREME_ERROR_IO);
     assert_int_equal(error.status, TRIREME_ERROR_IO);
     assert_string_equal(error.message, "no bread at 7");
-    assert_int_equal(error_prefix(&error, "%s.yaml", "run"), TRIREME_ERROR_IO);
+    assert_int_equal(error_prefix(&error, TRIREME_ERROR_IO, "%s.yaml", "run"), TRIREME_ERROR_IO);
     assert_string_equal(error.message, "run.yaml: no bread at 7");
     error_set(&error, TRIREME_ERROR_USAGE, "no way %s", "one\n\x1b[2Jtwo");
     assert_string_equal(error.message, "no way one??[2Jtwo");
     assert_int_equal(error_set(NULL, TRIREME_ERROR_USAGE, "nobody listens"), TRIREME_ERROR_USAGE);
+    assert_int_equal(error_prefix(NULL, TRIREME_ERROR_CORRUPT, "nobody"), TRIREME_ERROR_CORRUPT);
 }
 
 static void error_message_is_cut_not_overrun(void **state) {
@@ -75,7 +76,7 @@ static void error_message_is_cut_not_overrun(void **state) {
     memset(longest, 'x', 4999);
     error_set(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
-    error_prefix(&a.error, "%s", longest);
+    error_prefix(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
     for (size_t i = 0; i < sizeof a.guard; i++)
         assert_int_equal(a.guard[i], 'g');
