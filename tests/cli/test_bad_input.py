@@ -47,6 +47,14 @@ def test_settings():
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
+    # Nothing that is given is passed over.
+    for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
+        for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
+            untouched(2, rf'unexpected "{given[0]}": it takes no settings', *command, *given)
+    untouched(2, r'unexpected "--x=y": it takes no settings', "help", "train", "--x=y")
+    for topic in [], ["train"], ["clusters"]:
+        untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
+    tool.good("train", "--help", "--json")
     code, out, err = tool.run("trian", "c.yaml")
     assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err
     for name in "show", "verify", "bench":
