@@ -102,16 +102,20 @@ close_file:
     return status;
 }
 
-static trireme_status write_all(int file, const char *path, const char *bytes, size_t length, trireme_error *error) {
-    for (size_t done = 0; done < length;) {
-        ssize_t put = write(file, bytes + done, length - done);
+size_t file_write(int file, const void *bytes, size_t length) {
+    size_t done = 0;
+    while (done < length) {
+        // Linux writes at most 0x7ffff000 bytes at a time; 1 GiB keeps every piece page-aligned.
+        ssize_t put = write(file, (const char *)bytes + done, MIN(length - done, (size_t)1 << 30));
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0)
-            FAIL(TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", path, done, length);
+        if (put == 0)
+            errno = EIO;
+        if (put <= 0)
+            break;
         done += (size_t)put;
     }
-    return TRIREME_OK;
+    return done;
 }
 
 // Makes a rename or a creation in the directory of `path` last through a power failure.
@@ -137,7 +141,10 @@ trireme_status file_write_atomic(const char *path, const void *bytes, size_t len
         status = error_set(error, TRIREME_ERROR_IO, "cannot create %s: %m", temporary);
         goto free_name;
     }
-    status = write_all(file, temporary, bytes, length, error);
+    size_t written = file_write(file, bytes, length);
+    if (written < length)
+        status =
+            error_set(error, TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", temporary, written, length);
     if (status == TRIREME_OK && fsync(file) != 0)
         status = error_set(error, TRIREME_ERROR_IO, "cannot sync %s: %m", temporary);
     if (close(file) != 0 && status == TRIREME_OK)

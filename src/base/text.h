@@ -19,6 +19,8 @@ void text_release(struct text *t);
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one.
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
+// Writes `length` bytes where the descriptor stands. Returns how many it wrote; where that is fewer, errno says why.
+size_t file_write(int file, const void *bytes, size_t length);
 // Whether a process holds the whole file's lock (flock).
 bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
