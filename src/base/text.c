@@ -62,6 +62,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
         status = error_set(error, TRIREME_ERROR_IO, "cannot read %s: it is a directory, not a file", path);
         goto close_file;
     }
+    limit = MIN(limit, SIZE_MAX / 4); // what is more has no memory, and twice as much can be told
     // The size is a first guess only: pipes and files of /proc have none, and a file may grow while it is read.
     size_t capacity = info.st_size > 0 ? (size_t)info.st_size : 4096, count = 0;
     capacity = MIN(capacity, limit) + 1;

@@ -189,6 +189,22 @@ static void file_read_reads_what_has_no_size(void **state) {
     assert_true(length > 100);
     assert_non_null(strstr(bytes, "Name:"));
     free(bytes);
+
+    // More than the first guess, under the largest limit there is.
+    enum { LARGE = 20000 };
+    int ends[2];
+    char content[LARGE];
+    memset(content, 'x', LARGE);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(file_write(ends[1], content, LARGE), LARGE);
+    close(ends[1]);
+    char *path = mem_printf("/dev/fd/%d", ends[0]);
+    assert_int_equal(file_read(path, SIZE_MAX, &bytes, &length, NULL), TRIREME_OK);
+    assert_int_equal(length, LARGE);
+    assert_memory_equal(bytes, content, LARGE);
+    close(ends[0]);
+    free(path);
+    free(bytes);
 }
 
 static void file_read_refuses(void **state) {
