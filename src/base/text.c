@@ -257,3 +257,23 @@ size_t text_distance(const char *a, const char *b) {
     free(table);
     return distance;
 }
+
+size_t text_misspelt_distance(const char *word) {
+    return MAX((size_t)2, strlen(word) / 3);
+}
+
+const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+    const char *nearest = NULL;
+    if (strlen(word) > 255)
+        return nearest;
+    size_t least = text_misspelt_distance(word) + 1;
+    for (size_t i = 0; i < count; i++) {
+        const char *known = *(const char *const *)(const void *)((const char *)first + i * stride);
+        size_t distance = text_distance(word, known);
+        if (distance < least) {
+            least = distance;
+            nearest = known;
+        }
+    }
+    return nearest;
+}

@@ -87,18 +87,6 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
-static const char *nearest_command(const char *name) {
-    const char *best = "help";
-    for (size_t i = 0, least = 4; i < command_count; i++) {
-        size_t distance = text_distance(name, commands[i].name);
-        if (distance < least) {
-            least = distance;
-            best = commands[i].name;
-        }
-    }
-    return best;
-}
-
 // Operands are words that are neither options nor KEY=VALUE; an option without '=' takes the next word.
 static void sort_arguments(struct arguments *out, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
@@ -185,8 +173,9 @@ int main(int argc, char **argv) {
         arguments.command = "help";
     const struct command *command = find_command(arguments.command);
     if (!command) {
+        const char *nearest = text_nearest(arguments.command, &commands[0].name, command_count, sizeof commands[0]);
         fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n",
-                arguments.command, nearest_command(arguments.command));
+                arguments.command, nearest ? nearest : "help");
         return EXIT_USAGE;
     }
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.

@@ -116,15 +116,10 @@ bool schedule_has_name(const char *name) {
 
 // "; did you mean zb-h1?", or nothing where no name is near.
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
-    size_t least = MAX((size_t)2, strlen(name) / 3) + 1;
+    const char *nearest = text_nearest(name, &MAKERS[0].name, ARRAY_LENGTH(MAKERS), sizeof MAKERS[0]);
     text[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LENGTH(MAKERS); i++) {
-        size_t distance = strlen(name) < 64 ? text_distance(name, MAKERS[i].name) : SIZE_MAX;
-        if (distance < least) {
-            least = distance;
-            snprintf(text, PASS_TEXT, "; did you mean %s?", MAKERS[i].name);
-        }
-    }
+    if (nearest)
+        snprintf(text, PASS_TEXT, "; did you mean %s?", nearest);
     return text;
 }
 

@@ -153,6 +153,23 @@ static void text_distance_counts_edits(void **state) {
     }
 }
 
+static void text_nearest_finds_what_was_meant(void **state) {
+    (void)state;
+    static const struct {
+        int number;
+        const char *name;
+    } KNOWN[] = {{1, "train"}, {2, "verify"}, {3, "tree"}, {4, "generate"}};
+    static const char *const CASES[][2] = {{"trian", "train"}, {"trie", "tree"},        {"", NULL},
+                                           {"show", NULL},     {"gnerate", "generate"}, {"verify", "verify"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        const char *nearest = text_nearest(CASES[i][0], &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]);
+        assert_string_equal(nearest ? nearest : "none", CASES[i][1] ? CASES[i][1] : "none");
+    }
+    char long_word[300] = "";
+    memset(long_word, 'x', sizeof long_word - 1);
+    assert_null(text_nearest(long_word, &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]));
+}
+
 // ---- files ----
 
 static void file_read_gives_what_was_written(void **state) {
@@ -598,6 +615,7 @@ int main(void) {
         cmocka_unit_test(clock_advances),
         cmocka_unit_test(text_grows),
         cmocka_unit_test(text_distance_counts_edits),
+        cmocka_unit_test(text_nearest_finds_what_was_meant),
         IN_DIRECTORY(file_read_gives_what_was_written),
         cmocka_unit_test(file_read_reads_what_has_no_size),
         IN_DIRECTORY(file_read_refuses),
