@@ -3,7 +3,6 @@
 #include "base/json.h"
 
 #include <errno.h>
-#include <math.h>
 
 // ---- values
 

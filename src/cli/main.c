@@ -50,7 +50,8 @@ const struct command commands[] = {
      "v-half, v-min, hanayo, auto, or the path of a file. forward, backward_input, backward_weight: times of one "
      "chunk\n"
      "and one microbatch; latency from rank to rank. chunks; waves (of hanayo); activation_limit (of auto, in\n"
-     "microbatches of a stage: 2P). svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
+     "microbatches of a stage: 2P). embed, loss, loss_weight, embed_weight: times of one rank's part of a vocabulary\n"
+     "that is spread over the ranks. svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
      "bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate, ALL_OF_IT, NULL, NULL},
@@ -69,7 +70,8 @@ const struct command commands[] = {
      "its\n"
      "share of that peak, the median of some seconds, training.steps at most; without a model GPT-2 124M with 4\n"
      "sequences of 1024 tokens.\n"
-     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run; or with\n"
+     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run;\n"
+     "models=N measures the smallest few of its models alone, steps=N so many steps of each. Or with\n"
      "from=FILE,FILE cluster=CLUSTER puts another machine's figures into a cluster: matrix products as a CSV with the\n"
      "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",

@@ -3,7 +3,6 @@
 #include "model/model.h"
 
 #include <float.h>
-#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
