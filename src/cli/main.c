@@ -133,8 +133,8 @@ static trireme_status refuse_many(const struct command *command, const struct ar
 // What would otherwise be passed over in silence.
 static trireme_status refuse_unused(const struct command *command, const struct arguments *a, trireme_error *error) {
     if (a->settings.count && is_part(command->bare, a))
-        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": it takes no settings; usage: trireme %s %s", a->settings.item[0],
-             command->name, command->operands);
+        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
+             a->operands.count ? a->operands.item[0] : "by itself");
     if (a->json && is_part(command->text, a))
         FAIL(TRIREME_ERROR_USAGE, "a %s is text: leave --json out", command->text);
     return TRIREME_OK;

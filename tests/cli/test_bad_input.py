@@ -50,8 +50,8 @@ def test_settings():
     # Nothing that is given is passed over.
     for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
-            untouched(2, rf'unexpected "{given[0]}": it takes no settings', *command, *given)
-    untouched(2, r'unexpected "--x=y": it takes no settings', "help", "train", "--x=y")
+            untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
+    untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
     for topic in [], ["train"], ["clusters"]:
         untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
     tool.good("train", "--help", "--json")
