@@ -1,8 +1,9 @@
 // Trireme: trains large language models; every training step is an explicit, verified step program.
 //
 // This is the only public header. Functions return a trireme_status, write nothing to the terminal and never exit.
-// What went wrong is in the caller's trireme_error: one line, naming what failed, where, and what to do.
-// There is no global state: any number of threads may use the library, each with objects of its own.
+// What went wrong is in the caller's trireme_error: one line, naming what failed, where, and what to do. It may be
+// NULL: then the status alone tells. There is no global state: any number of threads may use the library, each with
+// objects of its own.
 #ifndef TRIREME_H
 #define TRIREME_H
 

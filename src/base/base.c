@@ -19,9 +19,9 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
     return status;
 }
 
-trireme_status error_prefix(trireme_error *error, const char *format, ...) {
+trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...) {
     if (!error)
-        return TRIREME_ERROR_USAGE;
+        return status;
     char prefix[sizeof error->message / 2], rest[sizeof error->message];
     va_list args;
     va_start(args, format);
@@ -31,7 +31,7 @@ trireme_status error_prefix(trireme_error *error, const char *format, ...) {
     int length = snprintf(error->message, sizeof error->message, "%s: ", prefix);
     snprintf(error->message + length, sizeof error->message - (size_t)length, "%s", rest);
     make_one_line(error->message);
-    return error->status;
+    return status;
 }
 
 void bug(const char *file, int line, const char *what) {

@@ -19,11 +19,13 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
+// `error` may be NULL in these two: then the status alone is returned.
 // Fills *error and returns `status`, so that a caller can write `return error_set(...)`.
 trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// Puts "prefix: " before the message that is already there, and returns its status.
-trireme_status error_prefix(trireme_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Puts "prefix: " before the message that is already there, and returns `status`, which came with it.
+trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #define FAIL(status, ...) return error_set(error, (status), __VA_ARGS__)
 #define TRY(expression)                           \

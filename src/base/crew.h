@@ -5,7 +5,12 @@
 // Runs work(argument, i) for all i below `count`, begun in this order, on so many threads, the caller's among them, on
 // fewer where the system gives no more; returns when all is done.
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);
-// Processors that this process may use, at least 1.
+// Processors that the calling thread may use, at least 1.
 int usable_cores(void);
+// Their numbers, ascending; the caller frees them. *count is 0 where the system does not tell.
+int *cores_list(int *count);
+// The calling thread runs on core[count] alone. It stays where it is if the system refuses: this is for speed alone.
+// Allocates nothing.
+void cores_keep_to(const int *core, int count);
 
 #endif

@@ -91,7 +91,7 @@ const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYT
 }
 
 // Depth and number of values, before jansson builds anything. Strings are skipped; malformed text is left to jansson.
-static trireme_status check_bounds(const char *text, size_t length, const char *where, trireme_error *error) {
+static trireme_status check_bounds(const char *text, size_t length, int64_t offset, trireme_error *error) {
     size_t depth = 0, values = 1;
     bool inside = false;
     for (size_t i = 0; i < length; i++) {
@@ -106,33 +106,56 @@ static trireme_status check_bounds(const char *text, size_t length, const char *
         else if (c == '{' || c == '[') {
             values++;
             if (++depth > JSON_DEPTH_MAX)
-                FAIL(TRIREME_ERROR_CORRUPT, "%s: byte %zu: nested deeper than %d levels", where, i, JSON_DEPTH_MAX);
+                FAIL(TRIREME_ERROR_CORRUPT, "byte %" PRId64 ": nested deeper than %d levels", offset + (int64_t)i,
+                     JSON_DEPTH_MAX);
         } else if ((c == '}' || c == ']') && depth)
             depth--;
         else if (c == ',')
             values++;
         if (values > JSON_VALUES_MAX)
-            FAIL(TRIREME_ERROR_CORRUPT, "%s: byte %zu: more than %zu values", where, i, JSON_VALUES_MAX);
+            FAIL(TRIREME_ERROR_CORRUPT, "byte %" PRId64 ": more than %zu values", offset + (int64_t)i, JSON_VALUES_MAX);
     }
     return TRIREME_OK;
 }
 
+// jansson quotes the input: keep it on one line and in UTF-8.
+static trireme_status refuse_text(const char *place, const char *reason, trireme_error *error) {
+    struct text clean = {0};
+    char piece[8];
+    for (const char *s = reason; *s;) {
+        size_t n = *s == '"' || *s == '\\' ? (piece[0] = *s++, 1) : escape_next(&s, piece);
+        text_add_bytes(&clean, piece, n);
+    }
+    error_set(error, TRIREME_ERROR_CORRUPT, "%s: not valid JSON: %s", place, clean.text ? clean.text : "");
+    text_release(&clean);
+    return TRIREME_ERROR_CORRUPT;
+}
+
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
-    TRY(check_bounds(text, length, where, error));
+    trireme_status status = check_bounds(text, length, 0, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s", where);
     json_error_t refusal;
     json_t *tree = json_loadb(text, length, JSON_REJECT_DUPLICATES, &refusal);
     if (!tree) {
-        // jansson quotes the input: keep it on one line and in UTF-8.
-        struct text clean = {0};
-        char piece[8];
-        for (const char *s = refusal.text; *s;) {
-            size_t n = *s == '"' || *s == '\\' ? (piece[0] = *s++, 1) : escape_next(&s, piece);
-            text_add_bytes(&clean, piece, n);
-        }
-        error_set(error, TRIREME_ERROR_CORRUPT, "%s: line %d, column %d: not valid JSON: %s", where, refusal.line,
-                  refusal.column, clean.text ? clean.text : "");
-        text_release(&clean);
-        return TRIREME_ERROR_CORRUPT;
+        char *place = mem_printf("%s: line %d, column %d", where, refusal.line, refusal.column);
+        status = refuse_text(place, refusal.text, error);
+        free(place);
+        return status;
+    }
+    *out = tree;
+    return TRIREME_OK;
+}
+
+trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error) {
+    TRY(check_bounds(text, length, offset, error));
+    json_error_t refusal;
+    json_t *tree =
+        json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &refusal);
+    if (!tree) {
+        char place[32];
+        snprintf(place, sizeof place, "byte %" PRId64, offset + refusal.position);
+        return refuse_text(place, refusal.text, error);
     }
     *out = tree;
     return TRIREME_OK;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -62,6 +61,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
         status = error_set(error, TRIREME_ERROR_IO, "cannot read %s: it is a directory, not a file", path);
         goto close_file;
     }
+    limit = MIN(limit, SIZE_MAX / 4); // what is more has no memory, and twice as much can be told
     // The size is a first guess only: pipes and files of /proc have none, and a file may grow while it is read.
     size_t capacity = info.st_size > 0 ? (size_t)info.st_size : 4096, count = 0;
     capacity = MIN(capacity, limit) + 1;
@@ -102,16 +102,20 @@ close_file:
     return status;
 }
 
-static trireme_status write_all(int file, const char *path, const char *bytes, size_t length, trireme_error *error) {
-    for (size_t done = 0; done < length;) {
-        ssize_t put = write(file, bytes + done, length - done);
+size_t file_write(int file, const void *bytes, size_t length) {
+    size_t done = 0;
+    while (done < length) {
+        // Linux writes at most 0x7ffff000 bytes at a time; 1 GiB keeps every piece page-aligned.
+        ssize_t put = write(file, (const char *)bytes + done, MIN(length - done, (size_t)1 << 30));
         if (put < 0 && errno == EINTR)
             continue;
-        if (put < 0)
-            FAIL(TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", path, done, length);
+        if (put == 0)
+            errno = EIO;
+        if (put <= 0)
+            break;
         done += (size_t)put;
     }
-    return TRIREME_OK;
+    return done;
 }
 
 // Makes a rename or a creation in the directory of `path` last through a power failure.
@@ -137,7 +141,10 @@ trireme_status file_write_atomic(const char *path, const void *bytes, size_t len
         status = error_set(error, TRIREME_ERROR_IO, "cannot create %s: %m", temporary);
         goto free_name;
     }
-    status = write_all(file, temporary, bytes, length, error);
+    size_t written = file_write(file, bytes, length);
+    if (written < length)
+        status =
+            error_set(error, TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", temporary, written, length);
     if (status == TRIREME_OK && fsync(file) != 0)
         status = error_set(error, TRIREME_ERROR_IO, "cannot sync %s: %m", temporary);
     if (close(file) != 0 && status == TRIREME_OK)
@@ -248,4 +255,24 @@ size_t text_distance(const char *a, const char *b) {
     size_t distance = row[columns];
     free(table);
     return distance;
+}
+
+size_t text_misspelt_distance(const char *word) {
+    return MAX((size_t)2, strlen(word) / 3);
+}
+
+const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+    const char *nearest = NULL;
+    if (strlen(word) > 255)
+        return nearest;
+    size_t least = text_misspelt_distance(word) + 1;
+    for (size_t i = 0; i < count; i++) {
+        const char *known = *(const char *const *)(const void *)((const char *)first + i * stride);
+        size_t distance = text_distance(word, known);
+        if (distance < least) {
+            least = distance;
+            nearest = known;
+        }
+    }
+    return nearest;
 }

@@ -19,6 +19,8 @@ void text_release(struct text *t);
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one.
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
+// Writes `length` bytes where the descriptor stands. Returns how many it wrote; where that is fewer, errno says why.
+size_t file_write(int file, const void *bytes, size_t length);
 // Whether a process holds the whole file's lock (flock).
 bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
@@ -28,6 +30,11 @@ trireme_status directory_create(const char *path, trireme_error *error);
 size_t text_utf8_sequence(const char *s);
 // Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
 size_t text_distance(const char *a, const char *b);
+// How far `word` may be from the one that was meant.
+size_t text_misspelt_distance(const char *word);
+// Of `count` known words the nearest to one that is misspelt, NULL where none is near. The words are members of an
+// array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count, sizeof *table).
+const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride);
 // Whether `word` is one of a list of words separated by spaces.
 bool text_lists(const char *list, const char *word);
 

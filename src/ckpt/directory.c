@@ -45,8 +45,9 @@ static bool is_empty(const char *path) {
 bool directory_is_ours(const char *path, trireme_error *reason) {
     struct stat st;
     if (lstat(path, &st) != 0) {
-        error_set(reason, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
-        return errno == ENOENT;
+        const int code = errno;
+        error_set(reason, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(code));
+        return code == ENOENT;
     }
     if (!S_ISDIR(st.st_mode)) {
         error_set(reason, TRIREME_ERROR_USAGE, "%s: exists and is not a directory", path);

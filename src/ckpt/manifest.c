@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static const char FORMAT[] = "trireme-directory";
-enum { VERSION = 1, LIMIT = 256 << 20 };
+enum { VERSION = 1 };
 
 void manifest_release(struct manifest *m) {
     for (size_t i = 0; i < m->file.count; i++)
@@ -191,7 +191,7 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
                            "%s: no %s: the directory is incomplete (copied in part?) or not Trireme's", directory,
                            MANIFEST_NAME);
     else
-        status = json_parse_file(path, LIMIT, &tree, error);
+        status = json_parse_file(path, MANIFEST_BYTES_MAX, &tree, error);
     if (status == TRIREME_OK)
         status = read_tree(tree, path, &m, error);
     if (status == TRIREME_OK)

@@ -10,6 +10,7 @@
 #include "ckpt/checksum.h"
 
 #define MANIFEST_NAME "manifest.json"
+#define MANIFEST_BYTES_MAX ((size_t)256 << 20)
 
 struct manifest {
     VEC(struct checksum_file) file; // sorted by name

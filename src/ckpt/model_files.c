@@ -360,8 +360,8 @@ trireme_status model_files_check(const char *path, const struct model_config *co
                                  trireme_error *error) {
     struct model_config stored;
     TRY(model_config_read(&stored, path, error));
-    return model_config_compare(&stored, config, exact, error) == TRIREME_OK ? TRIREME_OK
-                                                                             : error_prefix(error, "%s", path);
+    trireme_status status = model_config_compare(&stored, config, exact, error);
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", path);
 }
 
 trireme_status model_files_load(const char *path, const struct model_config *config,

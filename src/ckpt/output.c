@@ -1,5 +1,7 @@
 #include "ckpt/output.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -57,19 +59,9 @@ static trireme_status write_failed(const struct output *o, int code, trireme_err
 }
 
 static trireme_status write_all(struct output *o, const void *data, size_t bytes, trireme_error *error) {
-    const char *at = data;
-    while (bytes) {
-        // Linux writes at most 0x7ffff000 bytes at a time; 1 GiB keeps every piece page-aligned.
-        ssize_t n = write(o->fd, at, MIN(bytes, (size_t)1 << 30));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return write_failed(o, n < 0 ? errno : EIO, error);
-        at += n;
-        bytes -= (size_t)n;
-        o->written += (uint64_t)n;
-    }
-    return TRIREME_OK;
+    size_t written = file_write(o->fd, data, bytes);
+    o->written += written;
+    return written == bytes ? TRIREME_OK : write_failed(o, errno, error);
 }
 
 static trireme_status flush(struct output *o, trireme_error *error) {

@@ -313,7 +313,7 @@ static trireme_status map_shards(struct safetensors *s, const char *index, const
         trireme_status status = map_file(s, path, error);
         free(path);
         if (status != TRIREME_OK)
-            return error_prefix(error, "%s", index);
+            return error_prefix(error, status, "%s", index);
     }
     return TRIREME_OK;
 }

@@ -23,7 +23,10 @@ struct command {
     const char *name, *operands, *help; // help: one line
     const char *details;                // lines of `trireme help COMMAND`
     trireme_status (*run)(const struct arguments *arguments, trireme_error *error);
-    const char *alone; // what of it runs as one process: ALL_OF_IT, or a first operand; NULL: nothing
+    // What of it does so: ALL_OF_IT, or a first operand; NULL: nothing.
+    const char *alone; // runs as one process
+    const char *bare;  // takes no settings
+    const char *text;  // has no JSON
 };
 #define ALL_OF_IT "*"
 

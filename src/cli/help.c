@@ -19,8 +19,9 @@ static void overview(struct text *out) {
 
 // A command whose settings are a section of their own is followed by it.
 static void describe(const struct command *command, struct text *out) {
-    text_add(out, "usage: trireme %s %s [--section.key=value ...] [--json]\n%s\n\n%s", command->name, command->operands,
-             command->help, command->details);
+    bool bare = command->bare && strcmp(command->bare, ALL_OF_IT) == 0;
+    text_add(out, "usage: trireme %s %s%s [--json]\n%s\n\n%s", command->name, command->operands,
+             bare ? "" : " [--section.key=value ...]", command->help, command->details);
     struct text keys = {0};
     trireme_error none;
     if (config_help(&keys, command->name, false, &none) == TRIREME_OK)
@@ -44,6 +45,10 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, topic) == 0)
             command = &commands[i];
+    bool clusters = strcmp(topic, "clusters") == 0;
+    if (a->json && (!*topic || command || clusters))
+        FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
+             *topic ? topic : "by itself");
     if (!*topic)
         overview(&out);
     else if (command)
@@ -52,7 +57,7 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         model_presets_help_json(&out);
     else if (strcmp(topic, "models") == 0)
         model_presets_help(&out);
-    else if (strcmp(topic, "clusters") == 0)
+    else if (clusters)
         status = help_clusters(&out, error);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);

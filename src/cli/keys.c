@@ -3,7 +3,6 @@
 #include "base/json.h"
 
 #include <errno.h>
-#include <math.h>
 
 // ---- values
 
@@ -130,17 +129,10 @@ trireme_status command_keys_refuse_rest(const struct arguments *rest, const stru
         FAIL(TRIREME_ERROR_USAGE, "unexpected %s %s", json_excerpt(rest->operands.item[0], excerpt), context);
     struct word word = word_split(rest->settings.item, rest->settings.count);
     char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name);
-    const char *nearest = NULL;
-    size_t least = MAX((size_t)2, strlen(name) / 3) + 1;
+    const char *nearest = text_nearest(name, &keys[0].name, count, sizeof keys[0]);
     struct text all = {0};
-    for (size_t i = 0; i < count; i++) {
-        size_t distance = text_distance(name, keys[i].name);
-        if (distance < least) {
-            least = distance;
-            nearest = keys[i].name;
-        }
+    for (size_t i = 0; i < count; i++)
         text_add(&all, "%s%s", i ? ", " : "", keys[i].name);
-    }
     json_excerpt(word.value ? word.value : "", value);
     error_set(error, TRIREME_ERROR_USAGE, "there is no key %s (given: %s) %s%s%s; there are: %s",
               json_excerpt(name, excerpt), value, context, nearest ? ": did you mean " : "", nearest ? nearest : "",

@@ -12,23 +12,23 @@ const struct command commands[] = {
      "field\n"
      "data.text_field. Tokens are bytes.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
-     command_prepare, ALL_OF_IT},
+     command_prepare, ALL_OF_IT, NULL, NULL},
     {"train", "CONFIG.yaml", "train, or go on with the run in run.directory",
      "Keys: trireme help config; those of section parallelism may stand alone: --ranks=8. Ctrl-C saves and stops;\n"
      "the same command goes on, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
-     command_train, NULL},
+     command_train, NULL, NULL, NULL},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that "
      "data.split\n"
      "sets apart; validation.steps limits the batches. A run's model is given sequences as long as the run's, as many\n"
      "in a batch, unless training.seq_len or training.global_batch_size say otherwise.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
-     command_eval, ALL_OF_IT},
+     command_eval, ALL_OF_IT, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
      "DIR is a run directory or one in Hugging Face's form. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
-     command_generate, ALL_OF_IT},
+     command_generate, ALL_OF_IT, NULL, NULL},
     {"show", "program|memory|timeline CONFIG.yaml | ranks RUN_DIR",
      "the training step as text, its memory, or a trace of it; where ranks stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. Of many\n"
@@ -36,11 +36,11 @@ const struct command commands[] = {
      "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
      "ranks: what each rank of a run does or did last, and whom it waits for; of a run that has died, too.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
-     command_show, ALL_OF_IT},
+     command_show, ALL_OF_IT, "ranks", "program"},
     {"verify", "CONFIG.yaml", "prove the programs of a run without running them",
      "Every run proves its programs before it starts; this does nothing else, and needs neither data nor memory.\n"
      "example: trireme verify --model.preset=llama3.1-405b\n",
-     command_verify, ALL_OF_IT},
+     command_verify, ALL_OF_IT, NULL, NULL},
     {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
      "predict a step on a cluster, or what a pipeline schedule costs",
      "CLUSTER: a name (trireme help clusters) or a file; devices=N is a cluster of its first N; the keys of\n"
@@ -50,10 +50,11 @@ const struct command commands[] = {
      "v-half, v-min, hanayo, auto, or the path of a file. forward, backward_input, backward_weight: times of one "
      "chunk\n"
      "and one microbatch; latency from rank to rank. chunks; waves (of hanayo); activation_limit (of auto, in\n"
-     "microbatches of a stage: 2P). svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
+     "microbatches of a stage: 2P). embed, loss, loss_weight, embed_weight: times of one rank's part of a vocabulary\n"
+     "that is spread over the ranks. svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
      "bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
-     command_simulate, ALL_OF_IT},
+     command_simulate, ALL_OF_IT, NULL, NULL},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search the best ways to train a model on a cluster",
      "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and "
      "activation_checkpoint\n"
@@ -62,21 +63,22 @@ const struct command commands[] = {
      "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
      "\"selective recompute of 39 layers\": which of them, save=, --json and trireme help activation_checkpoint tell.\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
-     command_plan, ALL_OF_IT},
+     command_plan, ALL_OF_IT, NULL, NULL},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
      "its\n"
      "share of that peak, the median of some seconds, training.steps at most; without a model GPT-2 124M with 4\n"
      "sequences of 1024 tokens.\n"
-     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run; or with\n"
+     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run;\n"
+     "models=N measures the smallest few of its models alone, steps=N so many steps of each. Or with\n"
      "from=FILE,FILE cluster=CLUSTER puts another machine's figures into a cluster: matrix products as a CSV with the\n"
      "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
-     command_bench, "peak"},
+     command_bench, "peak", NULL, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters]",
      "this, a command, configuration keys, or the named models and clusters", "example: trireme help optimizer\n",
-     command_help, NULL},
+     command_help, NULL, ALL_OF_IT, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
 
@@ -85,18 +87,6 @@ static const struct command *find_command(const char *name) {
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
-}
-
-static const char *nearest_command(const char *name) {
-    const char *best = "help";
-    for (size_t i = 0, least = 4; i < command_count; i++) {
-        size_t distance = text_distance(name, commands[i].name);
-        if (distance < least) {
-            least = distance;
-            best = commands[i].name;
-        }
-    }
-    return best;
 }
 
 // Operands are words that are neither options nor KEY=VALUE; an option without '=' takes the next word.
@@ -122,19 +112,32 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
     }
 }
 
+// `part`: of struct command.
+static bool is_part(const char *part, const struct arguments *a) {
+    return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
+}
+
 // Many processes would each do the same, into the same files: the first tells, and none begins.
 static trireme_status refuse_many(const struct command *command, const struct arguments *a,
                                   const struct launcher *launcher, trireme_error *error) {
     int processes = launcher_processes(launcher);
-    bool whole = command->alone && strcmp(command->alone, ALL_OF_IT) == 0;
-    bool part = command->alone && a->operands.count && strcmp(command->alone, a->operands.item[0]) == 0;
-    if (processes < 2 || (!whole && !part))
+    if (processes < 2 || !is_part(command->alone, a))
         return TRIREME_OK;
     error_set(error, TRIREME_ERROR_USAGE,
               "%s runs as one process, but the launcher started %d: run it without mpirun or srun",
-              whole ? command->name : command->alone, processes);
+              strcmp(command->alone, ALL_OF_IT) == 0 ? command->name : command->alone, processes);
     processes_let_first_tell(launcher, error);
     return TRIREME_ERROR_USAGE;
+}
+
+// What would otherwise be passed over in silence.
+static trireme_status refuse_unused(const struct command *command, const struct arguments *a, trireme_error *error) {
+    if (a->settings.count && is_part(command->bare, a))
+        FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
+             a->operands.count ? a->operands.item[0] : "by itself");
+    if (a->json && is_part(command->text, a))
+        FAIL(TRIREME_ERROR_USAGE, "a %s is text: leave --json out", command->text);
+    return TRIREME_OK;
 }
 
 static int exit_code(trireme_status status) {
@@ -172,8 +175,9 @@ int main(int argc, char **argv) {
         arguments.command = "help";
     const struct command *command = find_command(arguments.command);
     if (!command) {
+        const char *nearest = text_nearest(arguments.command, &commands[0].name, command_count, sizeof commands[0]);
         fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n",
-                arguments.command, nearest_command(arguments.command));
+                arguments.command, nearest ? nearest : "help");
         return EXIT_USAGE;
     }
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.
@@ -188,9 +192,12 @@ int main(int argc, char **argv) {
     if (arguments.help && command->run != command_help) {
         arguments.operands.count = 0;
         VEC_PUSH(&arguments.operands, (char *)command->name);
+        arguments.json = false;
         status = command_help(&arguments, &error);
     } else {
         status = refuse_many(command, &arguments, &launcher, &error);
+        if (status == TRIREME_OK)
+            status = refuse_unused(command, &arguments, &error);
         if (status == TRIREME_OK)
             status = command->run(&arguments, &error);
     }

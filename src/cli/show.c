@@ -228,8 +228,6 @@ trireme_status command_show(const struct arguments *a, trireme_error *error) {
         return command_show_ranks(a, error);
     if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
         FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline or ranks, not \"%s\"", what);
-    if (a->json && strcmp(what, "program") == 0)
-        FAIL(TRIREME_ERROR_USAGE, "a program is text: leave --json out; memory, timeline and ranks have JSON");
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show parallelism", &config, error));
     struct text out = {0};

@@ -74,7 +74,7 @@ static trireme_status load(const struct command_value *v, struct simulation *out
             schedule_spread_vocabulary(&out->schedule, &out->times);
         return TRIREME_OK;
     }
-    error_prefix(error, "schedule=%s", out->name);
+    error_prefix(error, status, "schedule=%s", out->name);
     error->status = TRIREME_ERROR_USAGE; // nothing was started
     return TRIREME_ERROR_USAGE;
 }

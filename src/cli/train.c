@@ -61,25 +61,23 @@ static void show_live(const struct train_step *s, const char *left) {
 
 static void show_step(void *user, const struct train_step *s) {
     struct view *view = user;
+    bool live = progress_is_live(), validated = !isnan(s->val_loss);
     char left[32], loss[32];
     view->resident = s->peak_bytes;
     duration_text(s->seconds_left, left);
-    bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps || !isnan(s->val_loss);
-    char *line = mem_printf(
-        "step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
-        (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes,
-        s->tokens_per_second, 100 * s->mfu, left);
-    if (!view->json && (isnan(s->val_loss) ? logged && !progress_is_live() : true)) {
+    bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps;
+    if (!view->json && (validated || (logged && !live))) {
         progress_clear();
-        if (isnan(s->val_loss))
-            printf("%s\n", line);
-        else
-            printf("%s  val_loss: %.4f\n", line, s->val_loss);
+        printf("step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+               (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
+               1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
+        if (validated)
+            printf("  val_loss: %.4f", s->val_loss);
+        printf("\n");
         fflush(stdout);
     }
-    if (progress_is_live())
+    if (live)
         show_live(s, left);
-    free(line);
 }
 
 static void show_message(void *user, const char *text) {

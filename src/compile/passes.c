@@ -170,8 +170,9 @@ trireme_status pass_workspaces(struct program *program, const struct op_table *t
             call_describe(&call, program, instruction, threads);
             void *prepared = NULL;
             int64_t bytes = 0;
-            if (kernel.prepare(&call, &prepared, &bytes, error) != TRIREME_OK)
-                return error_prefix(error, "template %s, instruction %zu (%s)", template->name, i,
+            trireme_status status = kernel.prepare(&call, &prepared, &bytes, error);
+            if (status != TRIREME_OK)
+                return error_prefix(error, status, "template %s, instruction %zu (%s)", template->name, i,
                                     table->op[instruction->op].name);
             if (kernel.release)
                 kernel.release(prepared);

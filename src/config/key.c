@@ -222,7 +222,7 @@ static void candidates_find(struct candidates *found, const char *section, const
             if (key_is_meant(&key_table[i], (enum reading)reading, section, name, full))
                 found->key[found->count++] = &key_table[i];
     if (found->count == 0) {
-        size_t best = MAX((size_t)2, strlen(name) / 3) + 1;
+        size_t best = text_misspelt_distance(name) + 1;
         for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
             size_t distance = key_distance(&key_table[i], name, full);
             if (distance < best) {
@@ -284,14 +284,10 @@ trireme_status key_refuse_section(const char *where, const char *name, trireme_e
     char excerpt[KEY_EXCERPT], own[NAME_MAX_LENGTH];
     const char *nearest = NULL;
     if (normalise(name, own)) {
-        size_t best = MAX((size_t)2, strlen(own) / 3) + 1;
-        for (const struct key_section *section = key_sections; section->name; section++) {
-            size_t distance = text_distance(own, section->name);
-            if (distance < best) {
-                best = distance;
-                nearest = section->name;
-            }
-        }
+        size_t count = 0;
+        while (key_sections[count].name)
+            count++;
+        nearest = text_nearest(own, &key_sections[0].name, count, sizeof key_sections[0]);
     }
     struct text message = {0};
     text_add(&message, "%s: unknown section", key_excerpt(name, excerpt));

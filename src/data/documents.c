@@ -246,23 +246,20 @@ static bool is_blank(const char *line, size_t length) {
 }
 
 static trireme_status take_line(const struct reader *r, const char *line, size_t length, trireme_error *error) {
-    struct utf8_checker utf8 = {.position = r->line_start};
+    int64_t begin = r->line_start;
+    struct utf8_checker utf8 = {.position = begin};
     bool good = utf8_check(&utf8, line, length);
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
     if (r->line_start == 0 && length >= MARK_BYTES && memcmp(line, byte_order_mark, MARK_BYTES) == 0)
-        line += MARK_BYTES, length -= MARK_BYTES;
+        line += MARK_BYTES, length -= MARK_BYTES, begin += MARK_BYTES;
     if (is_blank(line, length))
         return TRIREME_OK;
-    // Numbers of other fields need not fit in 64 bits.
-    json_error_t refusal;
-    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &refusal);
-    if (!object) {
-        char excerpt[JSON_EXCERPT_BYTES];
-        return refuse_line(r, error, "not JSON (byte %" PRId64 " of the file): %s", r->line_start + refusal.position,
-                           json_excerpt(refusal.text, excerpt));
-    }
-    trireme_status status = take_object(r, object, error);
+    json_t *object;
+    trireme_status status = json_parse_line(line, length, begin, &object, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s line %" PRId64, r->path, r->line);
+    status = take_object(r, object, error);
     json_decref(object);
     return status;
 }

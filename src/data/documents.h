@@ -38,7 +38,8 @@ struct document_sink {
 
 struct document_options {
     const char *field;  // of a JSON line; NULL: "text"
-    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line.
+    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line, and
+                        // by what JSON_VALUES_MAX values take (base/json.h), which no line may have more of.
     size_t block_bytes; // read at once, and the longest piece; 0: 1 MiB
 };
 

@@ -3,7 +3,6 @@
 #include "data/token_shard.h"
 
 #include <glob.h>
-#include <inttypes.h>
 #include <sys/stat.h>
 
 struct token_set {

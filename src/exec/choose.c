@@ -45,7 +45,7 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
     trireme_status status = choices_measure(choices, e->table, calls.item, calls.count, runs,
                                             e->program->state_bytes + e->program->step_bytes, error);
     if (e->pin.core)
-        threads_unpin(e->threads, &e->pin.cores);
+        threads_unpin(e->threads, e->pin.usable, e->pin.count);
     VEC_RELEASE(&calls);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "exec/executor.h"
 
+#include "base/crew.h"
 #include "kernels/call.h"
 #include "kernels/cpu/pin.h"
 
@@ -82,8 +83,9 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
     for (size_t i = 0; i < template->instructions.count; i++) {
         t->count++; // one that is refused is released, too
-        if (resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error) != TRIREME_OK)
-            return error_prefix(error, "template %s, instruction %zu", template->name, i);
+        trireme_status status = resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error);
+        if (status != TRIREME_OK)
+            return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
     count_waits(t);
     return TRIREME_OK;
@@ -137,6 +139,7 @@ void executor_free(struct executor *e) {
     VEC_RELEASE(&e->channels);
     free(e->templates);
     free(e->pin.core);
+    free(e->pin.usable);
     slot_waits_release(&e->slot_waits);
     free(e);
 }
@@ -177,14 +180,14 @@ trireme_status executor_run(struct executor *e, struct trace *trace, trireme_err
         return streams_run(e, trace, error);
     threads_pin(e->threads, e->pin.core);
     trireme_status status = streams_run(e, trace, error);
-    threads_unpin(e->threads, &e->pin.cores);
+    threads_unpin(e->threads, e->pin.usable, e->pin.count);
     return status;
 }
 
 void executor_pin(struct executor *e, const int *core) {
     e->pin.core = mem_alloc((size_t)e->threads * sizeof *core);
     memcpy(e->pin.core, core, (size_t)e->threads * sizeof *core);
-    sched_getaffinity(0, sizeof e->pin.cores, &e->pin.cores);
+    e->pin.usable = cores_list(&e->pin.count);
 }
 
 void executor_count_in(struct executor *e, struct counter *counters) {

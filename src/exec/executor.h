@@ -5,7 +5,6 @@
 #include "exec/exec.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 // Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the base of
@@ -78,8 +77,9 @@ struct executor {
     } pace;
     int threads;
     struct {
-        int *core;       // of each thread; NULL: they run where the system puts them
-        cpu_set_t cores; // that they may run on between runs
+        int *core;   // of each thread; NULL: they run where the system puts them
+        int *usable; // [count]: that they may run on between runs
+        int count;
     } pin;
     struct trace *trace;
     struct counter *counters; // [STREAM_COUNT]; `own` until somebody wants to look

@@ -118,7 +118,7 @@ static void say_where(const struct executor *e, int stream, const struct invocat
     char group[AXES_TEXT], microbatch[32] = "";
     if (v->microbatch != NONE)
         snprintf(microbatch, sizeof microbatch, " of microbatch %d", v->microbatch);
-    error_prefix(error, "stream %s, %s[%d] %s over %s%s", STREAM_WORDS[stream], t->name, index,
+    error_prefix(error, error->status, "stream %s, %s[%d] %s over %s%s", STREAM_WORDS[stream], t->name, index,
                  e->table->op[in->op].name, axes_print(in->group, group), microbatch);
 }
 

@@ -326,8 +326,9 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
     TRY(refuse_foreign(&c, config, error));
     override(&c, &config->model);
     TRY(derive(&c, config, tokenizer_vocab_size, error));
-    if (model_config_check(&c, error) != TRIREME_OK)
-        return error_prefix(error, "model");
+    trireme_status status = model_config_check(&c, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "model");
     snprintf(c.architecture, sizeof c.architecture, "%s", model_architecture(&c));
     if (tokenizer_vocab_size > c.vocab_size)
         return config_refuse(config, "model.vocab_size", error,

@@ -3,7 +3,6 @@
 #include "model/model.h"
 
 #include <float.h>
-#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -307,8 +306,9 @@ static trireme_status read_root(struct model_config *out, const json_t *root, co
     struct reader r = {root, where, error, &config};
     TRY(read_architecture(&r));
     TRY(strcmp(config.architecture, "GPT2LMHeadModel") == 0 ? read_gpt2(&r) : read_llama_family(&r));
-    if (model_config_check(&config, error) != TRIREME_OK)
-        return error_prefix(error, "%s", where);
+    trireme_status status = model_config_check(&config, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s", where);
     *out = config;
     return TRIREME_OK;
 }

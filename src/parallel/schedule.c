@@ -116,15 +116,10 @@ bool schedule_has_name(const char *name) {
 
 // "; did you mean zb-h1?", or nothing where no name is near.
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
-    size_t least = MAX((size_t)2, strlen(name) / 3) + 1;
+    const char *nearest = text_nearest(name, &MAKERS[0].name, ARRAY_LENGTH(MAKERS), sizeof MAKERS[0]);
     text[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LENGTH(MAKERS); i++) {
-        size_t distance = strlen(name) < 64 ? text_distance(name, MAKERS[i].name) : SIZE_MAX;
-        if (distance < least) {
-            least = distance;
-            snprintf(text, PASS_TEXT, "; did you mean %s?", MAKERS[i].name);
-        }
-    }
+    if (nearest)
+        snprintf(text, PASS_TEXT, "; did you mean %s?", nearest);
     return text;
 }
 
@@ -240,7 +235,7 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {
         schedule_release(&made);
-        return error_prefix(error, "pipeline schedule %s", name);
+        return error_prefix(error, status, "pipeline schedule %s", name);
     }
     schedule_count_on_way(&made);
     *schedule = made;
@@ -265,11 +260,9 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
     char *text, near[PASS_TEXT];
     size_t length;
     trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
-    if (status != TRIREME_OK) {
-        error_prefix(error, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file", name, NAMES,
-                     nearest_name(name, near));
-        return status;
-    }
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file",
+                            name, NAMES, nearest_name(name, near));
     struct schedule read;
     status = schedule_parse(&read, text, length, error);
     free(text);
@@ -280,9 +273,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
         else
             schedule_release(&read);
     }
-    if (status != TRIREME_OK)
-        error_prefix(error, "%s", name);
-    return status;
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", name);
 }
 
 // ---- activations

@@ -304,8 +304,8 @@ static void search_units(struct search *s) {
 static trireme_status refuse(const struct search *s, const trireme_error *why, trireme_error *error) {
     if (!why->message[0])
         return space_refuse(s->estimator, error);
-    *error = *why;
-    return error_prefix(error, "no plan for %d ranks is possible", s->request->ranks);
+    error_set(error, why->status, "%s", why->message);
+    return error_prefix(error, why->status, "no plan for %d ranks is possible", s->request->ranks);
 }
 
 // It would take more, even if it was estimated as wrongly as the one like it that was estimated most wrongly.

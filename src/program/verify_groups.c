@@ -575,8 +575,9 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
         bool proved = false;
         for (int k = r; k-- > 0 && !proved;)
             proved = program_of_rank[k] == program_of_rank[r];
-        if (!proved && program_verify(program_of_rank[r], table, error) != TRIREME_OK)
-            return error_prefix(error, "rank %d", r);
+        trireme_status status = proved ? TRIREME_OK : program_verify(program_of_rank[r], table, error);
+        if (status != TRIREME_OK)
+            return error_prefix(error, status, "rank %d", r);
     }
     return programs_meet(program_of_rank, ranks, table, error);
 }

@@ -36,10 +36,11 @@ static const char *name_of(const struct checker *c, const struct operand *operan
     return verify_buffer_name(c->program, operand->buffer);
 }
 
-#define PREFIXED(expression)                                   \
-    do {                                                       \
-        if ((expression) != TRIREME_OK)                        \
-            return error_prefix(c->error, "%s", here(c).text); \
+#define PREFIXED(expression)                                           \
+    do {                                                               \
+        trireme_status status = (expression);                          \
+        if (status != TRIREME_OK)                                      \
+            return error_prefix(c->error, status, "%s", here(c).text); \
     } while (0)
 
 static const struct op_info *info_of(const struct checker *c, const struct instruction *i) {

@@ -1,5 +1,4 @@
 // The public functions of include/trireme.h.
-#include "train/checkpoint.h"
 #include "train/generator.h"
 #include "train/train.h"
 
@@ -27,6 +26,8 @@ static void pass_on(void *user, const struct train_step *s) {
 trireme_status trireme_train(const trireme_settings *settings,
                              bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                              trireme_trained *trained, trireme_error *error) {
+    trireme_error own = {0};
+    error = error ? error : &own; // what is called below may read it
     struct config config;
     TRY(load(&config, settings, error));
     struct watcher watcher = {.stepped = stepped, .user = user};
@@ -41,53 +42,43 @@ trireme_status trireme_train(const trireme_settings *settings,
     return status;
 }
 
-// Everything of one call of trireme_generate.
-struct continuation {
-    struct config config;
-    char *directory;
-    struct tokenizer *tokenizer;
-    struct token_list prompt;
-    struct generator *generator;
+// Who is called with the text of trireme_generate.
+struct reader {
+    const struct continuation *continuation;
+    bool (*text)(void *user, const char *bytes, size_t count);
+    void *user;
+    volatile sig_atomic_t stop;
+    bool begun; // the prompt, which is not passed on, has come
 };
 
-static trireme_status continue_text(struct continuation *c, const char *path, const char *prompt, size_t length,
-                                    bool (*text)(void *user, const char *bytes, size_t count), void *user,
-                                    trireme_error *error) {
-    TRY(checkpoint_resolve(path, &c->directory, error));
-    TRY(tokenizer_load(c->directory, &c->tokenizer, error));
-    tokenizer_encode(c->tokenizer, prompt, length, &c->prompt);
-    if (c->prompt.count == 0)
-        FAIL(TRIREME_ERROR_USAGE, "the prompt is empty");
-    TRY(generator_fit(&c->config, c->directory, c->prompt.count, error));
-    TRY(generator_create(&c->generator, &c->config, c->directory, c->tokenizer, c->prompt.count, error));
-    TRY(generator_feed(c->generator, c->prompt.item, c->prompt.count, error));
-    for (int64_t i = 0; i < c->config.generate.max_new_tokens; i++) {
-        bool end;
-        int32_t token = generator_choose(c->generator, &end);
-        if (end)
-            break;
-        struct text piece = {0};
-        TRY(tokenizer_decode(c->tokenizer, &token, 1, &piece, error));
-        bool more = text(user, piece.text ? piece.text : "", piece.length);
-        text_release(&piece);
-        if (!more)
-            break;
-        if (i + 1 < c->config.generate.max_new_tokens)
-            TRY(generator_feed(c->generator, &token, 1, error));
+static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t count, trireme_error *error) {
+    struct reader *reader = user;
+    if (!reader->begun) {
+        reader->begun = true;
+        return TRIREME_OK;
     }
+    struct text piece = {0};
+    TRY(tokenizer_decode(reader->continuation->tokenizer, tokens, count, &piece, error));
+    if (!reader->text(reader->user, piece.text ? piece.text : "", piece.length))
+        reader->stop = 1;
+    text_release(&piece);
     return TRIREME_OK;
 }
 
 trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                 size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
                                 trireme_error *error) {
+    trireme_error own = {0};
+    error = error ? error : &own;
+    struct config config;
+    TRY(load(&config, settings, error));
     struct continuation c = {0};
-    TRY(load(&c.config, settings, error));
-    trireme_status status = continue_text(&c, directory, prompt, length, text, user, error);
-    generator_free(c.generator);
-    tokenizer_free(c.tokenizer);
-    VEC_RELEASE(&c.prompt);
-    free(c.directory);
-    config_release(&c.config);
+    struct reader reader = {.continuation = &c, .text = text, .user = user};
+    const struct continuation_sink sink = {&reader, pass_on_text, &reader.stop};
+    trireme_status status = continuation_open(&c, &config, directory, prompt, length, error);
+    if (status == TRIREME_OK)
+        status = continuation_run(&c, &sink, error);
+    continuation_release(&c);
+    config_release(&config);
     return status;
 }

@@ -9,8 +9,6 @@
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
-#include <unistd.h>
-
 // Shapes that training has: two families, several widths, lengths and batches. The small one first.
 static const char *const MODELS[CALIBRATE_SHAPES][12] = {
     {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",

@@ -143,7 +143,7 @@ void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {
     size_t length;
     trireme_error ignored;
     *hex = 0;
-    if (file_read(path, SIZE_MAX, &text, &length, &ignored) == TRIREME_OK) {
+    if (file_read(path, MANIFEST_BYTES_MAX, &text, &length, &ignored) == TRIREME_OK) {
         checksum_of(text, length, hex);
         free(text);
     }

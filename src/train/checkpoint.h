@@ -22,7 +22,7 @@ trireme_status checkpoint_load_model(struct engine *engine, const char *director
 // The configuration of the run that a checkpoint is of; the caller releases it. False where the directory is no
 // checkpoint.
 bool checkpoint_config(struct config *out, const char *directory);
-// Of a checkpoint's files all names, sizes and checksums, in one; empty where its manifest cannot be read.
+// One checksum over the manifest: identifies the checkpoint's content. Empty where the manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
 // run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees.

@@ -2,8 +2,6 @@
 
 #include "base/hash.h"
 
-#include <math.h>
-
 #define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
 
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {

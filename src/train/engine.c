@@ -6,8 +6,6 @@
 #include "kernels/cpu/peak.h"
 #include "train/stages.h"
 
-#include <sched.h>
-
 int engine_threads(const struct config *config, int ranks) {
     if (config->training.threads > 0)
         return (int)config->training.threads;
@@ -169,19 +167,15 @@ static trireme_status take_memory(struct engine *e, trireme_error *error) {
 
 // The threads of the ranks of this process take its cores in order.
 static void pin(struct engine *e) {
-    cpu_set_t set;
     const struct world_place *place = world_place(e->member.world);
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
     const int first = (place ? place->core_rank : e->member.rank) * e->threads;
-    if (sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) != ranks * e->threads)
-        return;
-    int *core = mem_alloc((size_t)e->threads * sizeof *core);
-    for (int c = 0, seen = 0; c < CPU_SETSIZE; c++)
-        if (CPU_ISSET(c, &set) && seen++ >= first && seen <= first + e->threads)
-            core[seen - 1 - first] = c;
-    if (e->train_executor)
-        executor_pin(e->train_executor, core);
-    executor_pin(e->evaluate_executor, core);
+    int count, *core = cores_list(&count);
+    if (count == ranks * e->threads) {
+        if (e->train_executor)
+            executor_pin(e->train_executor, core + first);
+        executor_pin(e->evaluate_executor, core + first);
+    }
     free(core);
 }
 

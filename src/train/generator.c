@@ -259,3 +259,42 @@ int32_t generator_choose(struct generator *g, bool *end) {
     *end = token == g->model.eos_token_id;
     return token;
 }
+
+// ---- a whole text
+
+trireme_status continuation_open(struct continuation *c, struct config *config, const char *path, const char *prompt,
+                                 size_t length, trireme_error *error) {
+    c->config = config;
+    TRY(checkpoint_resolve(path, &c->directory, error));
+    TRY(tokenizer_load(c->directory, &c->tokenizer, error));
+    tokenizer_encode(c->tokenizer, prompt, length, &c->prompt);
+    if (c->prompt.count == 0)
+        FAIL(TRIREME_ERROR_USAGE, "the prompt is empty");
+    TRY(generator_fit(config, c->directory, c->prompt.count, error));
+    return generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
+}
+
+void continuation_release(struct continuation *c) {
+    generator_free(c->generator);
+    tokenizer_free(c->tokenizer);
+    VEC_RELEASE(&c->prompt);
+    free(c->directory);
+    *c = (struct continuation){0};
+}
+
+trireme_status continuation_run(const struct continuation *c, const struct continuation_sink *sink,
+                                trireme_error *error) {
+    const int64_t most = c->config->generate.max_new_tokens;
+    TRY(generator_feed(c->generator, c->prompt.item, c->prompt.count, error));
+    TRY(sink->add(sink->user, c->prompt.item, c->prompt.count, error));
+    for (int64_t i = 0; i < most && !*sink->stop; i++) {
+        bool end;
+        int32_t token = generator_choose(c->generator, &end);
+        if (end)
+            break;
+        TRY(sink->add(sink->user, &token, 1, error));
+        if (i + 1 < most && !*sink->stop)
+            TRY(generator_feed(c->generator, &token, 1, error));
+    }
+    return TRIREME_OK;
+}

@@ -6,6 +6,8 @@
 #include "config/config.h"
 #include "data/tokenizer.h"
 
+#include <signal.h>
+
 struct generator;
 
 // Lowers config->generate.max_new_tokens to what the model in `directory` has positions for, unless it was set.
@@ -23,6 +25,30 @@ trireme_status generator_feed(struct generator *generator, const int32_t *tokens
 // Chooses the next token by config->generate's temperature, top_k, top_p and seed: a pure function of these and all
 // tokens fed. *end: it is the model's end-of-text.
 int32_t generator_choose(struct generator *generator, bool *end);
+
+// A text that a model continues. Zero-initialise; released by continuation_release, opened or not.
+struct continuation {
+    const struct config *config;
+    char *directory;
+    struct tokenizer *tokenizer;
+    struct token_list prompt;
+    struct generator *generator;
+};
+// Opens the model that `path` means (checkpoint_resolve) and fits config->generate to it (generator_fit).
+trireme_status continuation_open(struct continuation *continuation, struct config *config, const char *path,
+                                 const char *prompt, size_t length, trireme_error *error);
+void continuation_release(struct continuation *continuation);
+
+// Where tokens go: first those of the prompt, once the model was fed them, then each that was chosen.
+struct continuation_sink {
+    void *user;
+    trireme_status (*add)(void *user, const int32_t *tokens, size_t count, trireme_error *error);
+    const volatile sig_atomic_t *stop; // the text ends once it is not zero
+};
+// Feeds the prompt and what is chosen after it, until max_new_tokens, the model's end of text (which is not told) or
+// `stop`.
+trireme_status continuation_run(const struct continuation *continuation, const struct continuation_sink *sink,
+                                trireme_error *error);
 
 // One choice among logits[count]: `uniform` in [0, 1). Temperature 0 takes the largest. `scratch` holds `count` of
 // them.

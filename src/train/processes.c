@@ -97,7 +97,7 @@ static trireme_status agree(struct communicator *control, const struct world_pla
     if (gathered == TRIREME_OK && first >= 0) {
         gathered = error_set(error, (trireme_status)all[first].status, "%s", all[first].error.message);
         if (failed < place->ranks)
-            error_prefix(error, "rank %d on %s", first, all[first].host);
+            error_prefix(error, gathered, "rank %d on %s", first, all[first].host);
         if (place->rank > 0)
             error->message[0] = 0;
     }

@@ -37,17 +37,6 @@ static char *path_of(const char *directory) {
 
 // ---- writing
 
-static trireme_status write_all(int file, const char *path, const void *bytes, size_t length, off_t at,
-                                trireme_error *error) {
-    for (size_t done = 0; done < length;) {
-        ssize_t n = pwrite(file, (const char *)bytes + done, length - done, at + (off_t)done);
-        if (n < 0)
-            FAIL(TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
-        done += (size_t)n;
-    }
-    return TRIREME_OK;
-}
-
 static trireme_status fill_file(int file, const char *path, const struct mesh *mesh, const struct op_table *ops,
                                 trireme_error *error) {
     struct rank_file_header header = {.magic = RANK_FILE_MAGIC,
@@ -64,13 +53,14 @@ static trireme_status fill_file(int file, const char *path, const struct mesh *m
     char names[OP_COUNT][RANK_FILE_OP_BYTES] = {0};
     for (int op = 0; op < OP_COUNT; op++)
         snprintf(names[op], sizeof names[op], "%s", ops->op[op].name);
-    TRY(write_all(file, path, &header, sizeof header, 0, error));
-    TRY(write_all(file, path, names, sizeof names, sizeof header, error));
+    if (file_write(file, &header, sizeof header) < sizeof header ||
+        file_write(file, names, sizeof names) < sizeof names)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", path, strerror(errno));
     // Pages that the disk has no room for would end the process when they are written to.
     off_t records = (off_t)header.record_bytes * header.ranks;
     int failed = posix_fallocate(file, 0, (off_t)header.header_bytes + records);
     if (failed)
-        FAIL(TRIREME_ERROR_IO, "%s: %s", path, strerror(failed));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", path, strerror(failed));
     return TRIREME_OK;
 }
 
@@ -81,10 +71,11 @@ trireme_status rank_file_create(int *lock, const char *directory, const struct m
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     trireme_status status = TRIREME_OK;
     if (file < 0)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %s", path, strerror(errno));
+    else if (flock(file, LOCK_EX) != 0)
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot lock: %s", path, strerror(errno));
     else
-        status = flock(file, LOCK_EX) == 0 ? fill_file(file, path, mesh, ops, error)
-                                           : error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+        status = fill_file(file, path, mesh, ops, error);
     if (status == TRIREME_OK) {
         *lock = file;
     } else {
@@ -107,7 +98,7 @@ static trireme_status map(struct rank_file *out, int file, const char *path, tri
     off_t bytes = lseek(file, 0, SEEK_END);
     void *map = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     if (map == MAP_FAILED)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot map: %s", path, strerror(errno));
     *out = (struct rank_file){map, (size_t)bytes};
     return TRIREME_OK;
 }
@@ -118,7 +109,7 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, int 
     int file = open(path, O_RDWR | O_CLOEXEC);
     trireme_status status = TRIREME_OK;
     if (file < 0)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     else
         status = map(out, file, path, error);
     if (file >= 0)

@@ -42,7 +42,8 @@ static trireme_status save(struct run *r, trireme_error *error) {
     trireme_status status =
         checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     if (status == TRIREME_ERROR_IO && r->leads && r->saved_step >= 0)
-        error_prefix(error, "step %lld is not saved (the same command goes on from step %lld, once that is mended)",
+        error_prefix(error, status,
+                     "step %lld is not saved (the same command goes on from step %lld, once that is mended)",
                      (long long)r->progress.step, (long long)r->saved_step);
     TRY(status);
     r->saved_step = r->progress.step;
@@ -271,7 +272,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     if (status == TRIREME_OK)
         status = train(&r, &done, error);
     if (status == TRIREME_ERROR_LOST)
-        error_prefix(error, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
+        error_prefix(error, status, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
     trireme_error verdict = {0};
     if (status == TRIREME_OK)
         judge(&r, &done, &verdict);

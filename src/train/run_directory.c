@@ -118,7 +118,7 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
     }
     free(line);
     if (ftruncate(fileno(run->metrics), keep) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: %s", run->path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
     fseek(run->metrics, 0, SEEK_END);
     return TRIREME_OK;
 }
@@ -136,7 +136,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     path = join(run, "metrics.jsonl");
     run->metrics = fopen(path, "a+e");
     if (!run->metrics)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: %s", path, strerror(errno));
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     free(path);
     TRY(status);
     return rewind_metrics(run, step, error);
@@ -162,7 +162,7 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
     bool written = fwrite(line.text, 1, line.length, run->metrics) == line.length && fflush(run->metrics) == 0;
     text_release(&line);
     if (!written)
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: %s", run->path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot write: %s", run->path, strerror(errno));
     return TRIREME_OK;
 }
 

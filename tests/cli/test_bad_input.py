@@ -47,6 +47,14 @@ def test_settings():
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
+    # Nothing that is given is passed over.
+    for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
+        for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
+            untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
+    untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
+    for topic in [], ["train"], ["clusters"]:
+        untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
+    tool.good("train", "--help", "--json")
     code, out, err = tool.run("trian", "c.yaml")
     assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err
     for name in "show", "verify", "bench":
@@ -59,6 +67,8 @@ def test_text():
     tool.write("bytes.txt", b"abc\xff\xfedef")
     tool.write("fields.jsonl", '{"text": "a"}\n{"nope": "b"}\n')
     tool.write("broken.jsonl", '{"text": "a"}\n{"text": \n')
+    tool.write("half.jsonl", '{"text": "a"}\n\n{"text": "\\ud800"}\n')
+    tool.write("nan.jsonl", '{"text": "a"}\n{"text": "b", "score": NaN}\n')
     os.mkdir("nothing")
     os.mkdir("loop")
     tool.write("loop/a.txt", "a")
@@ -70,6 +80,8 @@ def test_text():
         untouched(1, r"bytes\.txt.*UTF-8", "prepare", "t.txt", "bytes.txt", prefix)
         untouched(1, r"fields\.jsonl line 2.*\"text\"", "prepare", "fields.jsonl", prefix)
         untouched(1, r"broken\.jsonl line 2", "prepare", "broken.jsonl", prefix)
+        untouched(1, r"half\.jsonl line 3: byte .*ud800", "prepare", "half.jsonl", prefix)
+        untouched(1, r"nan\.jsonl line 2: byte .*NaN", "prepare", "nan.jsonl", prefix)
         untouched(2, r"nothing.*no \.txt", "prepare", "nothing", prefix)
         untouched(2, r": loop/back: is a symbolic link that leads back", "prepare", "loop", prefix)
     untouched(2, r"data\.path", "prepare", "t.txt")

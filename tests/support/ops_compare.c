@@ -117,7 +117,7 @@ static trireme_status compare_bits(const struct op_instance *a, const struct op_
 static trireme_status describe_failure(const char *spec, const struct op_options *o, trireme_status status,
                                        trireme_error *error) {
     if (status != TRIREME_OK)
-        error_prefix(error, "%s (%s, %d threads%s%s%s, absent %#x)", spec, dtype_name(o->model), o->threads,
+        error_prefix(error, status, "%s (%s, %d threads%s%s%s, absent %#x)", spec, dtype_name(o->model), o->threads,
                      o->accumulate ? ", accumulating" : "", o->strided ? ", strided" : "",
                      o->inplace ? ", in place" : "", o->absent);
     return status;

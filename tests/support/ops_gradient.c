@@ -162,6 +162,6 @@ trireme_status op_gradient(const struct op_table *table, const char *spec, unsig
     op_instance_release(&instance);
     op_instance_release(&forward);
     if (status != TRIREME_OK)
-        error_prefix(error, "%s (absent %#x)", spec, absent);
+        error_prefix(error, status, "%s (absent %#x)", spec, absent);
     return status;
 }

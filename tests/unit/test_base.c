@@ -57,11 +57,12 @@ static void error_is_filled_and_prefixed(void **state) {
     assert_int_equal(error_set(&error, TRIREME_ERROR_IO, "no %s at %d", "bread", 7), TRIREME_ERROR_IO);
     assert_int_equal(error.status, TRIREME_ERROR_IO);
     assert_string_equal(error.message, "no bread at 7");
-    assert_int_equal(error_prefix(&error, "%s.yaml", "run"), TRIREME_ERROR_IO);
+    assert_int_equal(error_prefix(&error, TRIREME_ERROR_IO, "%s.yaml", "run"), TRIREME_ERROR_IO);
     assert_string_equal(error.message, "run.yaml: no bread at 7");
     error_set(&error, TRIREME_ERROR_USAGE, "no way %s", "one\n\x1b[2Jtwo");
     assert_string_equal(error.message, "no way one??[2Jtwo");
     assert_int_equal(error_set(NULL, TRIREME_ERROR_USAGE, "nobody listens"), TRIREME_ERROR_USAGE);
+    assert_int_equal(error_prefix(NULL, TRIREME_ERROR_CORRUPT, "nobody"), TRIREME_ERROR_CORRUPT);
 }
 
 static void error_message_is_cut_not_overrun(void **state) {
@@ -75,7 +76,7 @@ static void error_message_is_cut_not_overrun(void **state) {
     memset(longest, 'x', 4999);
     error_set(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
-    error_prefix(&a.error, "%s", longest);
+    error_prefix(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
     for (size_t i = 0; i < sizeof a.guard; i++)
         assert_int_equal(a.guard[i], 'g');
@@ -152,6 +153,23 @@ static void text_distance_counts_edits(void **state) {
     }
 }
 
+static void text_nearest_finds_what_was_meant(void **state) {
+    (void)state;
+    static const struct {
+        int number;
+        const char *name;
+    } KNOWN[] = {{1, "train"}, {2, "verify"}, {3, "tree"}, {4, "generate"}};
+    static const char *const CASES[][2] = {{"trian", "train"}, {"trie", "tree"},        {"", NULL},
+                                           {"show", NULL},     {"gnerate", "generate"}, {"verify", "verify"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        const char *nearest = text_nearest(CASES[i][0], &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]);
+        assert_string_equal(nearest ? nearest : "none", CASES[i][1] ? CASES[i][1] : "none");
+    }
+    char long_word[300] = "";
+    memset(long_word, 'x', sizeof long_word - 1);
+    assert_null(text_nearest(long_word, &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]));
+}
+
 // ---- files ----
 
 static void file_read_gives_what_was_written(void **state) {
@@ -187,6 +205,22 @@ static void file_read_reads_what_has_no_size(void **state) {
     assert_int_equal(file_read("/proc/self/status", 1 << 20, &bytes, &length, NULL), TRIREME_OK);
     assert_true(length > 100);
     assert_non_null(strstr(bytes, "Name:"));
+    free(bytes);
+
+    // More than the first guess, under the largest limit there is.
+    enum { LARGE = 20000 };
+    int ends[2];
+    char content[LARGE];
+    memset(content, 'x', LARGE);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(file_write(ends[1], content, LARGE), LARGE);
+    close(ends[1]);
+    char *path = mem_printf("/dev/fd/%d", ends[0]);
+    assert_int_equal(file_read(path, SIZE_MAX, &bytes, &length, NULL), TRIREME_OK);
+    assert_int_equal(length, LARGE);
+    assert_memory_equal(bytes, content, LARGE);
+    close(ends[0]);
+    free(path);
     free(bytes);
 }
 
@@ -581,6 +615,7 @@ int main(void) {
         cmocka_unit_test(clock_advances),
         cmocka_unit_test(text_grows),
         cmocka_unit_test(text_distance_counts_edits),
+        cmocka_unit_test(text_nearest_finds_what_was_meant),
         IN_DIRECTORY(file_read_gives_what_was_written),
         cmocka_unit_test(file_read_reads_what_has_no_size),
         IN_DIRECTORY(file_read_refuses),

@@ -1,4 +1,5 @@
 // prepare: what it makes of text, and every input that it refuses, leaving nothing behind.
+#include "base/json.h"
 #include "data/prepare.h"
 #include "data/token_set.h"
 #include "test_data.h"
@@ -202,24 +203,40 @@ static void test_not_utf8(void **state) {
 }
 
 static void test_bad_json(void **state) {
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"}\n{\"text\": \n", "a.jsonl line 2: not JSON (byte");
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"} {\"text\": \"two\"}\n", "a.jsonl line 1: not JSON");
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"tab\there\"}\n", "line 1: not JSON");
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"\\ud800\"}\n", "line 1: not JSON");
-    refuse_corrupt(state, "a.jsonl", "\n\nplain text\n", "line 3: not JSON");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"}\n{\"text\": \n", "a.jsonl line 2: byte 24: not valid JSON: ");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"ok\"} {\"text\": \"two\"}\n", "a.jsonl line 1: byte");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"tab\there\"}\n", "line 1: byte");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"\\ud800\"}\n", "a.jsonl line 1: byte");
+    refuse_corrupt(state, "a.jsonl", "\n\nplain text\n", "line 3: byte");
     refuse_corrupt(state, "a.jsonl", "[\"text\"]\n",
                    "line 1: expected a JSON object such as {\"text\": \"...\"}, found [\"text\"]");
-    refuse_corrupt(state, "a.jsonl", "\"text\"\n", "line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", "\"text\"\n", "line 1: byte");
     refuse_corrupt(state, "a.jsonl", "{\"content\": \"a\", \"b\": 1}\n",
                    "line 1: there is no field \"text\" (data.text_field names it); the first of 2 is \"content\"");
     refuse_corrupt(state, "a.jsonl", "{}\n", "the first of 0 is none");
     refuse_corrupt(state, "a.jsonl", "{\"text\": 12}\n", "line 1: the field \"text\" must be a string, found 12");
     refuse_corrupt(state, "a.jsonl", "{\"text\": null}\n", "must be a string, found null");
-    refuse(state, &plain, "a.jsonl", "{\"text\": \"a\"}\n\0\n", 16, TRIREME_ERROR_CORRUPT, "line 2: not JSON");
+    refuse(state, &plain, "a.jsonl", "{\"text\": \"a\"}\n\0\n", 16, TRIREME_ERROR_CORRUPT, "line 2: byte");
     char *deep = mem_alloc(100001);
     memset(deep, '[', 100000);
-    refuse_corrupt(state, "a.jsonl", deep, "line 1: not JSON");
+    refuse_corrupt(state, "a.jsonl", deep, "line 1: byte");
     free(deep);
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"a\", \"score\": NaN}\n", "a.jsonl line 1: byte");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\", \"text\": \"c\"}\n",
+                   "a.jsonl line 2: byte 34: not valid JSON: duplicate");
+    put_text(in(state, "a.jsonl"), "{\"text\": \"a\", \"id\": 123456789012345678901234567890}\n");
+    assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, "a|");
+}
+
+static void test_lines_of_many_values(void **state) {
+    struct text lines = {0};
+    text_add(&lines, "{\"text\": \"a\"}\n{\"text\": \"b\", \"scores\": [1");
+    for (size_t i = 0; i < JSON_VALUES_MAX; i++)
+        text_add_bytes(&lines, ",1", 2);
+    text_add(&lines, "]}\n");
+    refuse(state, &plain, "a.jsonl", lines.text, lines.length, TRIREME_ERROR_CORRUPT,
+           "a.jsonl line 2: byte 8000032: more than 4000000 values");
+    text_release(&lines);
 }
 
 static void test_long_lines(void **state) {
@@ -411,12 +428,19 @@ static void test_manifest(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_text_files),      TEST(test_blocks),
-        TEST(test_byte_order_mark), TEST(test_json_lines),
-        TEST(test_directories),     TEST(test_not_utf8),
-        TEST(test_bad_json),        TEST(test_long_lines),
-        TEST(test_bad_inputs),      TEST(test_progress_and_cancel),
-        TEST(test_disk_full),       TEST(test_manifest),
+        TEST(test_text_files),
+        TEST(test_blocks),
+        TEST(test_byte_order_mark),
+        TEST(test_json_lines),
+        TEST(test_directories),
+        TEST(test_not_utf8),
+        TEST(test_bad_json),
+        TEST(test_lines_of_many_values),
+        TEST(test_long_lines),
+        TEST(test_bad_inputs),
+        TEST(test_progress_and_cancel),
+        TEST(test_disk_full),
+        TEST(test_manifest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

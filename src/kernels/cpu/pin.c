@@ -1,19 +1,15 @@
 #include "kernels/cpu/pin.h"
 
+#include "base/crew.h"
+
 #include <omp.h>
 
-// A core that the system refuses leaves the thread where it was: pinning is for speed alone.
 void threads_pin(int threads, const int *core) {
 #pragma omp parallel num_threads(threads)
-    {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(core[omp_get_thread_num()], &one);
-        sched_setaffinity(0, sizeof one, &one);
-    }
+    cores_keep_to(&core[omp_get_thread_num()], 1);
 }
 
-void threads_unpin(int threads, const cpu_set_t *cores) {
+void threads_unpin(int threads, const int *core, int count) {
 #pragma omp parallel num_threads(threads)
-    sched_setaffinity(0, sizeof *cores, cores);
+    cores_keep_to(core, count);
 }

@@ -3,11 +3,9 @@
 #ifndef KERNELS_CPU_PIN_H
 #define KERNELS_CPU_PIN_H
 
-#include <sched.h>
-
 // Thread i of a team of `threads`, which the calling thread leads, may run on core[i] alone.
 void threads_pin(int threads, const int *core);
-// All may run on `cores`.
-void threads_unpin(int threads, const cpu_set_t *cores);
+// All may run on core[count].
+void threads_unpin(int threads, const int *core, int count);
 
 #endif
