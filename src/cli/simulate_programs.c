@@ -14,6 +14,7 @@ struct prediction {
     struct parallel plan;
     struct op_table *ops;
     struct cluster cluster;
+    bool devices_given; // then it is told if they are not all in use
     int ranks_per_device;
     struct stage_programs programs;
     struct simulation simulation;
@@ -66,7 +67,8 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     int64_t clock = clock_now();
     p->ops = op_table_create();
     TRY(cluster_load(&p->cluster, p->ops, values[SIMULATE_PROGRAM_CLUSTER].given, error));
-    if (values[SIMULATE_PROGRAM_DEVICES].given)
+    p->devices_given = values[SIMULATE_PROGRAM_DEVICES].given;
+    if (p->devices_given)
         TRY(cluster_resize(&p->cluster, (int)values[SIMULATE_PROGRAM_DEVICES].integer, error));
     TRY(synthetic_model(&p->model, p->config, error));
     TRY(parallel_resolve(&p->plan, p->config, &p->model, error));
@@ -143,6 +145,9 @@ static void print_summary(const struct prediction *p, struct text *out) {
              s->ranks == 1 ? "" : "s", s->ranks == 1 ? "" : " (", s->ranks == 1 ? "" : mesh, s->ranks == 1 ? "" : ")",
              p->cluster.name, s->seconds, (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
     free(mesh);
+    if (p->devices_given && s->ranks < p->cluster.total_devices)
+        text_add(out, "that is %d of the %d devices: --ranks=%d takes them all\n", s->ranks, p->cluster.total_devices,
+                 p->cluster.total_devices);
     double computing = 1 - s->bubble;
     for (int a = 0; a < AXIS_COUNT; a++)
         computing -= s->exposed[a];

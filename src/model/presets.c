@@ -95,14 +95,20 @@ static const struct preset presets[] = {
 
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
     const char *nearest = presets[0].name;
+    size_t least = SIZE_MAX;
     for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
         if (strcmp(presets[i].name, name) == 0) {
             *out = presets[i].config;
             out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
             return TRIREME_OK;
         }
-        if (text_distance(name, presets[i].name) < text_distance(name, nearest))
+        // The first of a family, where that is named.
+        bool begins = *name && strncmp(name, presets[i].name, strlen(name)) == 0;
+        size_t distance = begins ? 0 : text_distance(name, presets[i].name);
+        if (distance < least) {
+            least = distance;
             nearest = presets[i].name;
+        }
     }
     FAIL(TRIREME_ERROR_USAGE,
          "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,

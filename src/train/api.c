@@ -6,6 +6,13 @@ const char *trireme_version(void) {
     return TRIREME_VERSION;
 }
 
+// What is called below may read it, and a caller's may hold anything.
+static trireme_error *begin(trireme_error *error, trireme_error *own) {
+    error = error ? error : own;
+    *error = (trireme_error){0};
+    return error;
+}
+
 static trireme_status load(struct config *config, const trireme_settings *s, trireme_error *error) {
     return config_load(config, s ? s->path : NULL, s ? s->setting : NULL, s ? s->count : 0, error);
 }
@@ -26,8 +33,8 @@ static void pass_on(void *user, const struct train_step *s) {
 trireme_status trireme_train(const trireme_settings *settings,
                              bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                              trireme_trained *trained, trireme_error *error) {
-    trireme_error own = {0};
-    error = error ? error : &own; // what is called below may read it
+    trireme_error own;
+    error = begin(error, &own);
     struct config config;
     TRY(load(&config, settings, error));
     struct watcher watcher = {.stepped = stepped, .user = user};
@@ -68,8 +75,8 @@ static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t cou
 trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                 size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
                                 trireme_error *error) {
-    trireme_error own = {0};
-    error = error ? error : &own;
+    trireme_error own;
+    error = begin(error, &own);
     struct config config;
     TRY(load(&config, settings, error));
     struct continuation c = {0};

@@ -117,6 +117,13 @@ def test_kernels_of_attention():
         assert abs(five - one - 6 * apart * 4 * 1.1e-3) < 1e-8, (heads, batch, one, five)
 
 
+def test_devices():
+    """Which are not used is told where they were asked for."""
+    for more, told in (["devices=8"], True), (["devices=8", "--ranks=8"], False), ([], False):
+        out = tool.good("simulate", *SMALL, "cluster=h100", *more)
+        assert ("that is 1 of the 8 devices: --ranks=8 takes them all" in out) == told, (more, out)
+
+
 def test_refusals():
     def refused(pattern, *arguments):
         tool.refused(2, pattern, "simulate", *SMALL, *arguments)

@@ -64,7 +64,7 @@ def main():
         private[private.index("-ltrireme")] = "-Wl,--whole-archive,-l:libtrireme.a,--no-whole-archive"
         for libs in (flags, flags[:1] + private):
             run("cc", os.path.join(HERE, "program.c"), "-o", program, *libs)
-            if run(program, env=environment).strip() != version:
+            if run(program, top, env=environment).strip() != version:
                 sys.exit("the program printed something else than the version")
 
         build = os.path.join(top, "build")
@@ -72,7 +72,7 @@ def main():
             f"-DEXPECTED_VERSION={version}")
         run("cmake", "--build", build)
         for name in ("with_shared", "with_static"):
-            if run(os.path.join(build, name)).strip() != version:
+            if run(os.path.join(build, name), top).strip() != version:
                 sys.exit(f"{name} printed something else than the version")
     return 0
 

@@ -339,7 +339,7 @@ static void impossible_keys_are_refused(void **state) {
         {"model.preset=gpt2-124m model.head_dim=32", "head_dim 32"},
         {"model.preset=llama-5m model.vocab_size=100", "at least 256"},
         {"model.preset=gpt2-124m training.seq_len=2048", "has 1024 positions"},
-        {"model.preset=gpt3", "nearest"},
+        {"model.preset=gpt3", "nearest is gpt3-1.7b"},
         {"model.config=/nonexistent/config.json", "/nonexistent/config.json"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
