@@ -133,7 +133,27 @@ static trireme_status sync_directory_of(const char *path, trireme_error *error) 
     return status;
 }
 
+// A pipe, a terminal or another device is not replaced by a file.
+static bool is_device(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+static trireme_status write_device(const char *path, const void *bytes, size_t length, trireme_error *error) {
+    int file = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (file < 0)
+        FAIL(TRIREME_ERROR_IO, "cannot open %s: %m", path);
+    trireme_status status = TRIREME_OK;
+    if (file_write(file, bytes, length) < length)
+        status = error_set(error, TRIREME_ERROR_IO, "cannot write %s: %m", path);
+    if (close(file) != 0 && status == TRIREME_OK)
+        status = error_set(error, TRIREME_ERROR_IO, "cannot close %s: %m", path);
+    return status;
+}
+
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error) {
+    if (is_device(path))
+        return write_device(path, bytes, length, error);
     char *temporary = mem_printf("%s.tmp", path);
     trireme_status status = TRIREME_OK;
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);

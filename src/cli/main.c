@@ -51,8 +51,9 @@ const struct command commands[] = {
      "chunk\n"
      "and one microbatch; latency from rank to rank. chunks; waves (of hanayo); activation_limit (of auto, in\n"
      "microbatches of a stage: 2P). embed, loss, loss_weight, embed_weight: times of one rank's part of a vocabulary\n"
-     "that is spread over the ranks. svg=FILE draws it. cost: the largest over ranks of last end minus first start;\n"
-     "bubble: 1 - work / cost.\n"
+     "that is spread over the ranks. svg=FILE draws it, save=FILE writes it as a file. cost: the largest over ranks "
+     "of\n"
+     "last end minus first start; bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate, ALL_OF_IT, NULL, NULL},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search the best ways to train a model on a cluster",

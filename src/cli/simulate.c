@@ -23,6 +23,7 @@ static const struct command_key SCHEDULE_KEYS[SIMULATE_KEYS] = {
     [SIMULATE_EMBED_WEIGHT] = {"embed_weight", COMMAND_KEY_NUMBER,
                                "time of the gradient of a rank's part of the embedding", 0, 1e12},
     [SIMULATE_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0},
+    [SIMULATE_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a schedule file to be written", 0, 0},
 };
 
 // What a step of programs is simulated with, besides a configuration.

@@ -21,6 +21,7 @@ enum simulate_key {
     SIMULATE_LOSS_WEIGHT,
     SIMULATE_EMBED_WEIGHT,
     SIMULATE_SVG,
+    SIMULATE_SAVE,
     SIMULATE_KEYS
 };
 

@@ -233,6 +233,15 @@ static trireme_status draw(const struct simulation *s, const char *path, trireme
     return status;
 }
 
+// As a file that can be read again.
+static trireme_status save(const struct schedule *schedule, const char *path, trireme_error *error) {
+    struct text text = {0};
+    schedule_print(schedule, &text);
+    trireme_status status = file_write_atomic(path, text.text, text.length, error);
+    text_release(&text);
+    return status;
+}
+
 trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error) {
     struct simulation s = {0};
     TRY(load(values, &s, error));
@@ -246,6 +255,8 @@ trireme_status simulate_schedule(const struct command_value *values, bool json, 
     trireme_status status = TRIREME_OK;
     if (values[SIMULATE_SVG].given)
         status = draw(&s, values[SIMULATE_SVG].given, error);
+    if (status == TRIREME_OK && values[SIMULATE_SAVE].given)
+        status = save(&s.schedule, values[SIMULATE_SAVE].given, error);
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);

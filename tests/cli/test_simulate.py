@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import os
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
@@ -84,6 +85,27 @@ def test_published_bubbles():
 
 
 # Liu et al. 2023, "Hanayo", where backward takes twice as long as forward: about (2p - 2) / (3pw + p - 1).
+def test_saved():
+    """A schedule that is saved is the same when it is read."""
+    times = ["forward=2", "backward_input=3", "backward_weight=1", "latency=0.25"]
+    for name, more in (("1f1b", []), ("interleaved", ["chunks=3"]), ("zb-v", []), ("hanayo", ["waves=2"]),
+                       ("auto", []), ("zb-h1", ["embed=1", "loss=2"])):
+        made = ["simulate", "stages=3", "microbatches=7", *times, *more]
+        made = tool.good_json(*made, f"schedule={name}", "save=s.txt")
+        spread = [key for key in more if key.startswith(("embed", "loss"))]
+        read = tool.good_json("simulate", "schedule=s.txt", *times, *spread)
+        # Of auto a microbatch counts for half between the two parts of its backward.
+        for key in ("cost", "bubble") if name == "auto" else ("cost", "bubble", "peak_activations"):
+            assert made[key] == read[key], (name, key, made[key], read[key])
+    tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", "stages=2", "microbatches=2",
+                 "save=nowhere/s.txt")
+    # What is no file is not replaced by one.
+    os.mkfifo("pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=1", "save=pipe")
+    assert tool.finish(reader)[1] == "F0 B0\nF0 B0\n" and not os.path.isfile("pipe")
+
+
 def test_hanayo():
     for p, waves in (4, 1), (8, 2):
         result = simulate("hanayo", p, p, waves=waves)
