@@ -178,8 +178,8 @@ enum slots_for {
 // not yet taken at most, passes being as long as one another: with room for so many, ranks that take their messages in
 // another order than they need them do not wait for each other for ever. It counts only where one more than are held
 // may be too few: where microbatches go there and back more than once, and, with several chunks to a rank, where all
-// ranks come to the passes of a spread vocabulary together. The schedule is verified; making, reading or spreading one
-// ends with it.
+// ranks come to the passes of a spread vocabulary together, or with three and more, where backwards are in two parts.
+// The schedule is verified; making, reading or spreading one ends with it.
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);

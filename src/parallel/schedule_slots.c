@@ -90,7 +90,8 @@ void schedule_count_on_way(struct schedule *s) {
     const int stages = s->stages * s->chunks;
     free(s->on_way);
     s->on_way = NULL;
-    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2))
+    const bool searched = s->chunks > 2 && schedule_splits_backward(s);
+    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched))
         return;
     s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
     struct schedule_cost cost;

@@ -129,6 +129,19 @@ static void messages_have_room(void **unused) {
     small_config(&model, small_models[SMALL_LLAMA].json);
     model.num_hidden_layers = 56;
     accept(&model, (struct plan){1, 1, 1, 14, 0, false}, MORE);
+    static const struct {
+        int stages, chunks, microbatches;
+    } SEARCHED[] = {{5, 3, 5}, {6, 3, 7}, {7, 3, 11}, {7, 4, 11}};
+    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
+        char batch[64], chunks[64], limit[64];
+        snprintf(batch, sizeof batch, "training.global_batch_size=%d", SEARCHED[i].microbatches);
+        snprintf(chunks, sizeof chunks, "parallelism.pipeline_parallel_chunks=%d", SEARCHED[i].chunks);
+        snprintf(limit, sizeof limit, "parallelism.pipeline_parallel_activation_limit=%d", SEARCHED[i].stages - 1);
+        const char *const more[] = {
+            batch, "training.micro_batch_size=1", "parallelism.pipeline_parallel_schedule=auto", chunks, limit, NULL};
+        model.num_hidden_layers = SEARCHED[i].stages * SEARCHED[i].chunks;
+        accept(&model, (struct plan){1, 1, 1, SEARCHED[i].stages, 0, false}, more);
+    }
 }
 
 int main(void) {
