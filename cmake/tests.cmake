@@ -64,7 +64,7 @@ if(NOT TRIREME_SANITIZE) # these read sources only
     endforeach()
 endif()
 
-# Those that take longest begin first, before them the one that waits most of its time.
+# Those that take longest begin first, before them those that wait most of their time.
 set(cost 100)
 foreach(name fault.processes fault.starts fault.collectives equiv.ranks program.negative_ranks program.plan
         cli.simulate_programs equiv.torch cli.plan cli.simulate cli.resume program.waste cli.memory program.negative

@@ -133,14 +133,19 @@ static trireme_status sync_directory_of(const char *path, trireme_error *error) 
     return status;
 }
 
+// Which may lead to a file.
+static bool is_stdout(const char *path) {
+    return strcmp(path, "/dev/stdout") == 0;
+}
+
 // A pipe, a terminal or another device is not replaced by a file.
 static bool is_device(const char *path) {
     struct stat info;
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+    return is_stdout(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
 
 static trireme_status write_device(const char *path, const void *bytes, size_t length, trireme_error *error) {
-    int file = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    int file = is_stdout(path) ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (file < 0)
         FAIL(TRIREME_ERROR_IO, "cannot open %s: %m", path);
     trireme_status status = TRIREME_OK;

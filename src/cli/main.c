@@ -172,7 +172,8 @@ int main(int argc, char **argv) {
         return EXIT_DONE;
     }
     struct arguments arguments = {.command = argc < 2 ? "help" : argv[1]};
-    if (strcmp(arguments.command, "--help") == 0 || strcmp(arguments.command, "-h") == 0)
+    bool overview = strcmp(arguments.command, "--help") == 0 || strcmp(arguments.command, "-h") == 0;
+    if (overview)
         arguments.command = "help";
     const struct command *command = find_command(arguments.command);
     if (!command) {
@@ -188,6 +189,7 @@ int main(int argc, char **argv) {
     if (launcher_processes(&launcher) > 1 && command->run != command_help)
         stop_on_signals();
     sort_arguments(&arguments, argc - 2, argv + 2);
+    arguments.json &= !overview;
     trireme_error error = {0};
     trireme_status status;
     if (arguments.help && command->run != command_help) {

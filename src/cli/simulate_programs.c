@@ -146,7 +146,7 @@ static void print_summary(const struct prediction *p, struct text *out) {
              p->cluster.name, s->seconds, (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
     free(mesh);
     if (p->devices_given && s->ranks < p->cluster.total_devices)
-        text_add(out, "that is %d of the %d devices: --ranks=%d takes them all\n", s->ranks, p->cluster.total_devices,
+        text_add(out, "that is %d of the %d devices: --ranks=%d asks for all\n", s->ranks, p->cluster.total_devices,
                  p->cluster.total_devices);
     double computing = 1 - s->bubble;
     for (int a = 0; a < AXIS_COUNT; a++)

@@ -244,6 +244,9 @@ static char *find_own(const char *run) {
     for (size_t i = 0; i < search.skipped.count && !own; i++)
         if (model_config_read(&model, search.skipped.item[i].path, &ignored) == TRIREME_OK)
             own = mem_strdup(search.skipped.item[i].path);
+    for (size_t i = 0; i < search.skipped.count && !own; i++)
+        if (is_model(search.skipped.item[i].path))
+            own = mem_strdup(search.skipped.item[i].path); // reading it says what is wrong
     directory_search_release(&search);
     free(parent);
     return own;

@@ -55,6 +55,7 @@ def test_settings():
     for topic in [], ["train"], ["clusters"]:
         untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
     tool.good("train", "--help", "--json")
+    tool.good("--help", "--json")
     code, out, err = tool.run("trian", "c.yaml")
     assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err
     for name in "show", "verify", "bench":

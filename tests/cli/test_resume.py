@@ -215,6 +215,10 @@ def test_without_source():
     for more in [], ["--model.init_from=source"]:
         code, _, err = tool.run(*train, *more)
         assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+    for step in os.listdir("run/checkpoint"):
+        tool.write(f"run/checkpoint/{step}/config.json", "{")
+    code, _, err = tool.run(*train)
+    assert code == 1 and re.search(r"run/checkpoint/step-\d/config\.json", err.splitlines()[-1]), (code, err)
 
 
 def test_renamed():

@@ -84,12 +84,13 @@ def test_published_bubbles():
         assert result["bubble"] <= of_2p + .5e-4 and max(result["peak_activations"]) <= 2 * p, result
 
 
-# Liu et al. 2023, "Hanayo", where backward takes twice as long as forward: about (2p - 2) / (3pw + p - 1).
 def test_saved():
     """A schedule that is saved is the same when it is read."""
     times = ["forward=2", "backward_input=3", "backward_weight=1", "latency=0.25"]
     for name, more in (("1f1b", []), ("interleaved", ["chunks=3"]), ("zb-v", []), ("hanayo", ["waves=2"]),
                        ("auto", []), ("zb-h1", ["embed=1", "loss=2"])):
+        if name == "auto" and tool.SANITIZED:  # is searched for
+            continue
         made = ["simulate", "stages=3", "microbatches=7", *times, *more]
         made = tool.good_json(*made, f"schedule={name}", "save=s.txt")
         spread = [key for key in more if key.startswith(("embed", "loss"))]
@@ -104,8 +105,14 @@ def test_saved():
     reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=1", "save=pipe")
     assert tool.finish(reader)[1] == "F0 B0\nF0 B0\n" and not os.path.isfile("pipe")
+    out = tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=1", "save=/dev/stdout")
+    with open("out.txt", "w", encoding="utf-8") as file:
+        subprocess.run([tool.BINARY, "simulate", "schedule=1f1b", "stages=2", "microbatches=1", "save=/dev/stdout"],
+                       stdout=file, check=True)
+    assert out == tool.read("out.txt").decode() and "F0 B0\nF0 B0\n" in out, out
 
 
+# Liu et al. 2023, "Hanayo", where backward takes twice as long as forward: about (2p - 2) / (3pw + p - 1).
 def test_hanayo():
     for p, waves in (4, 1), (8, 2):
         result = simulate("hanayo", p, p, waves=waves)

@@ -121,7 +121,7 @@ def test_devices():
     """Which are not used is told where they were asked for."""
     for more, told in (["devices=8"], True), (["devices=8", "--ranks=8"], False), ([], False):
         out = tool.good("simulate", *SMALL, "cluster=h100", *more)
-        assert ("that is 1 of the 8 devices: --ranks=8 takes them all" in out) == told, (more, out)
+        assert ("that is 1 of the 8 devices: --ranks=8 asks for all" in out) == told, (more, out)
 
 
 def test_refusals():

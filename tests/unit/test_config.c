@@ -338,8 +338,6 @@ static void test_wrong_values(void **state) {
     expect_refused("generate:\n  cache: True\n", "run.yaml:2: generate.cache: given True, accepts true or false");
     expect_refused("training:\n  dtype: fp32\n",
                    "run.yaml:2: training.dtype: given fp32, accepts one of f32, bf16, f64");
-    expect_refused("parallelism:\n  reduce_dtype: f64\n",
-                   "run.yaml:2: parallelism.reduce_dtype: given f64, accepts one of f32, bf16");
     expect_refused("data:\n  path: ~\n",
                    "run.yaml:2: data.path: given nothing, accepts text (path); \"\" is the empty text");
     expect_refused("data:\n  path: [a, b]\n", "run.yaml:2: data.path: given [a, b], accepts text (path)");

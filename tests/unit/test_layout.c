@@ -217,14 +217,17 @@ static void wrong_modes_are_refused(void **unused) {
     }
 }
 
-// Gradients in f64 do not travel as bf16, and are not said to.
+// Gradients in f64 do not travel as bf16, nor others as f64, and are not said to.
 static void wrong_reduce_dtype_is_refused(void **unused) {
     (void)unused;
     static const char *const DTYPES[] = {"f32", "bf16", "f64"};
-    for (int i = 0; i < 6; i++) {
-        const char *dtype = DTYPES[i / 2];
-        char *text[] = {mem_printf("training.dtype=%s", dtype),
-                        mem_printf("parallelism.reduce_dtype=%s", DTYPES[i % 2]),
+    for (int i = 0; i < 9; i++) {
+        const char *dtype = DTYPES[i / 3], *reduce = DTYPES[i % 3];
+        bool is_f64 = strcmp(dtype, "f64") == 0;
+        const char *wrong = is_f64 && i % 3 == 1    ? "given bf16, but training.dtype is f64"
+                            : !is_f64 && i % 3 == 2 ? "given f64, but gradients are accumulated in f32"
+                                                    : NULL;
+        char *text[] = {mem_printf("training.dtype=%s", dtype), mem_printf("parallelism.reduce_dtype=%s", reduce),
                         mem_strdup("parallelism.data_parallel_replicate_degree=2"),
                         mem_strdup("training.global_batch_size=8"), mem_strdup("model.preset=llama-5m")};
         struct config config;
@@ -234,12 +237,12 @@ static void wrong_reduce_dtype_is_refused(void **unused) {
         assert_ok(config_load(&config, NULL, (const char *const *)text, ARRAY_LENGTH(text), &error), &error);
         assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
         trireme_status status = parallel_resolve(&p, &config, &model, &error);
-        if (strcmp(dtype, "f64") == 0 && i % 2) {
+        if (wrong) {
             assert_int_equal(status, TRIREME_ERROR_USAGE);
-            assert_non_null(strstr(error.message, "parallelism.reduce_dtype: given bf16, but training.dtype is f64"));
+            assert_non_null(strstr(error.message, wrong));
         } else {
             assert_ok(status, &error);
-            assert_true(p.reduce_bf16 == (i % 2 == 1));
+            assert_true(p.reduce_bf16 == (i % 3 == 1));
             parallel_release(&p);
         }
         config_release(&config);
