@@ -2,6 +2,7 @@
 // to work in.
 #include <trireme.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,7 +48,8 @@ static int check_train(const char *steps, trireme_status expected, const char *m
     memset(&error, 'x', sizeof error - 1);
     error.message[sizeof error.message - 1] = 0;
     trireme_status status = trireme_train(&settings, NULL, NULL, NULL, &error);
-    if (status == expected && error.status == status && (*message ? strstr(error.message, message) : !*error.message))
+    bool told = *message ? strstr(error.message, message) != NULL : !*error.message;
+    if (status == expected && error.status == status && told)
         return 0;
     fprintf(stderr, "%s: %d, %d: %s\n", steps, status, error.status, error.message);
     return 1;
