@@ -1,34 +1,47 @@
 // Communication rows of ops.def, as calls of the transport.
 #include "exec/executor.h"
 
-// The ranks of an instruction's group. With a `peer`, collectives are between two coordinates of the one axis only:
-// the rank's own and that of the peer; sends and receives go over the whole group.
-static int members_of(const struct executor *e, const struct instruction *in, bool pair, int members[]) {
+// The ranks of a channel. With a `peer` these are two coordinates of the one axis only: the rank's own and its peer's.
+static int members_of(const struct executor *e, const struct channel *channel, int members[]) {
     const struct mesh *mesh = &e->program->mesh;
-    int size = mesh_group_size(mesh, in->group), own = mesh_index(mesh, e->member.rank, in->group), count = 0;
+    int rank = e->member.rank, size = mesh_group_size(mesh, channel->group);
+    int own = mesh_index(mesh, rank, channel->group), peer = ((own + channel->peer) % size + size) % size, count = 0;
     for (int i = 0; i < size; i++)
-        if (!pair || i == own || i == ((own + in->peer) % size + size) % size)
-            members[count++] = mesh_member(mesh, e->member.rank, in->group, i);
+        if (!channel->peer || i == own || i == peer)
+            members[count++] = mesh_member(mesh, rank, channel->group, i);
     return count;
 }
 
-struct communicator *channel_open(struct executor *e, const struct instruction *in, trireme_error *error) {
-    bool pair = instruction_is_pair(in);
-    int peer = pair ? in->peer : 0, channel = stream_channel(in->stream);
-    for (size_t i = 0; i < e->channels.count; i++)
-        if (e->channels.item[i].group == in->group && e->channels.item[i].peer == peer &&
-            e->channels.item[i].channel == channel)
-            return e->channels.item[i].communicator;
+static trireme_status open_channel(struct executor *e, int number, trireme_error *error) {
+    const struct channel *channel = &e->channels.list.item[number];
     char text[AXES_TEXT];
-    char *name = mem_printf("%s%s/%d", axes_print(in->group, text), pair ? " ends" : "", channel);
-    int *members = mem_alloc((size_t)mesh_group_size(&e->program->mesh, in->group) * sizeof *members);
-    int count = members_of(e, in, pair, members);
-    struct communicator *communicator = NULL;
-    if (communicator_open(&communicator, e->member.world, e->member.rank, count, members, name, error) == TRIREME_OK)
-        VEC_PUSH(&e->channels, (struct channel){in->group, peer, channel, communicator});
+    char *name = mem_printf("%s%s/%d", axes_print(channel->group, text), channel->peer ? " ends" : "", channel->number);
+    int *members = mem_alloc((size_t)mesh_group_size(&e->program->mesh, channel->group) * sizeof *members);
+    int count = members_of(e, channel, members);
+    trireme_status status =
+        communicator_open(&e->communicator[number], e->member.world, e->member.rank, count, members, name, error);
     free(members);
     free(name);
-    return communicator;
+    return status;
+}
+
+trireme_status channels_open(struct executor *e, trireme_error *error) {
+    channels_create(&e->channels, e->program, e->table);
+    int count = (int)e->channels.list.count;
+    if (count && !e->member.world)
+        FAIL(TRIREME_ERROR_PROGRAM, "%s has no ranks to go to", e->program->name);
+    e->communicator = mem_alloc((size_t)count * sizeof(struct communicator *));
+    for (int i = 0; i < count; i++)
+        TRY(open_channel(e, i, error));
+    return TRIREME_OK;
+}
+
+void channels_close(struct executor *e) {
+    for (size_t i = 0; e->communicator && i < e->channels.list.count; i++)
+        if (e->communicator[i])
+            communicator_free(e->communicator[i]);
+    free(e->communicator);
+    channels_release(&e->channels);
 }
 
 trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error) {

@@ -37,11 +37,7 @@ static trireme_status resolve(struct executor *e, struct resolved *r, const stru
     if (r->predicated)
         r->predicate = location_of(program, instruction->predicate, 0);
     if (e->table->op[instruction->op].role == ROLE_COMMUNICATION) {
-        if (!e->member.world)
-            FAIL(TRIREME_ERROR_PROGRAM, "%s has no ranks to go to", e->table->op[instruction->op].name);
-        r->communicator = channel_open(e, instruction, error);
-        if (!r->communicator)
-            return error->status;
+        r->communicator = e->communicator[channels_find(&e->channels, instruction)];
         if (instruction->stream != STREAM_COMPUTE)
             communicator_wanted(r->communicator, instruction->op == OP_SEND, &e->stream[instruction->stream].wanted);
         return TRIREME_OK;
@@ -104,7 +100,7 @@ trireme_status executor_create(struct executor **out, const struct program *prog
     e->threads = threads;
     e->templates = mem_alloc(program->templates.count * sizeof *e->templates);
     slot_waits_create(&e->slot_waits, program);
-    trireme_status status = TRIREME_OK;
+    trireme_status status = channels_open(e, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
         status = resolve_template(e, (int)t, set, threads, error);
     trireme_error thread_error = {0};
@@ -134,9 +130,7 @@ void executor_free(struct executor *e) {
             VEC_RELEASE(&template->of[s]);
         free(template->item);
     }
-    for (size_t i = 0; i < e->channels.count; i++)
-        communicator_free(e->channels.item[i].communicator);
-    VEC_RELEASE(&e->channels);
+    channels_close(e);
     free(e->templates);
     free(e->pin.core);
     free(e->pin.usable);

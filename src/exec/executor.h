@@ -3,6 +3,7 @@
 #define EXEC_EXECUTOR_H
 
 #include "exec/exec.h"
+#include "program/channels.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -53,13 +54,8 @@ struct executor {
     char *state, *step;
     struct resolved_template *templates;
     struct slot_waits slot_waits;
-    VEC(struct channel {
-        axis_set group;
-        int peer;
-        int channel; // stream_channel
-        struct communicator *communicator;
-    })
-    channels;
+    struct channels channels;
+    struct communicator **communicator; // of each channel
     struct stream_state stream[STREAM_COUNT];
     // Runs, and waits that have to sleep.
     pthread_mutex_t mutex;
@@ -86,8 +82,10 @@ struct executor {
     struct counter own[STREAM_COUNT];
 };
 
-struct communicator *channel_open(struct executor *e, const struct instruction *instruction, trireme_error *error);
-trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error); // communicate.c
+// communicate.c: the program's channels; an instruction.
+trireme_status channels_open(struct executor *e, trireme_error *error);
+void channels_close(struct executor *e);
+trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error);
 
 // streams.c
 trireme_status streams_start(struct executor *executor, trireme_error *error);

@@ -70,6 +70,8 @@ struct schedule {
     int *virtual_stage;           // the reverse: [rank * chunks + chunk]
     struct schedule_rank *rank;   // [stages]
     int (*on_way)[2];             // schedule_count_on_way's, [stages * chunks], NULL: not counted
+    int activation_limit;         // of auto, as made: microbatches of a whole rank, 0: none; what counts of one between
+    double weight_share;          // its two backwards
 };
 
 // Seconds, or any other unit, of one chunk and one microbatch.
@@ -122,7 +124,8 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
                              const struct schedule_options *options, trireme_error *error);
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards
 // move behind the forwards of up to two microbatches more, so that all ranks have time to come to the loss: a rank
-// holds so many more, and where a message takes as long as passes of several, those that begin meanwhile.
+// holds so many more, and where a message takes as long as passes of several, those that begin meanwhile; but never
+// more than the schedule's limit.
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
 // A copy of its own.
 struct schedule schedule_copy(const struct schedule *schedule);
@@ -147,8 +150,9 @@ const char *pass_print(const struct schedule *schedule, struct pass pass, char t
 
 // ---- what holds of one
 
-// Every chunk has one forward and behind it one backward, whole or in its two parts in order, of each microbatch; and
-// when each rank does its passes in order, each as soon as what it needs is there, all come to the end. A forward needs
+// Every chunk has one forward and behind it one backward, whole or in its two parts in order, of each microbatch; of a
+// spread vocabulary all ranks do E, L and G, which they do together, in the same order of microbatches; and when each
+// rank does its passes in order, each as soon as what it needs is there, all come to the end. A forward needs
 // that of the virtual stage before, a backward that of the one behind; messages are buffered without limit.
 // TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
 trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error);
@@ -167,7 +171,7 @@ enum slots_for {
     SLOTS_FOR_INPUTS,    // the same, but one more, and the one that has been free the longest: so that what comes from
                          // another rank has where to go before its forward begins. As many more as are on their way at
                          // a time where that was counted. Where the rank itself does the virtual stage before, from its
-                         // forward on, and none more
+                         // forward on, and none more; where the vocabulary is spread, the first virtual stage's from E
     SLOTS_FOR_GRADIENTS, // of what comes from another rank for the backward: from its begin to its end, weights
                          // included, one more and in turn as for inputs
     SLOTS_FOR_LOSS,      // of a spread vocabulary, `chunk` aside: from L to T
@@ -178,7 +182,8 @@ enum slots_for {
 // not yet taken at most, passes being as long as one another: with room for so many, ranks that take their messages in
 // another order than they need them do not wait for each other for ever. It counts only where one more than are held
 // may be too few: where microbatches go there and back more than once, and, with several chunks to a rank, where all
-// ranks come to the passes of a spread vocabulary together, or with three and more, where backwards are in two parts.
+// ranks come to the passes of a spread vocabulary together, or with three and more, where backwards are in two parts;
+// and of what was read from a text, in whatever order that has its passes.
 // The schedule is verified; making, reading or spreading one ends with it.
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.

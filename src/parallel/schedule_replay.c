@@ -116,6 +116,32 @@ static trireme_status check_rank(const struct schedule *s, int rank, trireme_err
     return status;
 }
 
+// What all ranks do together, all do in the order of rank 0. Each is known to have all passes.
+static trireme_status check_order(const struct schedule *s, int rank, enum pass_kind kind, trireme_error *error) {
+    const struct schedule_rank *first = &s->rank[0], *list = &s->rank[rank];
+    char here[PASS_TEXT], there[PASS_TEXT];
+    for (size_t i = 0, k = 0; i < list->count; i++) {
+        if (list->item[i].kind != kind)
+            continue;
+        while (first->item[k].kind != kind)
+            k++;
+        if (list->item[i].microbatch != first->item[k].microbatch)
+            FAIL(TRIREME_ERROR_CORRUPT, "%s has %s where %s has %s: ranks need the same order of what all do together",
+                 rank_words(s, rank).text, pass_print(s, list->item[i], here), rank_words(s, 0).text,
+                 pass_print(s, first->item[k], there));
+        k++;
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_orders(const struct schedule *s, trireme_error *error) {
+    static const enum pass_kind TOGETHER[] = {PASS_EMBED, PASS_LOSS, PASS_EMBED_WEIGHT};
+    for (int rank = 1; rank < s->stages && s->vocabulary; rank++)
+        for (size_t i = 0; i < ARRAY_LENGTH(TOGETHER); i++)
+            TRY(check_order(s, rank, TOGETHER[i], error));
+    return TRIREME_OK;
+}
+
 // ---- all ranks together
 
 struct replay {
@@ -355,6 +381,7 @@ static trireme_status refuse_stuck(const struct replay *r, trireme_error *error)
 trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error) {
     for (int rank = 0; rank < schedule->stages; rank++)
         TRY(check_rank(schedule, rank, error));
+    TRY(check_orders(schedule, error));
     struct replay replay;
     replay_begin(&replay, schedule, &(struct schedule_times){0});
     replay_run(&replay);

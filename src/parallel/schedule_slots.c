@@ -6,6 +6,11 @@ static int chunk_before(const struct schedule *s, int rank, int chunk) {
     return stage > 0 && s->place[stage - 1].rank == rank ? s->place[stage - 1].chunk : -1;
 }
 
+// Whether a chunk's inputs are what the ranks have embedded together.
+static bool is_embedded(const struct schedule *s, int rank, int chunk) {
+    return s->vocabulary && s->virtual_stage[rank * s->chunks + chunk] == 0;
+}
+
 static bool is_backward(const struct pass *pass, bool for_input) {
     return pass->kind == PASS_BACKWARD || pass->kind == (for_input ? PASS_BACKWARD_INPUT : PASS_BACKWARD_WEIGHT);
 }
@@ -90,8 +95,8 @@ void schedule_count_on_way(struct schedule *s) {
     const int stages = s->stages * s->chunks;
     free(s->on_way);
     s->on_way = NULL;
-    const bool searched = s->chunks > 2 && schedule_splits_backward(s);
-    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched))
+    const bool searched = s->chunks > 2 && schedule_splits_backward(s), read = s->rank[0].line > 0;
+    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched && !read))
         return;
     s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
     struct schedule_cost cost;
@@ -116,7 +121,8 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
     const struct schedule_rank *list = &s->rank[rank];
     bool inputs = what == SLOTS_FOR_INPUTS || what == SLOTS_FOR_LOSS_INPUTS || what == SLOTS_FOR_GRADIENTS;
     int before = what == SLOTS_FOR_INPUTS ? chunk_before(s, rank, chunk) : -1, taker = before >= 0 ? before : chunk;
-    int more = inputs && before < 0; // than are held
+    bool embedded = what == SLOTS_FOR_INPUTS && is_embedded(s, rank, chunk);
+    int more = inputs && before < 0 && !embedded; // than are held
     if (more && s->on_way && what != SLOTS_FOR_LOSS_INPUTS)
         more = MAX(more, s->on_way[s->virtual_stage[rank * s->chunks + chunk]][what == SLOTS_FOR_GRADIENTS]);
     int count = more ? MIN(1 + more, s->microbatches) : 0, vacant = 0, held = 0;
@@ -124,7 +130,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
         mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held
     for (size_t i = 0; i < list->count; i++) {
         const struct pass *pass = &list->item[i];
-        if (begins(s, rank, pass, what, taker)) {
+        if (embedded ? pass->kind == PASS_EMBED : begins(s, rank, pass, what, taker)) {
             vacant = -1;
             for (int k = 0; k < count; k++)
                 if (left[k] >= 0 && (vacant < 0 || (inputs && left[k] < left[vacant])))

@@ -122,23 +122,35 @@ static struct schedule order(const struct spreader *s) {
     return out;
 }
 
+// Whether no rank holds more than the limit of the schedule that is spread.
+static bool is_within(const struct schedule *tried, const struct schedule *limit) {
+    for (int r = 0; r < tried->stages && limit->activation_limit; r++)
+        if (schedule_activations(tried, r, limit->weight_share) > limit->activation_limit + 1e-9)
+            return false;
+    return true;
+}
+
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times) {
     struct spreader s;
     struct schedule best = schedule_empty_like(schedule);
     double least = INFINITY;
     begin(&s, schedule, times);
-    for (int later = 0; later <= MOST_LATER; later++) {
-        s.later = later * s.work + s.times.latency + 2 * s.moment;
+    const double latency = s.times.latency;
+    for (int later = -1; later <= MOST_LATER; later++) {
+        // Without latency backwards stay where they are among the forwards, and a rank holds what it held.
+        s.times.latency = later < 0 ? 0 : latency;
+        s.later = MAX(later, 0) * s.work + s.times.latency + 2 * s.moment;
         struct schedule tried = order(&s);
         struct schedule_cost cost;
         schedule_cost(&tried, times, &cost);
-        if (cost.cost < least * (1 - 1e-3)) { // what is held must pay
+        if (is_within(&tried, schedule) && cost.cost < least * (1 - 1e-3)) { // what is held must pay
             least = cost.cost;
             schedule_swap(&tried, &best);
         }
         schedule_cost_release(&cost);
         schedule_release(&tried);
     }
+    CHECK(least < INFINITY);
     end(&s);
     schedule_swap(schedule, &best);
     schedule->vocabulary = true;

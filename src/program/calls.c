@@ -2,15 +2,6 @@
 
 #include "program/history.h"
 
-static int find_channel(struct calls *c, const struct instruction *i) {
-    struct channel channel = {i->group, instruction_is_pair(i) ? i->peer : 0, stream_channel(i->stream)};
-    for (size_t k = 0; k < c->channels.count; k++)
-        if (memcmp(&c->channels.item[k], &channel, sizeof channel) == 0)
-            return (int)k;
-    VEC_PUSH(&c->channels, channel);
-    return (int)c->channels.count - 1;
-}
-
 static const struct message *find_message(const struct calls *c, int template, int index) {
     for (size_t k = 0; k < c->messages.messages.count; k++) {
         const struct message *m = &c->messages.messages.item[k];
@@ -28,7 +19,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                         .template = v->template,
                         .index = index,
                         .microbatch = v->microbatch,
-                        .channel = find_channel(c, i),
+                        .channel = channels_find(&c->channels, i),
                         .count = operand_count(operand),
                         .dtype = p->buffers.item[operand->buffer].dtype};
     if (i->op == OP_SEND || i->op == OP_RECEIVE || i->op == OP_BROADCAST)
@@ -77,16 +68,6 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
     slot_waits_release(&waits);
 }
 
-// Executors open channels for all instructions, whether or not the schedule comes to them.
-static void open_channels(struct calls *c, const struct op_table *table) {
-    for (size_t t = 0; t < c->program->templates.count; t++) {
-        const struct template *template = &c->program->templates.item[t];
-        for (size_t i = 0; i < template->instructions.count; i++)
-            if (table->op[template->instructions.item[i].op].role == ROLE_COMMUNICATION)
-                find_channel(c, &template->instructions.item[i]);
-    }
-}
-
 trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
                             trireme_error *error) {
     *calls = (struct calls){.program = program};
@@ -95,7 +76,7 @@ trireme_status calls_create(struct calls *calls, const struct program *program, 
         calls_release(calls);
         return status;
     }
-    open_channels(calls, table);
+    channels_create(&calls->channels, program, table);
     run_schedule(calls, table);
     return TRIREME_OK;
 }
@@ -103,6 +84,6 @@ trireme_status calls_create(struct calls *calls, const struct program *program, 
 void calls_release(struct calls *c) {
     for (int s = 0; s < STREAM_COUNT; s++)
         VEC_RELEASE(&c->of[s]);
-    VEC_RELEASE(&c->channels);
+    channels_release(&c->channels);
     VEC_RELEASE(&c->messages.messages);
 }

@@ -3,6 +3,7 @@
 #ifndef PROGRAM_CALLS_H
 #define PROGRAM_CALLS_H
 
+#include "program/channels.h"
 #include "program/verify.h"
 
 struct call {
@@ -15,17 +16,10 @@ struct call {
     const struct message *message; // send, receive
 };
 
-// A communicator, as an executor opens them: its members are those of `group`, or with `peer` two of them.
-struct channel {
-    axis_set group;
-    int peer;
-    int channel; // stream_channel
-};
-
 struct calls {
     const struct program *program;
     VEC(struct call) of[STREAM_COUNT];
-    VEC(struct channel) channels; // in the order in which they are opened
+    struct channels channels;
     struct messages messages;
 };
 

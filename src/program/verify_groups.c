@@ -123,13 +123,13 @@ static void find_groups(struct world *w) {
     VEC(struct key) keys = {0};
     for (int r = 0; r < w->ranks; r++) {
         const struct calls *calls = w->rank[r].calls;
-        w->rank[r].communicator = mem_alloc(calls->channels.count * sizeof(int));
-        for (size_t k = 0; k < calls->channels.count; k++) {
-            struct channel channel = calls->channels.item[k];
+        w->rank[r].communicator = mem_alloc(calls->channels.list.count * sizeof(int));
+        for (size_t k = 0; k < calls->channels.list.count; k++) {
+            struct channel channel = calls->channels.list.item[k];
             int other = channel.peer ? peer_of(w, r, channel.group, channel.peer) : -1;
             int low = channel.peer ? MIN(r, other) : mesh_member(&w->mesh, r, channel.group, 0);
             VEC_PUSH(&keys,
-                     (struct key){channel.group, channel.channel, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
+                     (struct key){channel.group, channel.number, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
         }
     }
     if (keys.count)
@@ -160,7 +160,7 @@ static trireme_status open_all(struct world *w) {
         int r = w->queue.item[--w->queue.count];
         struct rank *rank = &w->rank[r];
         rank->queued = false;
-        if (waits[r] || opened[r] == (int)rank->calls->channels.count)
+        if (waits[r] || opened[r] == (int)rank->calls->channels.list.count)
             continue;
         struct communicator *c = &w->communicators.item[rank->communicator[opened[r]]];
         waits[r] = true;
@@ -190,7 +190,7 @@ static trireme_status open_all(struct world *w) {
         char text[AXES_TEXT];
         status = error_set(error, TRIREME_ERROR_PROGRAM,
                            "rank %d opens its group over %s where rank %d, a member of it, does not: it waits for ever",
-                           rank->number, axes_print(rank->calls->channels.item[opened[stuck]].group, text),
+                           rank->number, axes_print(rank->calls->channels.list.item[opened[stuck]].group, text),
                            w->rank[missing].number);
     }
     free(opened);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RANK_FILE_MAX_BYTES = 1 << 30 };
@@ -37,8 +38,8 @@ static char *path_of(const char *directory) {
 
 // ---- writing
 
-static trireme_status fill_file(int file, const char *path, const struct mesh *mesh, const struct op_table *ops,
-                                trireme_error *error) {
+static trireme_status fill_file(int file, const char *path, uint64_t identity, const struct mesh *mesh,
+                                const struct op_table *ops, trireme_error *error) {
     struct rank_file_header header = {.magic = RANK_FILE_MAGIC,
                                       .version = RANK_FILE_VERSION,
                                       .record_bytes = sizeof(struct rank_record),
@@ -47,7 +48,8 @@ static trireme_status fill_file(int file, const char *path, const struct mesh *m
                                       .axes = AXIS_COUNT,
                                       .ops = OP_COUNT,
                                       .op_bytes = RANK_FILE_OP_BYTES,
-                                      .pid = getpid()};
+                                      .pid = getpid(),
+                                      .identity = identity};
     memcpy(header.degree, mesh->degree, sizeof mesh->degree);
     header.header_bytes = (uint32_t)header_bytes(&header);
     char names[OP_COUNT][RANK_FILE_OP_BYTES] = {0};
@@ -64,8 +66,14 @@ static trireme_status fill_file(int file, const char *path, const struct mesh *m
     return TRIREME_OK;
 }
 
-trireme_status rank_file_create(int *lock, const char *directory, const struct mesh *mesh, const struct op_table *ops,
-                                trireme_error *error) {
+static uint64_t new_identity(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^ (uint64_t)getpid() << 40;
+}
+
+trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
+                                const struct op_table *ops, trireme_error *error) {
     char *path = path_of(directory);
     unlink(path); // who looks at the one before goes on doing so
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -75,7 +83,7 @@ trireme_status rank_file_create(int *lock, const char *directory, const struct m
     else if (flock(file, LOCK_EX) != 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot lock: %s", path, strerror(errno));
     else
-        status = fill_file(file, path, mesh, ops, error);
+        status = fill_file(file, path, *identity = new_identity(), mesh, ops, error);
     if (status == TRIREME_OK) {
         *lock = file;
     } else {
@@ -103,13 +111,14 @@ static trireme_status map(struct rank_file *out, int file, const char *path, tri
     return TRIREME_OK;
 }
 
-trireme_status rank_file_open(struct rank_file *out, const char *directory, int rank, struct rank_record **record,
-                              trireme_error *error) {
+trireme_status rank_file_open(struct rank_file *out, const char *directory, uint64_t identity, int rank,
+                              struct rank_record **record, trireme_error *error) {
     char *path = path_of(directory);
     int file = open(path, O_RDWR | O_CLOEXEC);
     trireme_status status = TRIREME_OK;
     if (file < 0)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+        status = error_set(error, errno == ENOENT ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_IO, "%s: cannot open: %s",
+                           path, strerror(errno));
     else
         status = map(out, file, path, error);
     if (file >= 0)
@@ -117,7 +126,8 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, int 
     free(path);
     TRY(status);
     const struct rank_file_header *h = out->map;
-    if (!begins_as_one(h, out->bytes) || !form_is_known(h) || !lengths_agree(h, out->bytes) || rank >= (int)h->ranks) {
+    if (!begins_as_one(h, out->bytes) || !form_is_known(h) || !lengths_agree(h, out->bytes) ||
+        h->identity != identity || rank >= (int)h->ranks) {
         rank_file_close(out);
         FAIL(TRIREME_ERROR_CORRUPT, "%s/" RANK_FILE_NAME " is not this run's", directory);
     }

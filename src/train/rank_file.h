@@ -17,7 +17,8 @@ struct rank_file_header {
     uint32_t version, header_bytes, record_bytes, ranks, streams, axes, ops, op_bytes;
     int32_t degree[8]; // of the mesh, in the order of enum axis
     int64_t pid;
-    char padding[48];
+    uint64_t identity; // no other file's
+    char padding[40];
 };
 _Static_assert(sizeof(struct rank_file_header) == 128, "as in files");
 
@@ -42,9 +43,9 @@ struct rank_record {
 _Static_assert(sizeof(struct rank_record) == 1024 + STREAM_COUNT * sizeof(struct counter), "as in files");
 
 // Makes the file anew; no rank has it open. *lock, a descriptor, holds a lock on it: by that one sees that the run it
-// tells of lives.
-trireme_status rank_file_create(int *lock, const char *directory, const struct mesh *mesh, const struct op_table *ops,
-                                trireme_error *error);
+// tells of lives. *identity, never 0, tells the file from all others.
+trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
+                                const struct op_table *ops, trireme_error *error);
 // Whether somebody has that lock.
 bool rank_file_is_alive(const char *directory);
 
@@ -52,10 +53,9 @@ struct rank_file {
     void *map; // NULL: not open
     size_t bytes;
 };
-// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: a file of another form or fewer
-// ranks.
-trireme_status rank_file_open(struct rank_file *file, const char *directory, int rank, struct rank_record **out,
-                              trireme_error *error);
+// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: there is none of this identity.
+trireme_status rank_file_open(struct rank_file *file, const char *directory, uint64_t identity, int rank,
+                              struct rank_record **out, trireme_error *error);
 void rank_file_close(struct rank_file *file);
 
 void rank_record_set(struct rank_record *record, enum rank_activity activity);

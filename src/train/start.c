@@ -180,19 +180,41 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     return share_checkpoint(r, error);
 }
 
+// Whether all ranks find the file that rank 0 has made. All come to the same answer.
+static trireme_status check_one_directory(struct run *r, bool found, trireme_error *error) {
+    const struct world_place *place = world_place(r->engine.member.world);
+    if (!place)
+        return TRIREME_OK;
+    int32_t own = found, *all = mem_alloc((size_t)place->ranks * sizeof *all);
+    trireme_status status = comm_all_gather(r->control, &own, all, 1, DTYPE_I32, error);
+    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
+        if (!all[rank])
+            status = config_refuse(r->config, "run.directory", error,
+                                   "but rank %d does not find what rank 0 writes there: it must be one directory for "
+                                   "all ranks",
+                                   rank);
+    free(all);
+    return status;
+}
+
 // What the file tells from here on is this run's, its start included. Counters that cannot be kept there do not keep a
 // run from running: *why says so.
 static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_error *error) {
     const char *directory = r->config->run.directory;
     struct rank_record *record;
+    uint64_t identity = 0; // none
     trireme_status kept = TRIREME_OK;
-    if (r->leads)
-        kept = rank_file_create(&r->ranks_lock, directory, &r->engine.parallel.mesh, r->engine.ops, why);
+    if (r->leads) {
+        kept = rank_file_create(&r->ranks_lock, &identity, directory, &r->engine.parallel.mesh, r->engine.ops, why);
+        identity = kept == TRIREME_OK ? identity : 0;
+    }
     if (r->control)
-        TRY(comm_barrier(r->control, error));
-    if (kept == TRIREME_OK)
-        kept = rank_file_open(&r->ranks, directory, r->engine.member.rank, &record, why);
-    if (kept == TRIREME_OK)
+        TRY(comm_broadcast(r->control, &identity, sizeof identity, 0, error));
+    if (identity) {
+        kept = rank_file_open(&r->ranks, directory, identity, r->engine.member.rank, &record, why);
+        TRY(check_one_directory(r, kept != TRIREME_ERROR_CORRUPT, error));
+    }
+    if (identity && kept == TRIREME_OK)
         r->record = record;
     r->record->step = r->progress.step;
     executor_count_in(r->engine.train_executor, r->record->counter);

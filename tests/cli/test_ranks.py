@@ -184,5 +184,32 @@ def test_bad_schedules():
     tool.good(*arguments, "--pipeline_parallel_schedule=schedule", "--run.directory=split")
 
 
+def test_schedule_files():
+    """Any placement on neighbours, any order on both sides alike: the losses of one rank."""
+    train = ["train", "c.yaml", "--model.num_hidden_layers=6", "--training.dtype=f64", "--training.global_batch_size=8",
+             "--training.micro_batch_size=1"]
+    tool.good(*train, "--run.directory=one")
+    losses = [line["loss"] for line in tool.metrics("one")]
+    schedules = {
+        # Ranks 1 and 2 send each other both ways, rank 0 one way alone.
+        (3, ""): "placement 0 0 1 2 1 2\n" + 3 * (" ".join(f"F{m}.{chunk}" for chunk in (0, 1) for m in range(8)) +
+                                               "".join(f" B{m}.1 B{m}.0" for m in range(8)) + "\n"),
+        # What comes is taken much later than it is sent.
+        (2, ""): "placement 1 0 1 0\n"
+                 "F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F4.0 F1.1 B1.1 B0.0 F5.0 B1.0 F6.0 F7.0 F2.1 B2.1 B2.0 "
+                 "F3.1 F4.1 B3.1 B4.1 B3.0 B4.0 F5.1 F6.1 F7.1 B5.1 B5.0 B6.1 B7.1 B6.0 B7.0\n"
+                 "F0.0 F1.0 F2.0 F3.0 F0.1 F4.0 F1.1 B0.1 F5.0 B1.1 B0.0 F6.0 F7.0 B1.0 F2.1 B2.1 F3.1 "
+                 "B2.0 F4.1 B3.1 B4.1 B3.0 B4.0 F5.1 F6.1 F7.1 B5.1 B5.0 B6.1 B7.1 B6.0 B7.0\n",
+        # All that there is to embed, first.
+        (2, "v"): 2 * (" ".join(f"{kind}{m}" for kind in "EF" for m in range(8)) +
+                       "".join(f" L{m} B{m} T{m} G{m}" for m in range(8)) + "\n")}
+    for number, ((stages, vocabulary), schedule) in enumerate(schedules.items()):
+        tool.write("schedule", schedule)
+        tool.good(*train, f"--pipeline_parallel_degree={stages}", "--pipeline_parallel_schedule=schedule",
+                  f"--vocabulary_parallel={'true' if vocabulary else 'false'}", f"--run.directory=run{number}")
+        got = [line["loss"] for line in tool.metrics(f"run{number}")]
+        assert len(got) == len(losses) and all(abs(a - b) < 1e-9 for a, b in zip(got, losses)), (got, losses)
+
+
 if __name__ == "__main__":
     tool.main(globals())

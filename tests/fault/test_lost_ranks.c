@@ -300,18 +300,23 @@ static void damaged_counters_are_refused(void **state) {
     struct rank_file file;
     struct rank_record *record;
     const char *directory = path_in(*state, "run"), *path = path_in(*state, "run/" RANK_FILE_NAME);
-    assert_ok(rank_file_open(&file, directory, 1, &record, &error), &error);
+    const uint64_t identity = ((const struct rank_file_header *)bytes)->identity;
+    assert_ok(rank_file_open(&file, directory, identity, 1, &record, &error), &error);
     assert_int_equal(record->activity, RANK_ENDED);
     rank_file_close(&file);
-    assert_refused(rank_file_open(&file, directory, 2, &record, &error), TRIREME_ERROR_CORRUPT, &error,
+    assert_refused(rank_file_open(&file, directory, identity, 2, &record, &error), TRIREME_ERROR_CORRUPT, &error,
                    "not this run's");
+    assert_refused(rank_file_open(&file, directory, identity + 1, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "not this run's");
+    assert_refused(rank_file_open(&file, *state, identity, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "cannot open");
     for (size_t cut = 1; cut < length; cut += cut < 200 ? 40 : 997) {
         assert_ok(file_write_atomic(path, bytes, cut, &error), &error);
-        assert_refused(rank_file_open(&file, directory, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
+        assert_refused(rank_file_open(&file, directory, identity, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
     }
     bytes[12] ^= 64; // header_bytes
     assert_ok(file_write_atomic(path, bytes, length, &error), &error);
-    assert_refused(rank_file_open(&file, directory, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
+    assert_refused(rank_file_open(&file, directory, identity, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
     bytes[12] ^= 64;
     assert_ok(rank_view_parse(&view, bytes, length, "whole", &error), &error);
     rank_view_release(&view);

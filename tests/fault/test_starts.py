@@ -49,6 +49,11 @@ def test_bad_starts():
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
         tool.refused(2, rf"{number} (processes|tasks), but MPI sees 1 rank: .*{mend}", "train", "c.yaml",
                      env={**os.environ, name: str(number)})
+    for name in "SLURM_NTASKS", "PMI_SIZE":
+        process = mpi.start(2, tool.BINARY, "train", "c.yaml", **{name: "8"})
+        code, _, err = tool.finish(process)
+        assert code == 2 and len(mpi.told(err)) == 1, (code, err)
+        assert re.search(r"8 (processes|tasks), but MPI sees 2 ranks: .* -n 8 trireme", mpi.told(err)[0]), err
     refused(2, 2, r"unknown key", "train", "c.yaml", "--training.stepz=3")
     refused(2, 1, r"text/none", "train", "c.yaml", "--data.path=text/none")
     refused(4, 2, r"4 heads|2 heads", "train", "c.yaml", "--tensor_parallel_degree=4")
@@ -90,6 +95,8 @@ def test_two_runs_of_one_name():
     tool.write("elsewhere/c.yaml", tool.CONFIG)
     tool.write("rank.sh", RANK)
     os.chmod("rank.sh", 0o755)
+    disagree("elsewhere", r"run\.directory: .* rank 1 does not find what rank 0 writes there")
+    assert not os.path.exists("run") and not os.path.exists("elsewhere/run")
     tool.good("train", "c.yaml")
     kept = tool.snapshot("run")
     disagree("elsewhere", r"run\.directory: .* rank 1 finds none of rank 0's checkpoints there")

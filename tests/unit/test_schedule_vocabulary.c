@@ -106,6 +106,45 @@ static void costs_little(void **state) {
         }
 }
 
+// What auto was limited to, it holds no more of, whatever the vocabulary is.
+static void keeps_the_limit(void **state) {
+    (void)state;
+    for (int p = 2; p <= 8; p += 2)
+        for (int limit = p / 2 + 1; limit <= 2 * p; limit += p / 2)
+            for (int k = 0; k < 8; k++) {
+                struct schedule_times times = times_with(.2 * (k + 1));
+                times.latency = k & 1 ? .3 : 0;
+                const struct schedule_options o = {.times = times,
+                                                   .activation_limit = limit,
+                                                   .chunks = k & 2 ? 2 : 1,
+                                                   .weight_share = k & 4 ? .5 : 1,
+                                                   .search_passes = 1000};
+                struct schedule plain;
+                if (schedule_create(&plain, "auto", p, 3 * p, &o, &error) != TRIREME_OK)
+                    continue; // too little for so many stages
+                struct schedule s = spread(&plain, times);
+                for (int r = 0; r < p; r++)
+                    if (schedule_activations(&s, r, o.weight_share) > limit)
+                        fail_msg("p %d limit %d k %d rank %d: %g, plain %g, passes %zu", p, limit, k, r, schedule_activations(&s, r, o.weight_share), schedule_activations(&plain, r, o.weight_share), s.rank[r].count);
+                schedule_release(&plain);
+                schedule_release(&s);
+            }
+}
+
+// What is embedded ahead has a slot until its backward is done.
+static void embeds_ahead(void **state) {
+    (void)state;
+    struct schedule s;
+    const char *text = "E0 E1 E2 F0 L0 B0 T0 G0 F1 L1 B1 T1 G1 F2 L2 B2 T2 G2\n"
+                       "E0 E1 E2 F0 L0 B0 T0 G0 F1 L1 B1 T1 G1 F2 L2 B2 T2 G2\n";
+    int slot[3];
+    assert_int_equal(schedule_parse(&s, text, strlen(text), &error), TRIREME_OK);
+    assert_int_equal(schedule_slots(&s, 0, 0, SLOTS_FOR_INPUTS, false, slot), 3);
+    assert_true(slot[0] != slot[1] && slot[1] != slot[2] && slot[0] != slot[2]);
+    assert_int_equal(schedule_slots(&s, 1, 0, SLOTS_FOR_INPUTS, false, slot), 2);
+    schedule_release(&s);
+}
+
 static void texts_are_read_back(void **state) {
     (void)state;
     struct schedule plain = created("zb-v", 3, 5, times_with(.2)), again, s = spread(&plain, times_with(.2));
@@ -136,6 +175,10 @@ static void refuses(void **state) {
          "of rank 0"},
         {"F0 E0 L0 B0 T0 G0\nE0 F0 L0 B0 T0 G0\n",
          "the schedule cannot finish: rank 0 (line 1) waits at F0 for E0 of its own"},
+        {"E0 F0 L0 B0 T0 G0 E1 F1 L1 B1 T1 G1\nE1 F0 L0 B0 T0 E0 G0 F1 L1 B1 T1 G1\n",
+         "rank 1 (line 2) has E1 where rank 0 (line 1) has E0: ranks need the same order of what all do together"},
+        {"E0 F0 E1 F1 L0 L1 B0 T0 B1 T1 G0 G1\nE0 F0 E1 F1 L0 L1 B0 T0 B1 T1 G1 G0\n",
+         "rank 1 (line 2) has G1 where rank 0 (line 1) has G0: ranks need"},
         {"E0 F0 L0.1 B0 T0 G0\nE0 F0 L0 B0 T0 G0\n", "expected a pass of no chunk, such as E0, L0, T0 or G0"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
@@ -151,6 +194,8 @@ int main(void) {
         cmocka_unit_test(spreads_any_schedule),
         cmocka_unit_test(spreads_passes_of_no_time),
         cmocka_unit_test(costs_little),
+        cmocka_unit_test(keeps_the_limit),
+        cmocka_unit_test(embeds_ahead),
         cmocka_unit_test(texts_are_read_back),
         cmocka_unit_test(refuses),
     };

@@ -1,0 +1,47 @@
+#include "program/channels.h"
+
+static int compare(const void *a, const void *b) {
+    const struct channel *x = a, *y = b;
+    return x->group != y->group     ? (x->group > y->group) - (x->group < y->group)
+           : x->number != y->number ? x->number - y->number
+                                    : x->peer - y->peer;
+}
+
+static struct channel channel_of(const struct instruction *i) {
+    return (struct channel){i->group, stream_channel(i->stream), instruction_is_pair(i) ? i->peer : 0};
+}
+
+static int find(const struct channels *c, struct channel channel) {
+    for (size_t k = 0; k < c->list.count; k++)
+        if (compare(&c->list.item[k], &channel) == 0)
+            return (int)k;
+    return NONE;
+}
+
+static void add(struct channels *c, struct channel channel) {
+    if (find(c, channel) == NONE)
+        VEC_PUSH(&c->list, channel);
+}
+
+void channels_create(struct channels *c, const struct program *program, const struct op_table *table) {
+    *c = (struct channels){0};
+    for (size_t t = 0; t < program->templates.count; t++)
+        for (size_t k = 0; k < program->templates.item[t].instructions.count; k++) {
+            const struct instruction *i = &program->templates.item[t].instructions.item[k];
+            if (table->op[i->op].role != ROLE_COMMUNICATION)
+                continue;
+            add(c, channel_of(i));
+            for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
+                add(c, (struct channel){i->group, stream_channel(stream), 0});
+        }
+    if (c->list.count)
+        qsort(c->list.item, c->list.count, sizeof *c->list.item, compare);
+}
+
+void channels_release(struct channels *c) {
+    VEC_RELEASE(&c->list);
+}
+
+int channels_find(const struct channels *c, const struct instruction *instruction) {
+    return find(c, channel_of(instruction));
+}
