@@ -45,7 +45,7 @@ def test_closed_forms():
 
 
 def test_activations():
-    for p, m in (8, 24), (16, 48):
+    for p, m in ((8, 24),) if tool.SANITIZED else ((8, 24), (16, 48)):
         for name, expected in (("gpipe", [m] * p), ("1f1b", [p - i for i in range(p)]), ("zb-h1", [p] * p),
                                ("zb-h2", [2 * p - 1] * p)):
             assert simulate(name, p, m)["peak_activations"] == expected, name
@@ -57,7 +57,7 @@ def test_activations():
             result = simulate(name, p, m)
             assert max(result["peak_activations"]) <= limit and result["bubble"] <= bubble + 1e-9, (name, result)
     least = {}
-    for limit, chunks in itertools.product((8, 12, 16, 24), (1, 2)):
+    for limit, chunks in itertools.product((8, 16) if tool.SANITIZED else (8, 12, 16, 24), (1, 2)):
         result = simulate("auto", 8, 24, activation_limit=limit, chunks=chunks)
         assert result["chunks"] == chunks and max(result["peak_activations"]) <= limit, result
         assert 0 <= result["bubble"] <= least.get(chunks, 1), result

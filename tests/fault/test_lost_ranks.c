@@ -312,7 +312,8 @@ static void damaged_counters_are_refused(void **state) {
                    "cannot open");
     for (size_t cut = 1; cut < length; cut += cut < 200 ? 40 : 997) {
         assert_ok(file_write_atomic(path, bytes, cut, &error), &error);
-        assert_refused(rank_file_open(&file, directory, identity, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error, path);
+        assert_refused(rank_file_open(&file, directory, identity, 0, &record, &error), TRIREME_ERROR_CORRUPT, &error,
+                       path);
     }
     bytes[12] ^= 64; // header_bytes
     assert_ok(file_write_atomic(path, bytes, length, &error), &error);

@@ -125,7 +125,9 @@ static void keeps_the_limit(void **state) {
                 struct schedule s = spread(&plain, times);
                 for (int r = 0; r < p; r++)
                     if (schedule_activations(&s, r, o.weight_share) > limit)
-                        fail_msg("p %d limit %d k %d rank %d: %g, plain %g, passes %zu", p, limit, k, r, schedule_activations(&s, r, o.weight_share), schedule_activations(&plain, r, o.weight_share), s.rank[r].count);
+                        fail_msg("p %d limit %d k %d rank %d: %g, plain %g, passes %zu", p, limit, k, r,
+                                 schedule_activations(&s, r, o.weight_share),
+                                 schedule_activations(&plain, r, o.weight_share), s.rank[r].count);
                 schedule_release(&plain);
                 schedule_release(&s);
             }
