@@ -250,12 +250,13 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
 
 static trireme_status check_fits(const struct schedule *s, int stages, int microbatches, int chunks,
                                  trireme_error *error) {
-    static const char *const what[] = {"stages", "microbatches", "chunks to a rank"};
+    static const char *const what[][2] = {
+        {"stage", "stages"}, {"microbatch", "microbatches"}, {"chunk to a rank", "chunks to a rank"}};
     const int has[] = {s->stages, s->microbatches, s->chunks}, wanted[] = {stages, microbatches, chunks};
     for (size_t i = 0; i < ARRAY_LENGTH(what); i++)
         if (wanted[i] && has[i] != wanted[i])
-            FAIL(TRIREME_ERROR_USAGE, "this pipeline schedule is for %d %s, the run has %d", has[i], what[i],
-                 wanted[i]);
+            FAIL(TRIREME_ERROR_USAGE, "this pipeline schedule is for %d %s, the run has %d", has[i],
+                 what[i][has[i] != 1], wanted[i]);
     return TRIREME_OK;
 }
 

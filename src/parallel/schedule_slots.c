@@ -96,7 +96,7 @@ void schedule_count_on_way(struct schedule *s) {
     free(s->on_way);
     s->on_way = NULL;
     const bool searched = s->chunks > 2 && schedule_splits_backward(s), read = s->rank[0].line > 0;
-    if (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched && !read))
+    if (!read && (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched)))
         return;
     s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
     struct schedule_cost cost;

@@ -136,7 +136,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
     double least = INFINITY;
     begin(&s, schedule, times);
     const double latency = s.times.latency;
-    for (int later = -1; later <= MOST_LATER; later++) {
+    for (int later = latency > 0 ? -1 : 0; later <= MOST_LATER; later++) {
         // Without latency backwards stay where they are among the forwards, and a rank holds what it held.
         s.times.latency = later < 0 ? 0 : latency;
         s.later = MAX(later, 0) * s.work + s.times.latency + 2 * s.moment;

@@ -1,9 +1,11 @@
 #include "program/channels.h"
 
+// A pair behind what all of a group open: its two ranks tell the peer differently.
 static int compare(const void *a, const void *b) {
     const struct channel *x = a, *y = b;
     return x->group != y->group     ? (x->group > y->group) - (x->group < y->group)
            : x->number != y->number ? x->number - y->number
+           : !x->peer != !y->peer   ? !y->peer - !x->peer
                                     : x->peer - y->peer;
 }
 

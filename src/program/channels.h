@@ -1,6 +1,7 @@
 // The communicators that a program needs, as executors open them before it runs, whether or not the schedule comes to
-// each of them. All ranks open theirs in one order. Who sends to another rank of a group, or receives from one, opens
-// that group's channels of messages of all kinds: so do all its ranks, whichever of these each of them uses.
+// each of them. All ranks open theirs in one order, but for those of two ranks. Who sends to another rank of a group,
+// or receives from one, opens that group's channels of messages of all kinds: so do all its ranks, whichever of these
+// each of them uses.
 #ifndef PROGRAM_CHANNELS_H
 #define PROGRAM_CHANNELS_H
 

@@ -23,9 +23,8 @@ static int number_of(const char *variable, int otherwise) {
     return text && end != text && *end == 0 && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
 }
 
-// The innermost that announces more ranks than so many: mpirun may run inside a job of Slurm.
-static struct launcher find_above(int seen) {
-    // The second is that of MPICH's mpirun and of srun.
+struct launcher launcher_find(void) {
+    // The innermost first: mpirun may run inside a job of Slurm. The second is that of MPICH's mpirun and of srun.
     static const struct {
         const char *name, *ranks, *rank;
     } KNOWN[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
@@ -33,15 +32,11 @@ static struct launcher find_above(int seen) {
                  {"srun", "SLURM_NTASKS", "SLURM_PROCID"}};
     for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
         int ranks = number_of(KNOWN[i].ranks, 0);
-        if (ranks > seen)
+        if (ranks > 0)
             return (struct launcher){i == 1 && getenv("SLURM_STEP_ID") ? "srun" : KNOWN[i].name, ranks,
                                      ranks > 1 ? number_of(KNOWN[i].rank, 0) : 0, i == 0};
     }
     return (struct launcher){.ranks = 1};
-}
-
-struct launcher launcher_find(void) {
-    return find_above(0);
 }
 
 static bool is_srun(const struct launcher *launcher) {
@@ -57,13 +52,10 @@ int launcher_processes(const struct launcher *launcher) {
 
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
     const char *s = seen == 1 ? "" : "s", *version = world_mpi_version();
-    char fewer[64] = "";
-    if (seen > 1)
-        snprintf(fewer, sizeof fewer, ", or where %d are meant with SLURM_NTASKS=%d", seen, seen);
     if (is_srun(launcher))
         FAIL(TRIREME_ERROR_USAGE,
-             "Slurm has %d tasks, but MPI sees %d rank%s: start with `srun --mpi=%s -n %d trireme ...`%s",
-             launcher->ranks, seen, s, strcmp(version, "MPICH") == 0 ? "pmi2" : "pmix", launcher->ranks, fewer);
+             "Slurm has %d tasks, but MPI sees %d rank%s: start with `srun --mpi=%s -n %d trireme ...`",
+             launcher->ranks, seen, s, strcmp(version, "MPICH") == 0 ? "pmi2" : "pmix", launcher->ranks);
     FAIL(TRIREME_ERROR_USAGE,
          "mpirun has started %d processes, but MPI sees %d rank%s: this trireme was built with %s, start it with "
          "`mpirun.%s -n %d trireme ...`",
@@ -113,10 +105,16 @@ static trireme_status agree(struct communicator *control, const struct world_pla
     return gathered;
 }
 
-// Of two texts' first lines that differ, that of `text`, without the comment that may end it.
+// Of two texts' first lines that differ, that of `text`, without the comment that may end it, but with the section that
+// it is in.
 static void odd_line(const char *text, const char *other, char line[LINE_BYTES]) {
-    size_t n = strcspn(text, "\n"), m = strcspn(other, "\n");
+    size_t n = strcspn(text, "\n"), m = strcspn(other, "\n"), section_length = 0;
+    const char *section = text;
     while (n == m && memcmp(text, other, n) == 0 && text[n] && other[m]) {
+        if (n > 0 && text[0] != ' ' && text[n - 1] == ':') {
+            section = text;
+            section_length = n - 1;
+        }
         text += n + 1;
         other += m + 1;
         n = strcspn(text, "\n");
@@ -126,7 +124,10 @@ static void odd_line(const char *text, const char *other, char line[LINE_BYTES])
     n = MIN(n, strcspn(text, "#"));
     while (n > blanks && text[n - 1] == ' ')
         n--;
-    snprintf(line, LINE_BYTES, "%.*s", (int)(n > blanks ? n - blanks : 0), text + blanks);
+    if (blanks == 0)
+        section_length = 0;
+    snprintf(line, LINE_BYTES, "%.*s%s%.*s", (int)section_length, section, section_length ? "." : "",
+             (int)(n > blanks ? n - blanks : 0), text + blanks);
 }
 
 static trireme_status compare(const char *theirs, const char *own, const struct world_place *place,
@@ -273,12 +274,8 @@ static trireme_status begin(const struct launcher *launcher, double deadline, st
         status = world_create_mpi(world, deadline, error);
         started = status == TRIREME_OK;
     }
-    if (started) {
-        const int seen = world_place(*world)->ranks;
-        const struct launcher larger = find_above(seen);
-        if (larger.name || launcher->ranks != seen)
-            status = refuse_launcher(larger.name ? &larger : launcher, seen, error);
-    }
+    if (started && world_place(*world)->ranks != launcher->ranks)
+        status = refuse_launcher(launcher, world_place(*world)->ranks, error);
     bool together = status == TRIREME_OK;
     if (together)
         status = ranks_control(control, &(struct member){*world, world_place(*world)->rank}, launcher->ranks, error);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,14 +112,34 @@ static trireme_status map(struct rank_file *out, int file, const char *path, tri
     return TRIREME_OK;
 }
 
+// Whether it is certain that nobody has made the file. A file system that others write to, too, may take what it saw a
+// minute ago for the truth; to make something it must ask.
+static bool is_absent(const char *directory, const char *path) {
+    if (mkdir(directory, 0777) == 0) {
+        rmdir(directory);
+        return true;
+    }
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return false;
+    close(file);
+    unlink(path);
+    return true;
+}
+
 trireme_status rank_file_open(struct rank_file *out, const char *directory, uint64_t identity, int rank,
                               struct rank_record **record, trireme_error *error) {
     char *path = path_of(directory);
+    bool absent = false;
     int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0 && errno == ENOENT) {
+        absent = is_absent(directory, path);
+        file = open(path, O_RDWR | O_CLOEXEC);
+    }
     trireme_status status = TRIREME_OK;
     if (file < 0)
-        status = error_set(error, errno == ENOENT ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_IO, "%s: cannot open: %s",
-                           path, strerror(errno));
+        status = error_set(error, absent ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_IO, "%s: cannot open: %s", path,
+                           strerror(errno));
     else
         status = map(out, file, path, error);
     if (file >= 0)

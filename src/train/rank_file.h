@@ -53,7 +53,8 @@ struct rank_file {
     void *map; // NULL: not open
     size_t bytes;
 };
-// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: there is none of this identity.
+// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: it is known that there is none of
+// this identity.
 trireme_status rank_file_open(struct rank_file *file, const char *directory, uint64_t identity, int rank,
                               struct rank_record **out, trireme_error *error);
 void rank_file_close(struct rank_file *file);

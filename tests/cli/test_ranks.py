@@ -164,7 +164,7 @@ def test_bad_meshes():
 def test_bad_schedules():
     schedules = {"F0 F1 B0": r"line 1.*no B1", "F0 B0 F1 B1\nB0 F0 F1 B1": r"line 2.*B0 comes before F0",
                  "F0 B0 F1 B1\nF0 F1 B1 B0": r"cannot finish.*waits at",
-                 "F0 B0\nF0 B0": r"for 1 microbatches, the run has 2",
+                 "F0 B0\nF0 B0": r"for 1 microbatch, the run has 2",
                  "F0 F1 B0 B1\nF1 B1 F0 B0": r"rank 0 does F0 when rank 1 does F1",
                  "F1 F0 B0 B1\nF1 B1 F0 B0": r"rank 1 does B1 when rank 0 does B0",
                  "": r"without passes", "\x00\xff": r"line 1"}

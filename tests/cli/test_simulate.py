@@ -246,7 +246,7 @@ def test_refusals():
     refused(r"bad.txt: rank 0 \(line 1\): B0 comes before F0", "schedule=bad.txt")
     tool.write("cycle.txt", "placement 0 1 1 0\nF0.0 F0.1 B0.1 B0.0\nF0.1 F0.0 B0.1 B0.0\n")
     refused(r"cycle.txt: the schedule cannot finish", "schedule=cycle.txt")
-    refused(r"is for 1 stages, the run has 4", "schedule=" + tool_schedule(), *numbers)
+    refused(r"is for 1 stage, the run has 4", "schedule=" + tool_schedule(), *numbers)
     refused(r"is not hanayo", "schedule=" + tool_schedule(), "waves=1")
 
 

@@ -296,7 +296,7 @@ static void files_and_names_load_alike(void **state) {
     message = mem_printf("%s: this pipeline schedule is for 2 microbatches, the run has 3", path);
     assert_refused(schedule_load(&s, path, 2, 3, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
     free(message);
-    message = mem_printf("%s: this pipeline schedule is for 1 chunks to a rank, the run has 2", path);
+    message = mem_printf("%s: this pipeline schedule is for 1 chunk to a rank, the run has 2", path);
     assert_refused(schedule_load(&s, path, 2, 2, &(struct schedule_options){.chunks = 2}, &error), TRIREME_ERROR_USAGE,
                    &error, message);
     free(message);

@@ -109,6 +109,7 @@ static void costs_little(void **state) {
 // What auto was limited to, it holds no more of, whatever the vocabulary is.
 static void keeps_the_limit(void **state) {
     (void)state;
+    int limited = 0;
     for (int p = 2; p <= 8; p += 2)
         for (int limit = p / 2 + 1; limit <= 2 * p; limit += p / 2)
             for (int k = 0; k < 8; k++) {
@@ -123,6 +124,7 @@ static void keeps_the_limit(void **state) {
                 if (schedule_create(&plain, "auto", p, 3 * p, &o, &error) != TRIREME_OK)
                     continue; // too little for so many stages
                 struct schedule s = spread(&plain, times);
+                limited++;
                 for (int r = 0; r < p; r++)
                     if (schedule_activations(&s, r, o.weight_share) > limit)
                         fail_msg("p %d limit %d k %d rank %d: %g, plain %g, passes %zu", p, limit, k, r,
@@ -131,6 +133,7 @@ static void keeps_the_limit(void **state) {
                 schedule_release(&plain);
                 schedule_release(&s);
             }
+    assert_true(limited > 80);
 }
 
 // What is embedded ahead has a slot until its backward is done.
