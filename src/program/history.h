@@ -19,4 +19,12 @@ void history_add(struct history *history, const int32_t of[STREAM_COUNT]);
 const int32_t *history_at(const struct history *history, int64_t step);
 void history_release(struct history *history);
 
+// Whether everything that a clock counts is known.
+static inline bool clocks_ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREAM_COUNT]) {
+    bool later = false;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        later |= clock[s] > known[s];
+    return !later;
+}
+
 #endif

@@ -3,8 +3,10 @@
 // them; a read must find its part written and its bytes still its own. That one rule covers reading before writing,
 // freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
 //
-// Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with.
+// Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with,
+// those of buffers included whose bytes others have taken in part.
 #include "program/history.h"
+#include "program/leftovers.h"
 #include "program/verify.h"
 
 struct instance {
@@ -34,6 +36,7 @@ struct checker {
     // one for each 64 of these.
     struct bounds *by_address;
     uint64_t *live, *any_live;
+    struct leftovers leftovers;                // of what lives none
     struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
     bool learned[STREAM_COUNT];                // of others, since the last instruction
@@ -157,13 +160,6 @@ static struct instance *instance_of(const struct checker *c, int root) {
     return &c->instances[c->first[root] + which];
 }
 
-static bool ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREAM_COUNT]) {
-    bool later = false;
-    for (int s = 0; s < STREAM_COUNT; s++)
-        later |= clock[s] > known[s];
-    return !later;
-}
-
 // ---- who holds which bytes
 
 static void order_by_address(struct checker *c) {
@@ -268,14 +264,20 @@ static trireme_status claim(struct checker *c, struct instance *instance, const 
         if (!may_take(c, instruction, out, other))
             REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
                    verify_buffer_name(c->program, other->root));
-        if (!ordered(other->touched, c->clock[instruction->stream]))
+        if (!clocks_ordered(other->touched, c->clock[instruction->stream]))
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         if (is_lost(c, other))
             REFUSE("%s: takes memory of %s, which nobody has read, for %s", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
+        leftovers_add(&c->leftovers, other->root, other->begin, instance->begin, other->touched);
+        leftovers_add(&c->leftovers, other->root, instance->end, other->end, other->touched);
     }
+    int left = leftovers_take(&c->leftovers, instance->begin, instance->end, c->clock[instruction->stream]);
+    if (left != NONE)
+        REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
+               verify_buffer_name(c->program, left), name);
     set_live(c, instance, true);
     return TRIREME_OK;
 }
@@ -332,7 +334,7 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     }
     if (!covered)
         REFUSE("%s: reads %s before it is written", here(c).text, name);
-    if (!ordered(instance->wrote, c->clock[stream]))
+    if (!clocks_ordered(instance->wrote, c->clock[stream]))
         REFUSE("%s: reads %s while another stream may still write it", here(c).text, name);
     written_mark_read(&instance->written, &where);
     instance->touched[stream] = c->clock[stream][stream];
@@ -368,7 +370,7 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     TRY(renew(c, instance, invocation, error));
     if (!instance->alive)
         TRY(claim(c, instance, instruction, out, error));
-    if (!ordered(instance->touched, c->clock[instruction->stream]))
+    if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
         REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
     footprint_of(p, operand, &where);
@@ -448,6 +450,9 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
         TRY(renew(c, workspace, invocation, error));
         if (!workspace->alive)
             TRY(claim(c, workspace, instruction, NONE, error));
+        if (!clocks_ordered(workspace->touched, c->clock[stream]))
+            REFUSE("%s: works in %s while another stream may still use it", here(c).text,
+                   verify_buffer_name(c->program, instruction->workspace));
         workspace->touched[stream] = c->clock[stream][stream];
     }
     for (int i = 0; i < instruction->outputs; i++)
@@ -458,8 +463,13 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
     // Away from its root a sum is made in the memory of its terms.
-    if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE)
-        written_clear(&instance_of(c, program_root(c->program, instruction->in[0].buffer))->written);
+    if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE) {
+        struct instance *terms = instance_of(c, program_root(c->program, instruction->in[0].buffer));
+        if (!clocks_ordered(terms->touched, c->clock[stream]))
+            REFUSE("%s: sums in %s while another stream may still use it", here(c).text,
+                   verify_buffer_name(c->program, instruction->in[0].buffer));
+        written_clear(&terms->written);
+    }
     note_done(c, stream);
     return TRIREME_OK;
 }
@@ -537,6 +547,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     VEC_RELEASE(&c.passing);
     slot_waits_release(&c.waits);
     free(c.by_address);
+    leftovers_release(&c.leftovers);
     free(c.live);
     free(c.any_live);
     return status;

@@ -504,6 +504,47 @@ static void streams(void **unused) {
     free(ops);
 }
 
+// compute: a -> b, b -> y; a -> c, which takes the first half of b's memory; gather: a -> d, which takes the second
+// half of it, though b is nobody's any more by then.
+static void halves_of_what_was_freed(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    for (int waits = 0; waits < 2; waits++) {
+        struct program p;
+        trireme_error error = {0};
+        program_init(&p, "halves", 1);
+        const int64_t twice[] = {16, 16};
+        union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+        struct operand whole =
+            operand_whole(&p, program_buffer(&p, "whole", DTYPE_F32, KIND_INPUT, SCOPE_STEP, 2, twice));
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP);
+        struct operand b = operand_whole(&p, program_buffer(&p, "b", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, twice));
+        struct operand c = add_rows(&p, "c", KIND_ACT, SCOPE_LOCAL), d = add_rows(&p, "d", KIND_ACT, SCOPE_LOCAL);
+        struct operand y = operand_whole(&p, program_buffer(&p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, twice));
+        struct operand v = add_rows(&p, "v", KIND_OUTPUT, SCOPE_STEP), w = add_rows(&p, "w", KIND_OUTPUT, SCOPE_STEP);
+        int t = program_template(&p, "main", PHASE_FORWARD, 0);
+        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &whole, 1, &b, tanh);
+        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &y, tanh);
+        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &c, tanh);
+        struct instruction *beside = program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &d, tanh);
+        beside->stream = STREAM_GATHER;
+        beside->wait[STREAM_COMPUTE] = waits ? 1 : 0;
+        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &v, tanh);
+        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &d, 1, &w, tanh)->wait[STREAM_GATHER] = 1;
+        program_invoke(&p, t, 0, true, true);
+        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+        const int64_t offset = p.buffers.item[b.buffer].offset;
+        p.buffers.item[c.buffer].offset = offset;
+        p.buffers.item[d.buffer].offset = offset + 8 * 16 * 4;
+        trireme_status status = program_verify(&p, ops, &error);
+        assert_int_equal(status, waits ? TRIREME_OK : TRIREME_ERROR_PROGRAM);
+        if (!waits)
+            assert_non_null(strstr(error.message, "reuses memory of b for d while another stream may use it"));
+        program_release(&p);
+    }
+    free(ops);
+}
+
 // A template without a microbatch reads `h` of both between the two that write it: `h` may only be an input.
 static void only_inputs_are_of_each_microbatch(void **unused) {
     (void)unused;
@@ -539,10 +580,15 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),    cmocka_unit_test(parse_errors),
-        cmocka_unit_test(plan_is_sound), cmocka_unit_test(plan_is_tight),
-        cmocka_unit_test(slots),         cmocka_unit_test(parts),
-        cmocka_unit_test(streams),       cmocka_unit_test(only_inputs_are_of_each_microbatch),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(parse_errors),
+        cmocka_unit_test(plan_is_sound),
+        cmocka_unit_test(plan_is_tight),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(halves_of_what_was_freed),
+        cmocka_unit_test(only_inputs_are_of_each_microbatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
