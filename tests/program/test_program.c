@@ -1,34 +1,9 @@
-// Programs as data: text form, memory plan, streams and waits.
+// Programs as data: text form, memory plan.
+#include "support/by_hand.h"
 #include "support/small_model.h"
 #include "support/test.h"
 
 // ---- text form
-
-static void check_round_trip(const struct program *p, const struct op_table *ops) {
-    struct text first = {0}, second = {0};
-    trireme_error error = {0};
-    struct program back;
-    program_print(p, ops, &first);
-    if (program_parse(&back, ops, first.text, first.length, &error) != TRIREME_OK)
-        fail_msg("%s: %s", p->name, error.message);
-    program_print(&back, ops, &second);
-    assert_string_equal(first.text, second.text);
-    if (program_verify(&back, ops, &error) != TRIREME_OK)
-        fail_msg("%s: %s", p->name, error.message);
-    assert_int_equal(program_length(&back), program_length(p));
-    assert_int_equal(back.buffers.count, p->buffers.count);
-    for (size_t i = 0; i < p->buffers.count; i++)
-        assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
-    // Planned again, it is laid out as before.
-    assert_int_equal(program_plan(&back, ops, &error), TRIREME_OK);
-    struct text third = {0};
-    program_print(&back, ops, &third);
-    assert_string_equal(first.text, third.text);
-    program_release(&back);
-    text_release(&first);
-    text_release(&second);
-    text_release(&third);
-}
 
 static void check_generation(const struct small_model *small, bool cached) {
     const struct engine *e = &small->engine;
@@ -288,11 +263,6 @@ static void plan_is_tight(void **unused) {
 
 // ---- programs by hand
 
-// One more f32 buffer of 8 rows and 16 columns, as an operand.
-static struct operand add_rows(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope) {
-    return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));
-}
-
 // Two microbatches in flight: forward of both, then backward of both. `h` must be kept per slot, `t` is scratch.
 static void build_slots(struct program *p, int slots, int second_slot) {
     program_init(p, "slots", 2);
@@ -430,121 +400,6 @@ static void parts(void **unused) {
     free(ops);
 }
 
-// compute: a -> b; gather: b -> c; compute: a -> b once more, c -> y, b -> z.
-static void build_streams(struct program *p) {
-    program_init(p, "streams", 1);
-    struct operand a = add_rows(p, "a", KIND_INPUT, SCOPE_STEP);
-    struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
-    struct operand b = add_rows(p, "b", KIND_ACT, SCOPE_STEP);
-    struct operand c = add_rows(p, "c", KIND_ACT, SCOPE_STEP);
-    struct operand z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
-    union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
-    int t = program_template(p, "main", PHASE_FORWARD, 0);
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
-    struct instruction *copy = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &c, tanh);
-    copy->stream = STREAM_GATHER;
-    copy->wait[STREAM_COMPUTE] = 1;
-    struct instruction *again = program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &b, tanh);
-    again->wait[STREAM_GATHER] = 1;
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &y, tanh);
-    program_emit(p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &z, tanh);
-    program_invoke(p, t, 0, true, true);
-}
-
-static void assert_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
-    trireme_error error = {0};
-    trireme_status status = program_plan(p, ops, &error); // looks at the structure alone
-    if (status == TRIREME_OK)
-        status = program_verify(p, ops, &error);
-    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
-    if (!strstr(error.message, what) || !strstr(error.message, buffer))
-        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
-    program_release(p);
-}
-
-static void streams(void **unused) {
-    (void)unused;
-    struct op_table *ops = op_table_create();
-    trireme_error error = {0};
-    struct program p;
-    build_streams(&p);
-    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
-    if (program_verify(&p, ops, &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
-    check_round_trip(&p, ops);
-    program_release(&p);
-#define ITEM(i) p.templates.item[0].instructions.item[i]
-    build_streams(&p);
-    ITEM(1).wait[STREAM_COMPUTE] = 0; // reads b while compute may still write it
-    assert_refused(&p, ops, "another stream may still write it", " b ");
-    build_streams(&p);
-    ITEM(2).wait[STREAM_GATHER] = 0; // writes b while copy may still read it
-    assert_refused(&p, ops, "another stream may still use it", " b ");
-    build_streams(&p);
-    ITEM(2).wait[STREAM_GATHER] = 0;
-    ITEM(2).out[0] = ITEM(4).out[0]; // z, so that only the read of c is too early
-    p.templates.item[0].instructions.count = 4;
-    assert_refused(&p, ops, "another stream may still write it", " c ");
-    build_streams(&p);
-    ITEM(1).wait[STREAM_COMPUTE] = 2; // for all but the last, which writes b
-    assert_refused(&p, ops, "another stream may still write it", " b ");
-    build_streams(&p);
-    ITEM(1).wait[STREAM_COMPUTE] = WAIT_MAX_LAG + 2;
-    assert_refused(&p, ops, "waits for a stream", "gelu");
-    build_streams(&p);
-    ITEM(1).stream = STREAM_COUNT;
-    assert_refused(&p, ops, "no such stream", "gelu");
-    // Memory of a LOCAL buffer may not go to another while another stream may use it.
-    build_streams(&p);
-    p.buffers.item[2].scope = p.buffers.item[3].scope = SCOPE_LOCAL;
-    ITEM(2).wait[STREAM_GATHER] = 0;
-    ITEM(2).in[0] = ITEM(0).in[0];
-    assert_refused(&p, ops, "another stream may", " b ");
-#undef ITEM
-    free(ops);
-}
-
-// compute: a -> b, b -> y; a -> c, which takes the first half of b's memory; gather: a -> d, which takes the second
-// half of it, though b is nobody's any more by then.
-static void halves_of_what_was_freed(void **unused) {
-    (void)unused;
-    struct op_table *ops = op_table_create();
-    for (int waits = 0; waits < 2; waits++) {
-        struct program p;
-        trireme_error error = {0};
-        program_init(&p, "halves", 1);
-        const int64_t twice[] = {16, 16};
-        union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
-        struct operand whole =
-            operand_whole(&p, program_buffer(&p, "whole", DTYPE_F32, KIND_INPUT, SCOPE_STEP, 2, twice));
-        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP);
-        struct operand b = operand_whole(&p, program_buffer(&p, "b", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, twice));
-        struct operand c = add_rows(&p, "c", KIND_ACT, SCOPE_LOCAL), d = add_rows(&p, "d", KIND_ACT, SCOPE_LOCAL);
-        struct operand y = operand_whole(&p, program_buffer(&p, "y", DTYPE_F32, KIND_OUTPUT, SCOPE_STEP, 2, twice));
-        struct operand v = add_rows(&p, "v", KIND_OUTPUT, SCOPE_STEP), w = add_rows(&p, "w", KIND_OUTPUT, SCOPE_STEP);
-        int t = program_template(&p, "main", PHASE_FORWARD, 0);
-        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &whole, 1, &b, tanh);
-        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &y, tanh);
-        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &c, tanh);
-        struct instruction *beside = program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &d, tanh);
-        beside->stream = STREAM_GATHER;
-        beside->wait[STREAM_COMPUTE] = waits ? 1 : 0;
-        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &v, tanh);
-        program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &d, 1, &w, tanh)->wait[STREAM_GATHER] = 1;
-        program_invoke(&p, t, 0, true, true);
-        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
-        const int64_t offset = p.buffers.item[b.buffer].offset;
-        p.buffers.item[c.buffer].offset = offset;
-        p.buffers.item[d.buffer].offset = offset + 8 * 16 * 4;
-        trireme_status status = program_verify(&p, ops, &error);
-        assert_int_equal(status, waits ? TRIREME_OK : TRIREME_ERROR_PROGRAM);
-        if (!waits)
-            assert_non_null(strstr(error.message, "reuses memory of b for d while another stream may use it"));
-        program_release(&p);
-    }
-    free(ops);
-}
-
 // A template without a microbatch reads `h` of both between the two that write it: `h` may only be an input.
 static void only_inputs_are_of_each_microbatch(void **unused) {
     (void)unused;
@@ -572,7 +427,7 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
                 fail_msg("%s", error.message);
             program_release(&p);
         } else {
-            assert_refused(&p, ops, "is of each microbatch", " h ");
+            assert_program_refused(&p, ops, "is of each microbatch", " h ");
         }
     }
     free(ops);
@@ -586,8 +441,6 @@ int main(void) {
         cmocka_unit_test(plan_is_tight),
         cmocka_unit_test(slots),
         cmocka_unit_test(parts),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(halves_of_what_was_freed),
         cmocka_unit_test(only_inputs_are_of_each_microbatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,44 @@
+#include "support/by_hand.h"
+
+#include "support/test.h"
+
+struct operand add_rows(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope) {
+    return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));
+}
+
+void check_round_trip(const struct program *p, const struct op_table *ops) {
+    struct text first = {0}, second = {0};
+    trireme_error error = {0};
+    struct program back;
+    program_print(p, ops, &first);
+    if (program_parse(&back, ops, first.text, first.length, &error) != TRIREME_OK)
+        fail_msg("%s: %s", p->name, error.message);
+    program_print(&back, ops, &second);
+    assert_string_equal(first.text, second.text);
+    if (program_verify(&back, ops, &error) != TRIREME_OK)
+        fail_msg("%s: %s", p->name, error.message);
+    assert_int_equal(program_length(&back), program_length(p));
+    assert_int_equal(back.buffers.count, p->buffers.count);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
+    // Planned again, it is laid out as before.
+    assert_int_equal(program_plan(&back, ops, &error), TRIREME_OK);
+    struct text third = {0};
+    program_print(&back, ops, &third);
+    assert_string_equal(first.text, third.text);
+    program_release(&back);
+    text_release(&first);
+    text_release(&second);
+    text_release(&third);
+}
+
+void assert_program_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+    trireme_error error = {0};
+    trireme_status status = program_plan(p, ops, &error); // looks at the structure alone
+    if (status == TRIREME_OK)
+        status = program_verify(p, ops, &error);
+    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
+    if (!strstr(error.message, what) || !strstr(error.message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
+    program_release(p);
+}
