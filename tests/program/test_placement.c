@@ -308,7 +308,7 @@ static void renumber(struct program *p) {
 
 // A template that no schedule comes to, whose communication is on a stream of its own.
 static void open_more(struct program *p) {
-    struct instruction more = *mutant_at(mutant_find(p, OP_ALL_REDUCE, "loss"));
+    struct instruction more = *mutant_at(mutant_find(p, OP_ALL_GATHER, "layers.0.attention_norm"));
     more.stream = STREAM_GATHER;
     int never = program_template(p, "never", PHASE_OPTIMIZER, 0);
     VEC_PUSH(&p->templates.item[never].instructions, more);
@@ -317,8 +317,8 @@ static void open_more(struct program *p) {
 // Whatever the order of templates is, all open groups in one order.
 static void order_of_opening(void **unused) {
     (void)unused;
-    FLEET(MODEL(GPT2), BATCH(4), DP(2));
-    FAULT(0, 0, open_more(&p), "rank 0 opens its group over dp", "rank 1");
+    FLEET(MODEL(GPT2), BATCH(4), TP(2));
+    FAULT(0, 0, open_more(&p), "rank 0 opens its group over tp", "rank 1");
     struct program p = mutant_copy(fleet_program(&f, 0));
     trireme_error error = {0};
     renumber(&p);
