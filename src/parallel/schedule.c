@@ -50,8 +50,7 @@ struct schedule schedule_empty_like(const struct schedule *s) {
 struct schedule schedule_copy(const struct schedule *s) {
     struct schedule copy = schedule_empty_like(s);
     copy.vocabulary = s->vocabulary;
-    copy.activation_limit = s->activation_limit;
-    copy.weight_share = s->weight_share;
+    copy.options = s->options;
     for (int r = 0; r < s->stages; r++) {
         struct schedule_rank *to = &copy.rank[r];
         const struct schedule_rank *from = &s->rank[r];
@@ -234,10 +233,8 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     else
         schedule_begin(&made, stages, microbatches, o.chunks, NULL);
     maker->make(&made, &o);
-    if (maker->is_limited) {
-        made.activation_limit = o.activation_limit;
-        made.weight_share = o.weight_share;
-    }
+    if (maker->is_limited)
+        made.options = o;
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {
         schedule_release(&made);

@@ -51,40 +51,12 @@ enum { PASS_TEXT = 32 };
 // Bytes of a schedule file.
 #define SCHEDULE_BYTES_MAX ((size_t)1 << 28)
 
-struct schedule_place {
-    int rank, chunk;
-};
-
-struct schedule_rank {
-    struct pass *item;
-    size_t count, capacity;
-    int line; // where a text had it, else 0
-};
-
-struct schedule {
-    int stages;                   // ranks of the pipeline
-    int chunks;                   // of each rank
-    int microbatches;             // of one step
-    bool vocabulary;              // is spread over the ranks
-    struct schedule_place *place; // of each virtual stage: [stages * chunks]
-    int *virtual_stage;           // the reverse: [rank * chunks + chunk]
-    struct schedule_rank *rank;   // [stages]
-    int (*on_way)[2];             // schedule_count_on_way's, [stages * chunks], NULL: not counted
-    int activation_limit;         // of auto, as made: microbatches of a whole rank, 0: none; what counts of one between
-    double weight_share;          // its two backwards
-};
-
 // Seconds, or any other unit, of one chunk and one microbatch.
 struct schedule_times {
     double forward, backward_input, backward_weight; // B takes the sum of the last two
     double latency;                                  // from the end of a pass to its use by another rank
     double embed, loss, loss_weight, embed_weight;   // of one rank's part of the vocabulary
 };
-
-// ---- making one
-
-// The weight_share of auto by itself.
-#define SCHEDULE_WEIGHT_SHARE .5
 
 // What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.
 struct schedule_options {
@@ -98,6 +70,33 @@ struct schedule_options {
     struct schedule_times times;
     int64_t search_passes; // that fitting may try, those of all its trials together: 0: 20 million, about 2 seconds
 };
+
+struct schedule_place {
+    int rank, chunk;
+};
+
+struct schedule_rank {
+    struct pass *item;
+    size_t count, capacity;
+    int line; // where a text had it, else 0
+};
+
+struct schedule {
+    int stages;                      // ranks of the pipeline
+    int chunks;                      // of each rank
+    int microbatches;                // of one step
+    bool vocabulary;                 // is spread over the ranks
+    struct schedule_place *place;    // of each virtual stage: [stages * chunks]
+    int *virtual_stage;              // the reverse: [rank * chunks + chunk]
+    struct schedule_rank *rank;      // [stages]
+    int (*on_way)[2];                // schedule_count_on_way's, [stages * chunks], NULL: not counted
+    struct schedule_options options; // auto's, complete; of all others zero
+};
+
+// ---- making one
+
+// The weight_share of auto by itself.
+#define SCHEDULE_WEIGHT_SHARE .5
 
 // The schedule called `name`, verified; options NULL are zero everywhere. p: stages, m: microbatches, i: a rank from 0.
 //   gpipe        all forwards, then all backwards
@@ -124,8 +123,8 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
                              const struct schedule_options *options, trireme_error *error);
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards
 // move behind the forwards of up to two microbatches more, so that all ranks have time to come to the loss: a rank
-// holds so many more, and where a message takes as long as passes of several, those that begin meanwhile; but never
-// more than the schedule's limit.
+// holds so many more, and where a message takes as long as passes of several, those that begin meanwhile. auto keeps to
+// its limit: what is spread is it, or one that leaves room for that.
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
 // A copy of its own.
 struct schedule schedule_copy(const struct schedule *schedule);

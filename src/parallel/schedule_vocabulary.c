@@ -122,15 +122,17 @@ static struct schedule order(const struct spreader *s) {
     return out;
 }
 
-// Whether no rank holds more than the limit of the schedule that is spread.
-static bool is_within(const struct schedule *tried, const struct schedule *limit) {
-    for (int r = 0; r < tried->stages && limit->activation_limit; r++)
-        if (schedule_activations(tried, r, limit->weight_share) > limit->activation_limit + 1e-9)
+// Whether no rank holds more than auto's options allow.
+static bool is_within(const struct schedule *s, const struct schedule_options *o) {
+    for (int r = 0; r < s->stages && o->activation_limit; r++)
+        if (schedule_activations(s, r, o->weight_share) > o->activation_limit + 1e-9)
             return false;
     return true;
 }
 
-void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times) {
+// The best of what is within the limit; returns what it costs.
+static double spread(struct schedule *schedule, const struct schedule_times *times,
+                     const struct schedule_options *limit) {
     struct spreader s;
     struct schedule best = schedule_empty_like(schedule);
     double least = INFINITY;
@@ -143,7 +145,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
         struct schedule tried = order(&s);
         struct schedule_cost cost;
         schedule_cost(&tried, times, &cost);
-        if (is_within(&tried, schedule) && cost.cost < least * (1 - 1e-3)) { // what is held must pay
+        if (is_within(&tried, limit) && cost.cost < least * (1 - 1e-3)) { // what is held must pay
             least = cost.cost;
             schedule_swap(&tried, &best);
         }
@@ -154,6 +156,29 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
     end(&s);
     schedule_swap(schedule, &best);
     schedule->vocabulary = true;
-    schedule_count_on_way(schedule);
     schedule_release(&best);
+    return least;
+}
+
+void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times) {
+    const struct schedule_options limit = schedule->options;
+    double least = spread(schedule, times, &limit);
+    for (int less = 1; less <= MOST_LATER && less < limit.activation_limit; less++) {
+        struct schedule_options options = limit;
+        struct schedule tried;
+        trireme_error error;
+        options.activation_limit -= less;
+        if (schedule_create(&tried, "auto", schedule->stages, schedule->microbatches, &options, &error) != TRIREME_OK)
+            break; // too little for so many stages
+        double cost = spread(&tried, times, &limit);
+        if (cost < least * (1 - 1e-3)) {
+            struct schedule worse = *schedule;
+            least = cost;
+            *schedule = tried;
+            tried = worse;
+        }
+        schedule_release(&tried);
+    }
+    schedule->options = limit;
+    schedule_count_on_way(schedule);
 }
