@@ -188,10 +188,19 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
 // Of a step: differences below it are those of sums in another order.
 static const double ROUNDING = 1e-9;
 
+// How much a choice computes again, in steps: a part of some layers, of all; all of some layers, of all.
+static int recomputed(const struct plan_choice *c) {
+    return c->recompute == CONFIG_RECOMPUTE_FULL        ? 4
+           : c->full_layers                             ? 3
+           : c->recompute == CONFIG_RECOMPUTE_SELECTIVE ? 2
+                                                        : c->selective_layers != NULL;
+}
+
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
-    bool again = better->choice.recompute != worse->choice.recompute || plan_choice_mixes(&better->choice) ||
-                 plan_choice_mixes(&worse->choice);
-    const char *what = again ? "recompute" : "computing";
+    const int least = recomputed(&better->choice), again = recomputed(&worse->choice);
+    // Where both choose layers, one may have more of them.
+    const bool more = again > least || (again == least && plan_choice_mixes(&worse->choice));
+    const char *what = more ? "recompute" : "computing";
     double most = worse->computing - better->computing;
     if (worse->bubble - better->bubble > most) {
         most = worse->bubble - better->bubble;

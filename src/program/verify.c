@@ -85,6 +85,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     if (b->parent == NONE)
         return TRIREME_OK;
     const struct buffer *p = &program->buffers.item[b->parent];
+    if (b->kind != p->kind)
+        REFUSE("buffer %s is not of the kind of %s, of which it is a slice", b->name, p->name);
     if (b->dtype != p->dtype || b->scope != p->scope || b->pool != p->pool || b->parent_offset < 0 ||
         b->parent_offset + buffer_count(b) > buffer_count(p))
         REFUSE("buffer %s does not fit in %s, of which it is a slice", b->name, p->name);
@@ -152,6 +154,8 @@ static trireme_status check_operand(const struct program *program, const struct 
     if (last >= count)
         REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", place, row->name, (long long)last, b->name,
                (long long)count);
+    if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
+        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", place, b->name, row->name);
     int64_t ranks = mesh_group_size(&program->mesh, operand->along);
     if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
         __builtin_mul_overflow(operand->step, ranks - 1, &last) || last >= count - operand->offset)
@@ -165,6 +169,40 @@ static trireme_status check_operand(const struct program *program, const struct 
 
 static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
+}
+
+// What a row's letters cannot say of its extents and attributes, and its kernels count on.
+static const char *misfit(const struct instruction *i, const int64_t extent[128]) {
+    const int64_t heads = i->attribute[0].i, more = i->attribute[1].i;
+    switch (i->op) {
+    case OP_ROPE:
+    case OP_ROPE_DX:
+        return heads < 1 || extent['D'] % 2 || heads > extent['c'] / extent['D'] ? "heads" : NULL;
+    case OP_QKNORM:
+    case OP_QKNORM_DX:
+    case OP_QKNORM_DW: {
+        const int64_t width = i->op == OP_QKNORM_DW ? i->out[0].dim[0] : extent['D'];
+        const bool fits = heads >= 0 && more >= 0 && heads <= extent['h'] && more == extent['h'] - heads &&
+                          extent['h'] <= extent['c'] / width;
+        return fits ? NULL : "heads";
+    }
+    case OP_ATTENTION:
+    case OP_ATTENTION_BWD:
+    case OP_ATTENTION_CACHED:
+        return extent['h'] % extent['g'] ? "heads of queries and keys" : NULL;
+    case OP_SWIGLU:
+    case OP_SWIGLU_DX:
+        return extent['c'] != 2 * extent['f'] ? "columns" : NULL;
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_GRAD:
+        return heads < 1 || heads > extent['V'] ? "vocab" : NULL;
+    case OP_LOGITS_EXP:
+    case OP_LOGITS_MERGE:
+    case OP_LOGITS_DX:
+        return extent['U'] != 3 ? "what is kept of each row" : NULL;
+    default:
+        return NULL;
+    }
 }
 
 // Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else, and
@@ -212,6 +250,11 @@ static trireme_status check_instruction(const struct program *program, const str
             REFUSE("%s: waits for a stream but for its last %d instructions", place, instruction->wait[s] - 1);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: workspace or predicate is a buffer that is not there", place);
+    if (instruction->workspace != NONE) {
+        const struct buffer *w = &program->buffers.item[instruction->workspace];
+        if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && all_microbatches))
+            REFUSE("%s: its workspace %s is not one", place, w->name);
+    }
     enum dtype model = DTYPE_COUNT, any = DTYPE_COUNT;
     for (int i = 0; i < info->inputs; i++)
         if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && model == DTYPE_COUNT &&
@@ -226,9 +269,20 @@ static trireme_status check_instruction(const struct program *program, const str
     const char *what;
     if (!instruction_extents(table, instruction, extent, &what))
         REFUSE("%s: the extents of %s do not agree with the other operands", place, what);
+    what = misfit(instruction, extent);
+    if (what)
+        REFUSE("%s: its %s do not fit its operands", place, what);
     if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
                                            buffer_count(&program->buffers.item[instruction->predicate]) != 1))
         REFUSE("%s: its predicate %s is not one i32", place, verify_buffer_name(program, instruction->predicate));
+    for (int i = 0; i < info->outputs && instruction->predicate != NONE; i++) {
+        const int k = info->inplace[i];
+        bool stays =
+            instruction->out[i].buffer == NONE || (k >= 0 && operand_equal(&instruction->out[i], &instruction->in[k]));
+        if (!stays || info->role == ROLE_COMMUNICATION)
+            REFUSE("%s: may be skipped, but %s would then hold nothing", place,
+                   verify_buffer_name(program, instruction->out[i].buffer));
+    }
     return TRIREME_OK;
 }
 
@@ -283,6 +337,8 @@ static trireme_status check_pools(const struct program *program, trireme_error *
 trireme_status verify_structure(const struct program *program, const struct op_table *table, trireme_error *error) {
     if (program->microbatches < 1)
         REFUSE("a program has at least one microbatch");
+    if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
+        REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
     TRY(check_pools(program, error));
     for (size_t i = 0; i < program->buffers.count; i++)
         TRY(check_buffer(program, (int)i, error));

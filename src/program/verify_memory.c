@@ -70,6 +70,14 @@ static int64_t instance_offset(const struct program *p, const struct buffer *b, 
     }
 }
 
+// The elements that an operand touches on one rank or another: of ranks' own parts of a buffer, all.
+static bool reach_of(const struct program *p, const struct operand *operand, struct footprint *out) {
+    struct operand all = *operand;
+    if (all.along)
+        all.dim[0] *= mesh_group_size(&p->mesh, all.along);
+    return footprint_of(p, &all, out);
+}
+
 static bool planned_alone(const struct buffer *b) {
     return b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
 }
@@ -233,7 +241,10 @@ static bool may_take(const struct checker *c, const struct instruction *instruct
         if (out == NONE || info->inplace[out] != i)
             return false;
         const struct instance *to = instance_of(c, program_root(c->program, instruction->out[out].buffer));
-        if (from->begin != to->begin)
+        struct footprint read, written; // element for element
+        if (from->begin != to->begin || instruction->in[i].along != instruction->out[out].along ||
+            !footprint_of(c->program, &instruction->in[i], &read) ||
+            !footprint_of(c->program, &instruction->out[out], &written) || !footprint_equal(&read, &written))
             return false;
     }
     for (int i = 0; i < instruction->outputs; i++)
@@ -313,7 +324,7 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     TRY(renew(c, instance, invocation, error));
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
-    footprint_of(p, operand, &where);
+    reach_of(p, operand, &where);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0,
                                    buffer_count(&p->buffers.item[root])}; // all instances, which the host has written
@@ -373,14 +384,14 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
         REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
-    footprint_of(p, operand, &where);
+    reach_of(p, operand, &where);
     if (!accumulate && written_unread(&instance->written, &where))
         REFUSE("%s: overwrites %s, which nobody has read", here(c).text, name);
     // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
     for (int i = 0; i < instruction->inputs; i++) {
         const struct operand *in = &instruction->in[i];
         struct footprint read;
-        if (in->buffer == NONE || program_root(p, in->buffer) != root || !footprint_of(p, in, &read) ||
+        if (in->buffer == NONE || program_root(p, in->buffer) != root || !reach_of(p, in, &read) ||
             !footprint_overlap(&read, &where))
             continue;
         if (own_part(instruction))

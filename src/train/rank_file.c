@@ -112,13 +112,31 @@ static trireme_status map(struct rank_file *out, int file, const char *path, tri
     return TRIREME_OK;
 }
 
-// Whether it is certain that nobody has made the file. A file system that others write to, too, may take what it saw a
-// minute ago for the truth; to make something it must ask.
-static bool is_absent(const char *directory, const char *path) {
+// Whether it is certain that nobody has made a directory, or those that it lies in. A file system that others write to,
+// too, may take what it saw a minute ago for the truth; to make something it must ask.
+static bool is_absent_directory(const char *directory) {
     if (mkdir(directory, 0777) == 0) {
         rmdir(directory);
         return true;
     }
+    if (errno != ENOENT)
+        return false;
+    char *parent = mem_strdup(directory);
+    size_t length = strlen(parent);
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    while (length > 0 && parent[length - 1] != '/')
+        length--;
+    parent[length] = '\0';
+    bool absent = length > 1 && is_absent_directory(parent);
+    free(parent);
+    return absent;
+}
+
+// The same of the file in it.
+static bool is_absent(const char *directory, const char *path) {
+    if (is_absent_directory(directory))
+        return true;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0)
         return false;
@@ -132,8 +150,8 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, uint
     char *path = path_of(directory);
     bool absent = false;
     int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0 && errno == ENOENT) {
-        absent = is_absent(directory, path);
+    if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        absent = errno == ENOTDIR || is_absent(directory, path);
         file = open(path, O_RDWR | O_CLOEXEC);
     }
     trireme_status status = TRIREME_OK;

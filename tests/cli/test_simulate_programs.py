@@ -96,6 +96,7 @@ def test_unequal_memory():
         one, other = answer["classes"]
         assert answer["fits"] == fits and one["memory_bytes"] == other["memory_bytes"] + 10**10, answer
         assert (one["memory"]["runtime"], other["memory"]["runtime"]) == (10**10, 0), answer
+        assert answer["peak_bytes"] == one["memory_bytes"] and answer["peak_rank"] == one["rank"], answer
         planned = tool.run("plan", *settings, "cluster=mixed.yaml", "mode=none", "zero_stage=0", "--json")
         assert (planned[0] == 0) == fits, planned
         if fits:

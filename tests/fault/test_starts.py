@@ -93,6 +93,15 @@ def test_two_runs_of_one_name():
     os.chmod("rank.sh", 0o755)
     disagree("elsewhere", r"run\.directory: .* rank 1 does not find what rank 0 writes there")
     assert not os.path.exists("run") and not os.path.exists("elsewhere/run")
+    tool.write("elsewhere/run", "a file")
+    disagree("elsewhere", r"run\.directory: .* rank 1 does not find what rank 0 writes there")
+    os.remove("elsewhere/run")
+    for directory in ".", "elsewhere":
+        tool.write(directory + "/c.yaml", tool.CONFIG.replace("directory: run", "directory: its/own/run"))
+    disagree("elsewhere", r"run\.directory: .* rank 1 does not find what rank 0 writes there")
+    assert not os.path.exists("its/own/run") and not os.path.exists("elsewhere/its")
+    for directory in ".", "elsewhere":
+        tool.write(directory + "/c.yaml", tool.CONFIG)
     tool.good("train", "c.yaml")
     kept = tool.snapshot("run")
     disagree("elsewhere", r"run\.directory: .* rank 1 finds none of rank 0's checkpoints there")

@@ -1,0 +1,215 @@
+// Programs by hand whose tables are well formed and whose memory would be overrun, left unwritten or mixed up all the
+// same: each is refused.
+#include "support/by_hand.h"
+#include "support/mutant.h"
+#include "support/test.h"
+
+static struct operand add(struct program *p, const char *name, enum dtype dtype, enum buffer_kind kind, int ndim,
+                          const int64_t *dim) {
+    return operand_whole(p, program_buffer(p, name, dtype, kind, SCOPE_STEP, ndim, dim));
+}
+#define ADD(name, dtype, kind, ...) \
+    add(&p, name, dtype, kind, (int)ARRAY_LENGTH(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
+
+// A program of one template, invoked once.
+static int begin(struct program *p, int microbatches) {
+    program_init(p, "unsound", microbatches);
+    return program_template(p, "main", PHASE_FORWARD, 0);
+}
+
+static struct instruction *emit(struct program *p, enum op op, int inputs, const struct operand *in, int outputs,
+                                const struct operand *out) {
+    union attribute none[OP_MAX_ATTRIBUTES] = {{0}};
+    return program_emit(p, 0, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, none);
+}
+
+static void refuse(struct program *p, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    if (p->schedule.count == 0)
+        program_invoke(p, 0, 0, true, true);
+    assert_program_refused(p, ops, what, name);
+    free(ops);
+}
+
+static void outputs_that_may_be_skipped(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    int mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
+    emit(&p, OP_GELU, 1, &a, 1, &y)->predicate = mask;
+    refuse(&p, "may be skipped", "y");
+}
+
+// One row further on in the memory that is shared, not element for element.
+static void in_place_but_shifted(void **unused) {
+    (void)unused;
+    struct program p;
+    trireme_error error = {0};
+    struct op_table *ops = op_table_create();
+    begin(&p, 1);
+    const int64_t dim[] = {16, 16};
+    struct operand a = ADD("a", DTYPE_F32, KIND_INPUT, 16, 16), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    struct operand h = operand_whole(&p, program_buffer(&p, "h", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, dim));
+    struct operand g = operand_whole(&p, program_buffer(&p, "g", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, dim));
+    emit(&p, OP_GELU, 1, &a, 1, &h);
+    struct operand in[] = {h, a};
+    in[0].dim[0] = in[1].dim[0] = g.dim[0] = 8;
+    g.offset = 16;
+    emit(&p, OP_ADD, 2, in, 1, &g);
+    emit(&p, OP_GELU, 1, &g, 1, &y);
+    program_invoke(&p, 0, 0, true, true);
+    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    if (program_verify(&p, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    p.buffers.item[g.buffer].offset = p.buffers.item[h.buffer].offset;
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    assert_non_null(strstr(error.message, "which it uses too"));
+    program_release(&p);
+    free(ops);
+}
+
+static void workspaces(void **unused) {
+    (void)unused;
+    for (int slot = 0; slot < 2; slot++) { // a slot without a microbatch; a slice of an activation
+        struct program p;
+        begin(&p, 2);
+        program_pool(&p, 0, 0, 2, (int[]){1, 0});
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+        struct operand h = add_rows(&p, "h", KIND_WORK, SCOPE_STEP);
+        int work = slot ? program_buffer(&p, "w", DTYPE_F32, KIND_WORK, SCOPE_SLOT, 1, (int64_t[]){64})
+                        : program_slice(&p, h.buffer, "w", 0, 1, (int64_t[]){64});
+        emit(&p, OP_GELU, 1, &a, 1, &y)->workspace = work;
+        program_invoke(&p, 0, NONE, true, true);
+        refuse(&p, "its workspace w is not one", "gelu");
+    }
+}
+
+static void where_scratch_lies(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    for (int below = 0; below < 2; below++) {
+        struct program p;
+        trireme_error error = {0};
+        begin(&p, 1);
+        struct operand h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL);
+        emit(&p, OP_ZERO, 0, NULL, 1, (struct operand[]){operand_shape(h, 1, (int64_t[]){8 * 16})});
+        program_invoke(&p, 0, 0, true, true);
+        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+        assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
+        p.step_bytes += BUFFER_ALIGNMENT;
+        p.scratch_base += below ? -4096 : 1;
+        assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+        assert_non_null(strstr(error.message, "scratch lies at byte"));
+        program_release(&p);
+    }
+    free(ops);
+}
+
+static void slices_of_another_kind(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), half = ADD("y", DTYPE_F32, KIND_ACT, 16, 16);
+    int out = program_slice(&p, half.buffer, "out", 128, 2, (int64_t[]){8, 16}); // nobody writes it
+    p.buffers.item[out].kind = KIND_OUTPUT;
+    half.dim[0] = 8;
+    emit(&p, OP_GELU, 1, &a, 1, &half);
+    refuse(&p, "is not of the kind of y", "out");
+}
+
+static void columns_apart(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = ADD("a", DTYPE_F32, KIND_INPUT, 16, 64), w = ADD("w", DTYPE_F32, KIND_INPUT, 16, 32);
+    struct operand y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16, 16);
+    a.dim[1] = 32;
+    a.stride[1] = 2;
+    emit(&p, OP_MATMUL, 4, (struct operand[]){a, w, operand_none(), operand_none()}, 1, &y);
+    refuse(&p, "do not lie one behind the other", "a");
+}
+
+// Rank 1's half is never written.
+static void parts_of_other_ranks(void **unused) {
+    (void)unused;
+    struct program p;
+    int t = begin(&p, 1);
+    p.mesh.degree[AXIS_FSDP] = 2;
+    struct operand terms = ADD("terms", DTYPE_F32, KIND_ACT, 64), half = terms;
+    struct operand own = ADD("own", DTYPE_F64, KIND_ACT, 1), all = ADD("all", DTYPE_F64, KIND_OUTPUT, 1);
+    half.dim[0] = 32;
+    emit(&p, OP_ZERO, 0, NULL, 1, &half);
+    struct operand part = operand_part(&p, terms, AXES(AXIS_FSDP));
+    emit(&p, OP_SQUARE_SUM, 1, &part, 1, &own);
+    program_communicate(&p, t, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_COMPUTE, AXES(AXIS_FSDP), own, all);
+    refuse(&p, "before it is written", "terms");
+}
+
+// What no letter of a row says.
+static void extents(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = ADD("a", DTYPE_F32, KIND_INPUT, 16, 16), y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16, 512);
+    emit(&p, OP_SWIGLU, 1, &a, 1, &y);
+    refuse(&p, "its columns do not fit", "swiglu");
+
+    begin(&p, 1);
+    struct operand q = ADD("q", DTYPE_F32, KIND_INPUT, 1, 4, 3, 2), k = ADD("k", DTYPE_F32, KIND_INPUT, 1, 4, 5, 2);
+    struct operand starts = ADD("starts", DTYPE_I32, KIND_INPUT, 1, 4);
+    struct operand out[] = {ADD("o", DTYPE_F32, KIND_OUTPUT, 1, 4, 3, 2), ADD("lse", DTYPE_F32, KIND_OUTPUT, 1, 3, 4)};
+    emit(&p, OP_ATTENTION, 4, (struct operand[]){q, k, k, starts}, 2, out);
+    refuse(&p, "its heads of queries and keys do not fit", "attention");
+
+    begin(&p, 1);
+    struct operand kept = ADD("kept", DTYPE_F32, KIND_INPUT, 2, 1, 8),
+                   targets = ADD("targets", DTYPE_I32, KIND_INPUT, 8);
+    struct operand merged[] = {ADD("max", DTYPE_F32, KIND_OUTPUT, 8), ADD("sum", DTYPE_F32, KIND_OUTPUT, 8),
+                               operand_none()};
+    emit(&p, OP_LOGITS_MERGE, 2, (struct operand[]){kept, targets}, 3, merged);
+    refuse(&p, "what is kept of each row", "logits_merge");
+}
+
+static void set_all(struct program *p, enum op op, int64_t value) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
+            if (p->templates.item[t].instructions.item[i].op == op)
+                p->templates.item[t].instructions.item[i].attribute[0].i = value;
+}
+
+// Forward and backward alike, so that one is the other's transpose.
+static void attributes(void **unused) {
+    (void)unused;
+    static const enum op ROWS[][3] = {{OP_ROPE, OP_ROPE_DX, OP_ROPE_DX},
+                                      {OP_QKNORM, OP_QKNORM_DX, OP_QKNORM_DW},
+                                      {OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, OP_CROSS_ENTROPY_GRAD}};
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_LLAMA, NULL}, false);
+    for (size_t r = 0; r < ARRAY_LENGTH(ROWS); r++) {
+        struct program p = mutant_copy(&small.engine.train.program);
+        trireme_error error = {0};
+        for (int i = 0; i < 3; i++)
+            set_all(&p, ROWS[r][i], 1000);
+        assert_int_equal(program_verify(&p, small.engine.ops, &error), TRIREME_ERROR_PROGRAM);
+        if (!strstr(error.message, "do not fit its operands"))
+            fail_msg("%s", error.message);
+        mutant_release(&p);
+    }
+    small_model_release(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outputs_that_may_be_skipped),
+        cmocka_unit_test(in_place_but_shifted),
+        cmocka_unit_test(workspaces),
+        cmocka_unit_test(where_scratch_lies),
+        cmocka_unit_test(slices_of_another_kind),
+        cmocka_unit_test(columns_apart),
+        cmocka_unit_test(parts_of_other_ranks),
+        cmocka_unit_test(extents),
+        cmocka_unit_test(attributes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
