@@ -197,7 +197,7 @@ static trireme_status directory_create_one(const char *path, trireme_error *erro
             return TRIREME_OK;
         FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: a file of that name is there", path);
     }
-    if (reason == EEXIST)
+    if (reason == EEXIST && errno == ENOENT)
         FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: a symbolic link of that name leads nowhere", path);
     errno = reason;
     FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: %m", path);

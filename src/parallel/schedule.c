@@ -43,6 +43,8 @@ struct schedule schedule_empty_like(const struct schedule *s) {
         ranks[i] = s->place[i].rank;
     struct schedule empty;
     schedule_begin(&empty, s->stages, s->microbatches, s->chunks, ranks);
+    for (int r = 0; r < s->stages; r++)
+        empty.rank[r].line = s->rank[r].line;
     free(ranks);
     return empty;
 }

@@ -124,7 +124,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards
 // move behind the forwards of up to two microbatches more, so that all ranks have time to come to the loss: a rank
 // holds so many more, and where a message takes as long as passes of several, those that begin meanwhile. auto keeps to
-// its limit: what is spread is it, or one that leaves room for that.
+// its limit: what is spread is it, or one that leaves room for that, which takes as long a search again.
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
 // A copy of its own.
 struct schedule schedule_copy(const struct schedule *schedule);

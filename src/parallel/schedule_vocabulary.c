@@ -168,6 +168,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
         struct schedule tried;
         trireme_error error;
         options.activation_limit -= less;
+        options.search_passes /= MOST_LATER; // as long as the search for what is spread, in all
         if (schedule_create(&tried, "auto", schedule->stages, schedule->microbatches, &options, &error) != TRIREME_OK)
             break; // too little for so many stages
         double cost = spread(&tried, times, &limit);

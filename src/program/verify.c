@@ -135,6 +135,8 @@ static trireme_status check_operand(const struct program *program, const struct 
                dtype_name(expected));
     if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
         REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
+    if (b->kind == KIND_WORK)
+        REFUSE("%s: operand %s is a workspace, %s", place, row->name, b->name);
     if (b->scope == SCOPE_SLOT && all_microbatches)
         REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", place, row->name, b->name);
     if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && program->microbatches > 1)
@@ -196,7 +198,10 @@ static const char *misfit(const struct instruction *i, const int64_t extent[128]
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD:
         return heads < 1 || heads > extent['V'] ? "vocab" : NULL;
+    case OP_CACHE_APPEND:
+        return extent['m'] > extent['S'] ? "rows" : NULL;
     case OP_LOGITS_EXP:
+        return extent['r'] != 1 || extent['U'] != 3 ? "what is kept of each row" : NULL;
     case OP_LOGITS_MERGE:
     case OP_LOGITS_DX:
         return extent['U'] != 3 ? "what is kept of each row" : NULL;
@@ -275,11 +280,13 @@ static trireme_status check_instruction(const struct program *program, const str
     if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
                                            buffer_count(&program->buffers.item[instruction->predicate]) != 1))
         REFUSE("%s: its predicate %s is not one i32", place, verify_buffer_name(program, instruction->predicate));
+    if (instruction->predicate != NONE && info->role == ROLE_COMMUNICATION)
+        REFUSE("%s: may be skipped, though other ranks wait for it", place);
     for (int i = 0; i < info->outputs && instruction->predicate != NONE; i++) {
         const int k = info->inplace[i];
         bool stays =
             instruction->out[i].buffer == NONE || (k >= 0 && operand_equal(&instruction->out[i], &instruction->in[k]));
-        if (!stays || info->role == ROLE_COMMUNICATION)
+        if (!stays)
             REFUSE("%s: may be skipped, but %s would then hold nothing", place,
                    verify_buffer_name(program, instruction->out[i].buffer));
     }

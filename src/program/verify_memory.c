@@ -324,7 +324,8 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     TRY(renew(c, instance, invocation, error));
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
-    reach_of(p, operand, &where);
+    if (!reach_of(p, operand, &where))
+        REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0,
                                    buffer_count(&p->buffers.item[root])}; // all instances, which the host has written
@@ -384,7 +385,8 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
         REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
-    reach_of(p, operand, &where);
+    if (!reach_of(p, operand, &where))
+        REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
     if (!accumulate && written_unread(&instance->written, &where))
         REFUSE("%s: overwrites %s, which nobody has read", here(c).text, name);
     // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
@@ -455,9 +457,6 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     }
     if (instruction->workspace != NONE) {
         struct instance *workspace = instance_of(c, instruction->workspace);
-        if (c->program->buffers.item[instruction->workspace].kind != KIND_WORK)
-            REFUSE("%s: its workspace %s is not one", here(c).text,
-                   verify_buffer_name(c->program, instruction->workspace));
         TRY(renew(c, workspace, invocation, error));
         if (!workspace->alive)
             TRY(claim(c, workspace, instruction, NONE, error));

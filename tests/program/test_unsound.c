@@ -38,7 +38,16 @@ static void outputs_that_may_be_skipped(void **unused) {
     struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
     int mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
     emit(&p, OP_GELU, 1, &a, 1, &y)->predicate = mask;
-    refuse(&p, "may be skipped", "y");
+    refuse(&p, "may be skipped, but", "y");
+    int t = begin(&p, 1);
+    p.mesh.degree[AXIS_PP] = 2;
+    struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_STEP);
+    mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
+    struct instruction *send =
+        program_communicate(&p, t, OP_SEND, PHASE_FORWARD, STREAM_MESSAGES, AXES(AXIS_PP), x, operand_none());
+    send->peer = 1;
+    send->predicate = mask;
+    refuse(&p, "other ranks wait for it", "send");
 }
 
 // One row further on in the memory that is shared, not element for element.
@@ -83,6 +92,13 @@ static void workspaces(void **unused) {
         program_invoke(&p, 0, NONE, true, true);
         refuse(&p, "its workspace w is not one", "gelu");
     }
+    struct program p; // what it holds is nobody's
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    struct operand w = add_rows(&p, "w", KIND_WORK, SCOPE_LOCAL);
+    emit(&p, OP_GELU, 1, &a, 1, &w);
+    emit(&p, OP_GELU, 1, &w, 1, &y);
+    refuse(&p, "operand y is a workspace, w", "gelu");
 }
 
 static void where_scratch_lies(void **unused) {

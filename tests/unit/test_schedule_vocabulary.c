@@ -166,6 +166,19 @@ static void embeds_ahead(void **state) {
     schedule_release(&s);
 }
 
+// A text's messages have room in whatever order it has its passes, also when its vocabulary is spread later.
+static void messages_of_texts_are_counted(void **state) {
+    (void)state;
+    struct schedule plain;
+    const char *text = "F0 F1 B0 B1\nF0 B0 F1 B1\n";
+    assert_int_equal(schedule_parse(&plain, text, strlen(text), &error), TRIREME_OK);
+    struct schedule s = spread(&plain, times_with(.1));
+    assert_non_null(plain.on_way);
+    assert_non_null(s.on_way);
+    schedule_release(&plain);
+    schedule_release(&s);
+}
+
 static void texts_are_read_back(void **state) {
     (void)state;
     struct schedule plain = created("zb-v", 3, 5, times_with(.2)), again, s = spread(&plain, times_with(.2));
@@ -212,10 +225,15 @@ static void refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spreads_any_schedule), cmocka_unit_test(spreads_passes_of_no_time),
-        cmocka_unit_test(costs_little),         cmocka_unit_test(keeps_the_limit),
-        cmocka_unit_test(auto_leaves_room),     cmocka_unit_test(embeds_ahead),
-        cmocka_unit_test(texts_are_read_back),  cmocka_unit_test(refuses),
+        cmocka_unit_test(spreads_any_schedule),
+        cmocka_unit_test(spreads_passes_of_no_time),
+        cmocka_unit_test(costs_little),
+        cmocka_unit_test(keeps_the_limit),
+        cmocka_unit_test(auto_leaves_room),
+        cmocka_unit_test(embeds_ahead),
+        cmocka_unit_test(messages_of_texts_are_counted),
+        cmocka_unit_test(texts_are_read_back),
+        cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
