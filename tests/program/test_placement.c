@@ -310,8 +310,10 @@ static void renumber(struct program *p) {
 static void open_more(struct program *p) {
     struct instruction more = *mutant_at(mutant_find(p, OP_ALL_GATHER, "layers.0.attention_norm"));
     more.stream = STREAM_GATHER;
-    int never = program_template(p, "never", PHASE_OPTIMIZER, 0);
-    VEC_PUSH(&p->templates.item[never].instructions, more);
+    static char name[] = "never"; // mutants do not own names
+    struct template never = {.name = name, .phase = PHASE_OPTIMIZER};
+    VEC_PUSH(&never.instructions, more);
+    VEC_PUSH(&p->templates, never);
 }
 
 // Whatever the order of templates is, all open groups in one order.
