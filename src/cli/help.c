@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 #include "model/model.h"
+#include "parallel/schedule.h"
 #include "sim/cluster.h"
 
 enum { OPERANDS_WIDTH = 36 };
@@ -13,8 +14,8 @@ static void overview(struct text *out) {
         text_add(out, is_long ? "\n%*s %s\n" : "%*s %s\n", is_long ? OPERANDS_WIDTH + 12 : 0, "", c->help);
     }
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
-                  "trireme help config lists all keys, trireme help models and clusters what has a name; man trireme "
-                  "has more.\n");
+                  "trireme help config lists all keys, trireme help models, clusters and schedules what has a name;\n"
+                  "man trireme has more.\n");
 }
 
 // A command whose settings are a section of their own is followed by it.
@@ -45,8 +46,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, topic) == 0)
             command = &commands[i];
-    bool clusters = strcmp(topic, "clusters") == 0;
-    if (a->json && (!*topic || command || clusters))
+    bool clusters = strcmp(topic, "clusters") == 0, schedules = strcmp(topic, "schedules") == 0;
+    if (a->json && (!*topic || command || clusters || schedules))
         FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
              *topic ? topic : "by itself");
     if (!*topic)
@@ -59,6 +60,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         model_presets_help(&out);
     else if (clusters)
         status = help_clusters(&out, error);
+    else if (schedules)
+        schedules_help(&out);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
     if (status == TRIREME_OK)

@@ -46,14 +46,12 @@ const struct command commands[] = {
      "CLUSTER: a name (trireme help clusters) or a file; devices=N is a cluster of its first N; the keys of\n"
      "parallelism say how many train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, else of one rank of\n"
      "each kind; svg=FILE a picture of the pipeline.\n"
-     "schedule=NAME stages=P microbatches=M needs no model. NAME: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v,\n"
-     "v-half, v-min, hanayo, auto, or the path of a file. forward, backward_input, backward_weight: times of one "
-     "chunk\n"
-     "and one microbatch; latency from rank to rank. chunks; waves (of hanayo); activation_limit (of auto, in\n"
-     "microbatches of a stage: 2P). embed, loss, loss_weight, embed_weight: times of one rank's part of a vocabulary\n"
-     "that is spread over the ranks. svg=FILE draws it, save=FILE writes it as a file. cost: the largest over ranks "
-     "of\n"
-     "last end minus first start; bubble: 1 - work / cost.\n"
+     "schedule=NAME stages=P microbatches=M needs no model. NAME: one of trireme help schedules, or the path of a\n"
+     "file. forward, backward_input, backward_weight: times of one chunk and one microbatch; latency from rank to\n"
+     "rank. chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage: 2P). embed, loss,\n"
+     "loss_weight, embed_weight: times of one rank's part of a vocabulary that is spread over the ranks.\n"
+     "svg=FILE draws it, save=FILE writes it as a file.\n"
+     "cost: the largest over ranks of last end minus first start; bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate, ALL_OF_IT, NULL, NULL},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search the best ways to train a model on a cluster",

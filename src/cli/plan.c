@@ -109,7 +109,7 @@ static trireme_status check_save(const char *path, trireme_error *error) {
 
 static trireme_status check_schedule(const struct config *config, trireme_error *error) {
     const char *key = "parallelism.pipeline_parallel_schedule", *name = config->parallelism.pipeline_parallel_schedule;
-    if (config_is_set(config, key) && !schedule_has_name(name) && access(name, R_OK) != 0)
+    if (config_is_set(config, key) && !schedule_kind(name) && access(name, R_OK) != 0)
         return config_refuse(config, key, error, "which is neither a file nor one of %s", schedule_names());
     return TRIREME_OK;
 }

@@ -56,7 +56,7 @@ static trireme_status load(const struct command_value *v, struct simulation *out
     TRY(read_times(v, &out->times, error));
     o.times = out->times;
     out->name = v[SIMULATE_SCHEDULE].given;
-    if (schedule_has_name(out->name)) {
+    if (schedule_kind(out->name)) {
         const enum simulate_key needed[] = {SIMULATE_STAGES, SIMULATE_MICROBATCHES};
         for (size_t i = 0; i < ARRAY_LENGTH(needed); i++)
             if (!v[needed[i]].given)

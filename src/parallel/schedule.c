@@ -77,88 +77,86 @@ void schedule_swap(struct schedule *a, struct schedule *b) {
 // ---- the schedules by name
 
 enum placement { LOOP, THERE_AND_BACK };
-
-enum { ANY_CHUNKS = 0, WAVES_CHUNKS = -1 };
 enum { CHUNKS_SEARCHED = 512 };
 
-static const struct maker {
-    const char *name;
-    void (*make)(struct schedule *s, const struct schedule_options *o); // fills the lists of an empty table
-    int chunks;                                                         // or how they are chosen
-    enum placement placement;
-    bool is_limited; // takes an activation limit
-} MAKERS[] = {
-    {"gpipe", schedule_make_gpipe, 1, LOOP, false},
-    {"1f1b", schedule_make_1f1b, 1, LOOP, false},
-    {"interleaved", schedule_make_interleaved, ANY_CHUNKS, LOOP, false},
-    {"zb-h1", schedule_make_zb_h1, 1, LOOP, false},
-    {"zb-h2", schedule_make_zb_h2, 1, LOOP, false},
-    {"zb-v", schedule_make_zb_v, 2, THERE_AND_BACK, false},
-    {"v-half", schedule_make_v_half, 2, THERE_AND_BACK, false},
-    {"v-min", schedule_make_v_min, 2, THERE_AND_BACK, false},
-    {"hanayo", schedule_make_hanayo, WAVES_CHUNKS, THERE_AND_BACK, false},
-    {"auto", schedule_make_auto, ANY_CHUNKS, LOOP, true}, // several chunks: as it finds better
+#define SCHEDULE(maker, name, chunks, step, placement, properties, about) \
+    {name, chunks, step, (placement) == THERE_AND_BACK, properties, about},
+static const struct schedule_kind KINDS[] = {
+#include "parallel/schedules.def"
 };
+#undef SCHEDULE
 
-static const char NAMES[] = "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, hanayo, auto";
+#define SCHEDULE(maker, ...) schedule_make_##maker,
+static void (*const MAKERS[])(struct schedule *s, const struct schedule_options *o) = {
+#include "parallel/schedules.def"
+};
+#undef SCHEDULE
+
+#define SCHEDULE(maker, name, ...) ", " name
+static const char NAMES[] =
+#include "parallel/schedules.def"
+    ;
+#undef SCHEDULE
 
 const char *schedule_names(void) {
-    return NAMES;
+    return NAMES + strlen(", ");
 }
 
-static const struct maker *maker_find(const char *name) {
-    for (size_t i = 0; i < ARRAY_LENGTH(MAKERS); i++)
-        if (strcmp(MAKERS[i].name, name) == 0)
-            return &MAKERS[i];
+const struct schedule_kind *schedule_kind(const char *name) {
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
+        if (strcmp(KINDS[i].name, name) == 0)
+            return &KINDS[i];
     return NULL;
 }
 
-bool schedule_has_name(const char *name) {
-    return maker_find(name) != NULL;
+void schedules_help(struct text *out) {
+    text_add(out,
+             "%-12s  of p stages, m microbatches, v chunks to each rank i; F, B, W: forward, backward for the input, "
+             "for the weights\n",
+             "schedule");
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
+        text_add(out, "%-12s  %s\n", KINDS[i].name, KINDS[i].about);
 }
 
 // "; did you mean zb-h1?", or nothing where no name is near.
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
-    const char *nearest = text_nearest(name, &MAKERS[0].name, ARRAY_LENGTH(MAKERS), sizeof MAKERS[0]);
+    const char *nearest = text_nearest(name, &KINDS[0].name, ARRAY_LENGTH(KINDS), sizeof KINDS[0]);
     text[0] = '\0';
     if (nearest)
         snprintf(text, PASS_TEXT, "; did you mean %s?", nearest);
     return text;
 }
 
-static trireme_status complete_chunks(const struct maker *maker, struct schedule_options *o, trireme_error *error) {
+static trireme_status complete_chunks(const struct schedule_kind *kind, struct schedule_options *o,
+                                      trireme_error *error) {
     int given = o->chunks;
     if (given < 0 || o->waves < 0)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: chunks (%d) and waves (%d) cannot be negative", maker->name,
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: chunks (%d) and waves (%d) cannot be negative", kind->name,
              given, o->waves);
-    if (o->waves && maker->chunks != WAVES_CHUNKS)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no waves, which hanayo has", maker->name);
-    bool is_searched = maker->is_limited || maker->chunks == WAVES_CHUNKS;
+    if (o->waves && !(kind->properties & SCHEDULE_WAVES))
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no waves, which hanayo has", kind->name);
+    bool is_searched = kind->properties & (SCHEDULE_LIMIT | SCHEDULE_WAVES);
     if (is_searched && (given > CHUNKS_SEARCHED || o->waves > CHUNKS_SEARCHED / 2))
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s is searched for, which takes too long for more than %d chunks",
-             maker->name, CHUNKS_SEARCHED);
-    if (maker->chunks == ANY_CHUNKS) {
-        o->chunks = given ? given : maker->is_limited ? 1 : 2;
-        return TRIREME_OK;
-    }
-    if (maker->chunks == WAVES_CHUNKS) {
+             kind->name, CHUNKS_SEARCHED);
+    if (kind->properties & SCHEDULE_WAVES) {
         if (!o->waves)
             o->waves = given ? given / 2 : 1;
         if (__builtin_mul_overflow(o->waves, 2, &o->chunks) || (given && given != o->chunks))
             FAIL(TRIREME_ERROR_USAGE,
                  "pipeline schedule %s has two chunks to a rank and wave, so that they are even: %d waves, %d chunks",
-                 maker->name, o->waves, given);
+                 kind->name, o->waves, given);
         return TRIREME_OK;
     }
-    o->chunks = maker->chunks;
-    if (given && given != maker->chunks)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %d chunk%s to a rank, not %d", maker->name, maker->chunks,
-             maker->chunks == 1 ? "" : "s", given);
+    o->chunks = given ? given : kind->chunks;
+    if (kind->step == 0 && o->chunks != kind->chunks)
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %d chunk%s to a rank, not %d", kind->name, kind->chunks,
+             kind->chunks == 1 ? "" : "s", given);
     return TRIREME_OK;
 }
 
 // Times become parts of a whole microbatch's, so that rounding is the same for any unit.
-static trireme_status complete_times(const struct maker *maker, struct schedule_times *t, trireme_error *error) {
+static trireme_status complete_times(const struct schedule_kind *kind, struct schedule_times *t, trireme_error *error) {
     double *const all[] = {&t->forward, &t->backward_input, &t->backward_weight, &t->latency};
     double whole = t->forward + t->backward_input + t->backward_weight;
     if (whole == 0 && t->latency == 0) {
@@ -170,34 +168,33 @@ static trireme_status complete_times(const struct maker *maker, struct schedule_
             FAIL(TRIREME_ERROR_USAGE,
                  "pipeline schedule %s: times %g (forward), %g (backward for the input), %g (for the weights) and %g "
                  "(latency) must be at least 0, one of the first three above",
-                 maker->name, t->forward, t->backward_input, t->backward_weight, t->latency);
+                 kind->name, t->forward, t->backward_input, t->backward_weight, t->latency);
     }
     for (size_t i = 0; i < ARRAY_LENGTH(all); i++)
         *all[i] /= whole;
     if (!isfinite(t->latency))
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: the latency is too many times what a microbatch takes",
-             maker->name);
+             kind->name);
     return TRIREME_OK;
 }
 
-static trireme_status complete_limit(const struct maker *maker, int stages, struct schedule_options *o,
+static trireme_status complete_limit(const struct schedule_kind *kind, int stages, struct schedule_options *o,
                                      trireme_error *error) {
-    if (!maker->is_limited && (o->activation_limit || o->weight_share != 0))
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no activation limit to be set, which auto has",
-             maker->name);
+    if (!(kind->properties & SCHEDULE_LIMIT) && (o->activation_limit || o->weight_share != 0))
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has no activation limit to be set, which auto has", kind->name);
     if (o->activation_limit < 0 || !(o->weight_share >= 0 && o->weight_share <= 1))
         FAIL(TRIREME_ERROR_USAGE,
              "pipeline schedule %s: activation limit %d, weight share %g: at least 1 microbatch and up to 1 are needed",
-             maker->name, o->activation_limit, o->weight_share);
+             kind->name, o->activation_limit, o->weight_share);
     if (o->search_passes < 0)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: %lld passes to try are fewer than 0", maker->name,
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: %lld passes to try are fewer than 0", kind->name,
              (long long)o->search_passes);
     if (!o->search_passes)
         o->search_passes = 20000000;
     if (!o->activation_limit)
         o->activation_limit = 2 * stages;
     if (o->weight_share == 0)
-        o->weight_share = maker->is_limited ? SCHEDULE_WEIGHT_SHARE : 1;
+        o->weight_share = kind->properties & SCHEDULE_LIMIT ? SCHEDULE_WEIGHT_SHARE : 1;
     return TRIREME_OK;
 }
 
@@ -211,31 +208,31 @@ void schedule_begin_there_and_back(struct schedule *s, int stages, int microbatc
 
 trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
                                const struct schedule_options *options, trireme_error *error) {
-    const struct maker *maker = maker_find(name);
+    const struct schedule_kind *kind = schedule_kind(name);
     struct schedule_options o = options ? *options : (struct schedule_options){0};
     char near[PASS_TEXT];
     size_t passes;
-    if (!maker)
-        FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s%s", name, NAMES,
+    if (!kind)
+        FAIL(TRIREME_ERROR_USAGE, "no pipeline schedule is called \"%s\"; there are: %s%s", name, schedule_names(),
              nearest_name(name, near));
     if (stages < 1 || microbatches < 1)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: stages (%d) and microbatches (%d) must be at least 1", name,
              stages, microbatches);
-    TRY(complete_chunks(maker, &o, error));
+    TRY(complete_chunks(kind, &o, error));
     if (__builtin_mul_overflow((size_t)stages * (size_t)o.chunks, (size_t)microbatches, &passes) ||
         passes > SCHEDULE_PASSES_MAX / 3)
         FAIL(TRIREME_ERROR_USAGE,
              "pipeline schedule %s: %d stages of %d chunks with %d microbatches are more than the %zu passes that fit",
              name, stages, o.chunks, microbatches, SCHEDULE_PASSES_MAX);
-    TRY(complete_times(maker, &o.times, error));
-    TRY(complete_limit(maker, stages, &o, error));
+    TRY(complete_times(kind, &o.times, error));
+    TRY(complete_limit(kind, stages, &o, error));
     struct schedule made;
-    if (maker->placement == THERE_AND_BACK)
+    if (kind->there_and_back)
         schedule_begin_there_and_back(&made, stages, microbatches, o.chunks);
     else
         schedule_begin(&made, stages, microbatches, o.chunks, NULL);
-    maker->make(&made, &o);
-    if (maker->is_limited)
+    MAKERS[kind - KINDS](&made, &o);
+    if (kind->properties & SCHEDULE_LIMIT)
         made.options = o;
     trireme_status status = schedule_verify(&made, error);
     if (status != TRIREME_OK) {
@@ -261,14 +258,14 @@ static trireme_status check_fits(const struct schedule *s, int stages, int micro
 
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error) {
-    if (maker_find(name))
+    if (schedule_kind(name))
         return schedule_create(schedule, name, stages, microbatches, options, error);
     char *text, near[PASS_TEXT];
     size_t length;
     trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file",
-                            name, NAMES, nearest_name(name, near));
+                            name, schedule_names(), nearest_name(name, near));
     struct schedule read;
     status = schedule_parse(&read, text, length, error);
     free(text);

@@ -98,21 +98,8 @@ struct schedule {
 // The weight_share of auto by itself.
 #define SCHEDULE_WEIGHT_SHARE .5
 
-// The schedule called `name`, verified; options NULL are zero everywhere. p: stages, m: microbatches, i: a rank from 0.
-//   gpipe        all forwards, then all backwards
-//   1f1b         p - 1 - i forwards (or as many as there are), then a forward and a backward in turn, then backwards
-//   interleaved  1f1b of any number of chunks (2), p microbatches of one chunk after the other: bubble
-//                (p - 1) / (chunks * m + p - 1) where p divides m
-// With backward in two parts, I and W:
-//   zb-h1        1f1b, its weights' passes in the bubble: holds p microbatches
-//   zb-h2        twice the forwards ahead: holds 2p - 1 microbatches; no bubble where F = B = W and m >= 2p - 1
-//   zb-v         two chunks placed there and back: holds p microbatches; no bubble where F = B = W and m >= 2p - 1
-//   v-half       the same holding (p + 2) / 2, rounded down
-//   v-min        the same holding (p + 4) / 3, rounded down
-//   auto         what a search finds for the times within the activation limit, with any number of chunks (1): of two,
-//                placed as in interleaved or as in zb-v, and no worse than any of the above that the limit admits
-// With whole backwards:
-//   hanayo       `waves` times there and back, 2 * waves chunks: holds p microbatches
+// The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto of two chunks is
+// placed as interleaved or as zb-v, whichever is better, and is no worse than any other that its limit admits.
 // In all, each chunk does the forwards and the backwards in the order of microbatches: sums over them are those of one
 // rank, and messages between two ranks match in order.
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
@@ -130,9 +117,23 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
 struct schedule schedule_copy(const struct schedule *schedule);
 void schedule_release(struct schedule *schedule);
 
+enum schedule_properties { SCHEDULE_GROUPS = 1, SCHEDULE_WAVES = 2, SCHEDULE_LIMIT = 4 };
+
+// What holds of all schedules of one name: a row of schedules.def, which says what its columns are.
+struct schedule_kind {
+    const char *name;
+    int chunks, step;
+    bool there_and_back;
+    unsigned properties; // enum schedule_properties
+    const char *about;
+};
+
+// NULL where no schedule has the name, which then may be a file's.
+const struct schedule_kind *schedule_kind(const char *name);
 // The names, separated by ", ".
 const char *schedule_names(void);
-bool schedule_has_name(const char *name);
+// A line for each.
+void schedules_help(struct text *out);
 
 // For makers of schedules: an empty table. `ranks` is the rank of each virtual stage, every rank `chunks` times; NULL
 // is virtual stage c * stages + i in chunk c of rank i.

@@ -5,16 +5,9 @@
 
 #include "parallel/schedule.h"
 
-void schedule_make_gpipe(struct schedule *s, const struct schedule_options *o);
-void schedule_make_1f1b(struct schedule *s, const struct schedule_options *o);
-void schedule_make_interleaved(struct schedule *s, const struct schedule_options *o);
-void schedule_make_zb_h1(struct schedule *s, const struct schedule_options *o);
-void schedule_make_zb_h2(struct schedule *s, const struct schedule_options *o);
-void schedule_make_zb_v(struct schedule *s, const struct schedule_options *o);
-void schedule_make_v_half(struct schedule *s, const struct schedule_options *o);
-void schedule_make_v_min(struct schedule *s, const struct schedule_options *o);
-void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o);
-void schedule_make_auto(struct schedule *s, const struct schedule_options *o);
+#define SCHEDULE(maker, ...) void schedule_make_##maker(struct schedule *s, const struct schedule_options *o);
+#include "parallel/schedules.def"
+#undef SCHEDULE
 
 // Two chunks placed there and back, holding at most `limit` chunks.
 void schedule_make_v(struct schedule *s, const struct schedule_options *o, int limit);

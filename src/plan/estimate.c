@@ -242,15 +242,15 @@ enum { FEW_PASSES = 20000 };
 
 // As long as the steady state repeats, its bubble is that of fewer microbatches; where they go in groups of as many as
 // there are stages, what the last group lacks counts.
-static int fewer(const char *name, int microbatches, int stages) {
-    bool groups = strcmp(name, "interleaved") == 0 || strcmp(name, "hanayo") == 0 || strcmp(name, "auto") == 0;
-    return MIN(microbatches, 2 * stages + (groups ? microbatches % stages : 0));
+static int fewer(const struct schedule_kind *kind, int microbatches, int stages) {
+    return MIN(microbatches, 2 * stages + (kind->properties & SCHEDULE_GROUPS ? microbatches % stages : 0));
 }
 
 static void fill_shape(struct estimator *e, struct shape *s) {
     struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
     struct schedule_options options = {.chunks = s->chunks, .times = times, .search_passes = FEW_PASSES};
-    if (strcmp(s->name, "auto") == 0)
+    const struct schedule_kind *kind = schedule_kind(s->name);
+    if (kind && kind->properties & SCHEDULE_LIMIT)
         options.weight_share = 1;
     s->possible = schedule_load(&s->schedule, s->name, s->stages, s->microbatches, &options, &e->why) == TRIREME_OK;
     if (!s->possible)
@@ -276,7 +276,8 @@ static void fill_shape(struct estimator *e, struct shape *s) {
 
 const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
     // A file has its microbatches.
-    int few = schedule_has_name(c->schedule) ? fewer(c->schedule, microbatches, c->stages) : microbatches;
+    const struct schedule_kind *kind = schedule_kind(c->schedule);
+    int few = kind ? fewer(kind, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
     for (size_t i = 0; i < e->shapes.count; i++) {
         const struct shape *s = &e->shapes.item[i];

@@ -3,7 +3,7 @@
 #include "plan/mix.h"
 
 // Larger microbatches make no product faster; wider tensor groups communicate more than they compute.
-enum { CHUNKS_MAX = 20, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
+enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
 
 // Of the keys: what the user has set stays.
 static int64_t fixed(const struct config *c, const char *key, int64_t value) {
@@ -99,22 +99,21 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
 static void add_chunks(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     int64_t given =
         fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
-    bool two =
-        strcmp(c->schedule, "zb-v") == 0 || strcmp(c->schedule, "v-half") == 0 || strcmp(c->schedule, "v-min") == 0;
-    bool interleaved = strcmp(c->schedule, "interleaved") == 0, hanayo = strcmp(c->schedule, "hanayo") == 0;
-    int least = two || interleaved || hanayo ? 2 : 1, most = interleaved ? CHUNKS_MAX : hanayo ? 4 : least;
-    if (!schedule_has_name(c->schedule) || strcmp(c->schedule, "auto") == 0) {
+    const struct schedule_kind *kind = schedule_kind(c->schedule);
+    if (!kind || kind->properties & SCHEDULE_LIMIT) {
         c->chunks = (int)given;
         add_layouts(s, c, sharings);
         return;
     }
-    for (int chunks = least; chunks <= most && (int64_t)chunks * c->stages <= s->layers; chunks += hanayo ? 2 : 1) {
-        // Of interleaved: few, and what makes stages alike.
-        if (interleaved && given == 0 && chunks > 3 && s->layers % ((int64_t)chunks * c->stages))
-            continue;
+    int most = kind->step == 0 ? kind->chunks : kind->properties & SCHEDULE_WAVES ? 2 * WAVES_MAX : CHUNKS_MAX;
+    for (int chunks = kind->chunks; chunks <= most && (int64_t)chunks * c->stages <= s->layers; chunks += kind->step) {
+        // Of many that there may be: few, and what makes stages alike.
+        bool few = kind->step != 1 || chunks <= 3 || s->layers % ((int64_t)chunks * c->stages) == 0;
         c->chunks = chunks;
-        if (allows(given, chunks))
+        if (allows(given, chunks) && (few || given != 0))
             add_layouts(s, c, sharings);
+        if (kind->step == 0)
+            break;
     }
 }
 

@@ -52,7 +52,7 @@ def test_settings():
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
             untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
     untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
-    for topic in [], ["train"], ["clusters"]:
+    for topic in [], ["train"], ["clusters"], ["schedules"]:
         untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
     tool.good("train", "--help", "--json")
     tool.good("--help", "--json")

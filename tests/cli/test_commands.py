@@ -235,6 +235,9 @@ def test_help():
     keys = {key["key"] for key in tool.good_json("help", "config")["keys"]}
     assert {"data.path", "training.steps", "optimizer.lr", "model.preset"} <= keys
     assert all(key in tool.good("help", "config") for key in keys)
+    for line in tool.good("help", "schedules").splitlines()[1:]:
+        assert len(line.split()) > 3 and tool.good_json(
+            "simulate", f"schedule={line.split()[0]}", "stages=2", "microbatches=4")["cost"] > 0, line
     assert "gpt2-124m" in tool.good("help", "models") and "optimizer.lr" in tool.good("help", "optimizer.lr")
     models = {model["preset"]: model for model in tool.good_json("help", "models")["models"]}
     assert models["gpt2-124m"]["parameters"] == 124439808 and models["gpt2-124m"]["vocab_size"] == 50257, models
