@@ -153,8 +153,9 @@ const char *pass_print(const struct schedule *schedule, struct pass pass, char t
 // Every chunk has one forward and behind it one backward, whole or in its two parts in order, of each microbatch; of a
 // spread vocabulary all ranks do E, L and G, which they do together, in the same order of microbatches; and when each
 // rank does its passes in order, each as soon as what it needs is there, all come to the end. A forward needs
-// that of the virtual stage before, a backward that of the one behind; messages are buffered without limit.
-// TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
+// that of the virtual stage before, a backward that of the one behind; messages are buffered without limit. E, L and G
+// need all ranks' of the microbatch before, and L and G that the rank of the last, or first, virtual stage comes to
+// its. TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
 trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error);
 
 // The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not

@@ -147,10 +147,13 @@ static trireme_status check_orders(const struct schedule *s, trireme_error *erro
 struct replay {
     const struct schedule *s;
     struct schedule_times times;
-    size_t *next;                // of each rank: the pass to do next
-    double *forward, *backward;  // [virtual stage][microbatch]: when its result was there; negative: not yet
-    double *embed, *loss;        // [microbatch]: when the last rank so far had done it
-    int *embedded, *lost;        // [microbatch]: ranks that have
+    size_t *next;               // of each rank: the pass to do next
+    double *forward, *backward; // [virtual stage][microbatch]: when its result was there; negative: not yet
+    double *embed, *loss;       // [microbatch]: when the last rank so far had done it
+    int *embedded, *lost;       // [microbatch]: ranks that have
+    // Of each kind of pass that all ranks do together: how many each has done, [rank], NULL where that does not count;
+    // how many all have done, and the ranks that have done no more than that.
+    int (*met)[PASS_KINDS], all_met[PASS_KINDS], behind[PASS_KINDS];
     double *free_at;             // [rank]
     struct schedule_span **pass; // may be NULL
     VEC(int) waiting;            // ranks to look at
@@ -178,6 +181,12 @@ static void replay_begin(struct replay *r, const struct schedule *s, const struc
         r->forward[i] = r->backward[i] = -1;
 }
 
+static void replay_count_meetings(struct replay *r) {
+    r->met = mem_alloc((size_t)r->s->stages * sizeof *r->met);
+    for (int kind = 0; kind < PASS_KINDS; kind++)
+        r->behind[kind] = r->s->stages;
+}
+
 static void replay_release(struct replay *r) {
     free(r->next);
     free(r->free_at);
@@ -188,6 +197,7 @@ static void replay_release(struct replay *r) {
     free(r->loss);
     free(r->embedded);
     free(r->lost);
+    free(r->met);
     VEC_RELEASE(&r->waiting);
 }
 
@@ -264,6 +274,55 @@ static void look_at_all_but(struct replay *r, int rank) {
             look_at(r, other);
 }
 
+// ---- where ranks meet
+
+static bool is_meeting(enum pass_kind kind) {
+    return kind == PASS_EMBED || kind == PASS_LOSS || kind == PASS_EMBED_WEIGHT;
+}
+
+// The rank that sends what L and G begin with: that of the last and of the first virtual stage.
+static int sender(const struct schedule *s, enum pass_kind kind) {
+    return s->place[kind == PASS_LOSS ? s->stages * s->chunks - 1 : 0].rank;
+}
+
+// Whether the rank's next pass is to send what another's pass begins with.
+static bool sends(const struct schedule *s, int rank, size_t next) {
+    const struct schedule_rank *list = &s->rank[rank];
+    return next < list->count && (list->item[next].kind == PASS_LOSS || list->item[next].kind == PASS_EMBED_WEIGHT) &&
+           sender(s, list->item[next].kind) == rank;
+}
+
+// Whether a rank can do what all ranks do together, as far as the others have come. There is room for one microbatch of
+// each kind, so that all must have done the one before; and what is sent, its sender sends when it comes to that pass.
+static bool meets(const struct replay *r, int rank, struct pass pass) {
+    if (!r->met || !is_meeting(pass.kind))
+        return true;
+    int before = r->met[rank][pass.kind], from = sender(r->s, pass.kind);
+    if (r->all_met[pass.kind] < before)
+        return false;
+    return pass.kind == PASS_EMBED || from == rank || r->met[from][pass.kind] > before ||
+           (sends(r->s, from, r->next[from]) && r->s->rank[from].item[r->next[from]].kind == pass.kind);
+}
+
+// The rank for which a pass waits that cannot meet: the next of that kind in its list is what it waits for.
+static int waits_to_meet(const struct replay *r, int rank, enum pass_kind kind) {
+    for (int other = 0; other < r->s->stages; other++)
+        if (r->met[other][kind] < r->met[rank][kind])
+            return other;
+    return sender(r->s, kind);
+}
+
+static void note_met(struct replay *r, int rank, enum pass_kind kind) {
+    if (!r->met || !is_meeting(kind) || r->met[rank][kind]++ > r->all_met[kind] || --r->behind[kind] > 0)
+        return;
+    r->all_met[kind]++;
+    for (int other = 0; other < r->s->stages; other++)
+        r->behind[kind] += r->met[other][kind] == r->all_met[kind];
+    look_at_all_but(r, rank);
+}
+
+// ---- passes
+
 // Notes that a pass has ended, and who may have waited for it.
 static void note_end(struct replay *r, int rank, struct pass pass, double end) {
     const struct schedule *s = r->s;
@@ -291,15 +350,20 @@ static void note_end(struct replay *r, int rank, struct pass pass, double end) {
 static bool replay_pass(struct replay *r, int rank) {
     const struct schedule_rank *list = &r->s->rank[rank];
     double since;
-    if (r->next[rank] == list->count || !is_there(r, rank, list->item[r->next[rank]], &since))
+    if (r->next[rank] == list->count)
         return false;
     struct pass pass = list->item[r->next[rank]];
+    if (!is_there(r, rank, pass, &since) || !meets(r, rank, pass))
+        return false;
     double start = MAX(r->free_at[rank], since), end = start + pass_seconds(&r->times, pass.kind);
     if (r->pass)
         r->pass[rank][r->next[rank]] = (struct schedule_span){start, end};
     r->free_at[rank] = end;
     r->next[rank]++;
     note_end(r, rank, pass, end);
+    note_met(r, rank, pass.kind);
+    if (r->met && sends(r->s, rank, r->next[rank]))
+        look_at_all_but(r, rank);
     return true;
 }
 
@@ -319,6 +383,14 @@ static void replay_run(struct replay *r) {
 static struct pass awaited_pass(const struct replay *r, int rank, int *of) {
     const struct schedule *s = r->s;
     struct pass pass = s->rank[rank].item[r->next[rank]];
+    double since;
+    if (is_there(r, rank, pass, &since)) {
+        *of = waits_to_meet(r, rank, pass.kind);
+        size_t i = r->next[*of];
+        while (s->rank[*of].item[i].kind != pass.kind)
+            i++;
+        return s->rank[*of].item[i];
+    }
     struct need need = need_of(s, rank, pass);
     struct schedule_place place = s->place[need.stage];
     for (int other = 0; other < s->stages; other++) {
@@ -384,6 +456,8 @@ trireme_status schedule_verify(const struct schedule *schedule, trireme_error *e
     TRY(check_orders(schedule, error));
     struct replay replay;
     replay_begin(&replay, schedule, &(struct schedule_times){0});
+    if (schedule->vocabulary)
+        replay_count_meetings(&replay);
     replay_run(&replay);
     trireme_status status = TRIREME_OK;
     for (int rank = 0; rank < schedule->stages; rank++)
