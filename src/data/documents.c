@@ -37,8 +37,7 @@ static int compare_names(const void *a, const void *b) {
 }
 
 struct names {
-    char **item;
-    size_t count, capacity;
+    VEC(char *);
 };
 
 static void names_release(struct names *names) {

@@ -47,10 +47,7 @@ void tokenizer_checksum(const struct tokenizer *t, char hex[TOKENIZER_CHECKSUM_S
 
 void tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, struct token_list *out) {
     (void)t;
-    if (out->capacity - out->count < length) {
-        out->capacity = MAX(2 * out->capacity, out->count + length);
-        out->item = mem_resize(out->item, out->capacity * sizeof *out->item);
-    }
+    VEC_RESERVE(out, out->count + length);
     for (size_t i = 0; i < length; i++)
         out->item[out->count++] = (uint8_t)text[i];
 }

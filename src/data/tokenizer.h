@@ -8,8 +8,7 @@ struct tokenizer;
 
 // Grows with VEC_PUSH; VEC_RELEASE frees.
 struct token_list {
-    int32_t *item;
-    size_t count, capacity;
+    VEC(int32_t);
 };
 
 enum { TOKENIZER_CHECKSUM_SIZE = 65 }; // 64 hexadecimal digits and the end
