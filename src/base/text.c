@@ -233,23 +233,6 @@ trireme_status directory_create(const char *path, trireme_error *error) {
 
 // ---- words ----
 
-size_t text_utf8_sequence(const char *s) {
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80)
-        return 1;
-    if (u[0] < 0xC2 || u[0] > 0xF4)
-        return 0;
-    size_t length = u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : 4;
-    unsigned least = u[0] == 0xE0 ? 0xA0 : u[0] == 0xF0 ? 0x90 : 0x80;
-    unsigned most = u[0] == 0xED ? 0x9F : u[0] == 0xF4 ? 0x8F : 0xBF;
-    if (u[1] < least || u[1] > most)
-        return 0;
-    for (size_t i = 2; i < length; i++)
-        if (u[i] < 0x80 || u[i] > 0xBF)
-            return 0;
-    return length;
-}
-
 bool text_lists(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))

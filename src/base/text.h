@@ -27,8 +27,6 @@ bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
 trireme_status directory_create(const char *path, trireme_error *error);
 
-// Bytes of the well-formed UTF-8 sequence at `s` (NUL-terminated), 0 if there is none. RFC 3629, table 3-7 of Unicode.
-size_t text_utf8_sequence(const char *s);
 // Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
 size_t text_distance(const char *a, const char *b);
 // How far `word` may be from the one that was meant.

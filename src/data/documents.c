@@ -1,7 +1,7 @@
 #include "data/documents.h"
 
 #include "base/json.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>
