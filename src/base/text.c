@@ -271,18 +271,30 @@ size_t text_misspelt_distance(const char *word) {
     return MAX((size_t)2, strlen(word) / 3);
 }
 
-const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+enum { WORD_MAX_LENGTH = 255 }; // of one that is compared
+
+// The nearest at less than `limit`.
+static const char *nearest_within(const char *word, size_t limit, const char *const *first, size_t count,
+                                  size_t stride) {
     const char *nearest = NULL;
-    if (strlen(word) > 255)
+    if (strlen(word) > WORD_MAX_LENGTH)
         return nearest;
-    size_t least = text_misspelt_distance(word) + 1;
     for (size_t i = 0; i < count; i++) {
         const char *known = *(const char *const *)(const void *)((const char *)first + i * stride);
         size_t distance = text_distance(word, known);
-        if (distance < least) {
-            least = distance;
+        if (distance < limit) {
+            limit = distance;
             nearest = known;
         }
     }
     return nearest;
+}
+
+const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+    return nearest_within(word, text_misspelt_distance(word) + 1, first, count, stride);
+}
+
+const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride) {
+    const char *nearest = nearest_within(word, SIZE_MAX, first, count, stride);
+    return nearest || !count ? nearest : *first;
 }

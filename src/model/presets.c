@@ -94,22 +94,18 @@ static const struct preset presets[] = {
 };
 
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
-    const char *nearest = presets[0].name;
-    size_t least = SIZE_MAX;
+    const char *nearest = NULL; // the first model of a family, where that is named
     for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
         if (strcmp(presets[i].name, name) == 0) {
             *out = presets[i].config;
             out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
             return TRIREME_OK;
         }
-        // The first of a family, where that is named.
-        bool begins = *name && strncmp(name, presets[i].name, strlen(name)) == 0;
-        size_t distance = begins ? 0 : text_distance(name, presets[i].name);
-        if (distance < least) {
-            least = distance;
+        if (!nearest && *name && strncmp(name, presets[i].name, strlen(name)) == 0)
             nearest = presets[i].name;
-        }
     }
+    if (!nearest)
+        nearest = text_nearest_of_all(name, &presets[0].name, ARRAY_LENGTH(presets), sizeof presets[0]);
     FAIL(TRIREME_ERROR_USAGE,
          "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,
          nearest);
