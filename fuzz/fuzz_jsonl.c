@@ -1,9 +1,9 @@
 // Reads arbitrary bytes as .txt or .jsonl (the first byte chooses) with several block sizes: all must agree, what is
 // accepted is UTF-8, and a .txt comes out as it went in.
 #include "data/documents.h"
-#include "data/utf8.h"
 
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -46,20 +46,27 @@ char *mem_strdup(const char *s);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args);
 
-// Growable array: struct { T *item; size_t count, capacity; }. VEC_PUSH evaluates to nothing.
+// Growable array: struct { T *item; size_t count, capacity; }. A member without a name, `VEC(T);`, makes the structure
+// around it one. VEC_PUSH and VEC_RESERVE evaluate to nothing.
 #define VEC(T)           \
     struct {             \
         T *item;         \
         size_t count;    \
         size_t capacity; \
     }
-#define VEC_PUSH(v, ...)                                                          \
+// Room for `n` items in all, and for as many again as there was: room for one more at a time costs little.
+#define VEC_RESERVE(v, n)                                                         \
     do {                                                                          \
-        if ((v)->count == (v)->capacity) {                                        \
-            (v)->capacity = (v)->capacity ? 2 * (v)->capacity : 16;               \
+        size_t vec_needed = (n);                                                  \
+        if (vec_needed > (v)->capacity) {                                         \
+            (v)->capacity = MAX(vec_needed, MAX(16, 2 * (v)->capacity));          \
             (v)->item = mem_resize((v)->item, (v)->capacity * sizeof *(v)->item); \
         }                                                                         \
-        (v)->item[(v)->count++] = (__VA_ARGS__);                                  \
+    } while (0)
+#define VEC_PUSH(v, ...)                         \
+    do {                                         \
+        VEC_RESERVE((v), (v)->count + 1);        \
+        (v)->item[(v)->count++] = (__VA_ARGS__); \
     } while (0)
 #define VEC_RELEASE(v) (free((v)->item), (v)->item = NULL, (v)->count = (v)->capacity = 0)
 

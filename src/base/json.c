@@ -1,24 +1,18 @@
 #include "base/json.h"
 
+#include "base/utf8.h"
+
 #include <float.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 
-bool json_is_utf8(const char *string) {
-    while (*string) {
-        size_t length = text_utf8_sequence(string);
-        if (!length)
-            return false;
-        string += length;
-    }
-    return true;
-}
-
-// The sequence at *s as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s behind it.
-static size_t escape_next(const char **s, char out[8]) {
+// The character at *s, before `end`, as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s
+// behind it.
+static size_t escape_next(const char **s, const char *end, char out[8]) {
     unsigned char c = (unsigned char)**s;
-    size_t length = text_utf8_sequence(*s);
+    uint32_t code;
+    size_t length = utf8_decode(*s, (size_t)(end - *s), &code);
     const char *brief = c == '"'    ? "\\\""
                         : c == '\\' ? "\\\\"
                         : c == '\n' ? "\\n"
@@ -40,26 +34,30 @@ static size_t escape_next(const char **s, char out[8]) {
 }
 
 const char *json_excerpt(const char *string, char buffer[JSON_EXCERPT_BYTES]) {
+    return json_excerpt_bytes(string, strlen(string), buffer);
+}
+
+const char *json_excerpt_bytes(const char *bytes, size_t length, char buffer[JSON_EXCERPT_BYTES]) {
     enum { HEAD = 70, TAIL = 70 };
     char piece[8];
     size_t used = 0, total = 0;
-    for (const char *s = string; *s && total <= HEAD + TAIL;)
-        total += escape_next(&s, piece);
+    const char *end = bytes + length;
+    for (const char *s = bytes; s < end && total <= HEAD + TAIL;)
+        total += escape_next(&s, end, piece);
     bool cut = total > HEAD + TAIL;
     buffer[used++] = '"';
-    const char *s = string;
-    while (*s) {
+    const char *s = bytes;
+    while (s < end) {
         const char *next = s;
-        size_t n = escape_next(&next, piece);
+        size_t n = escape_next(&next, end, piece);
         if (cut && used + n > HEAD) {
             memcpy(buffer + used, "...", 3);
             used += 3;
             cut = false;
             // Unescaped bytes of the tail: half as many as fit, for most of what is escaped doubles; rarer ones stop
             // below.
-            size_t rest = strlen(s), keep = TAIL / 2;
-            s = rest > keep ? s + rest - keep : s;
-            while (((unsigned char)*s & 0xC0) == 0x80)
+            s = end - s > TAIL / 2 ? end - TAIL / 2 : s;
+            while (s < end && ((unsigned char)*s & 0xC0) == 0x80)
                 s++;
             continue;
         }
@@ -122,8 +120,9 @@ static trireme_status check_bounds(const char *text, size_t length, int64_t offs
 static trireme_status refuse_text(const char *place, const char *reason, trireme_error *error) {
     struct text clean = {0};
     char piece[8];
-    for (const char *s = reason; *s;) {
-        size_t n = *s == '"' || *s == '\\' ? (piece[0] = *s++, 1) : escape_next(&s, piece);
+    const char *end = reason + strlen(reason);
+    for (const char *s = reason; s < end;) {
+        size_t n = *s == '"' || *s == '\\' ? (piece[0] = *s++, 1) : escape_next(&s, end, piece);
         text_add_bytes(&clean, piece, n);
     }
     error_set(error, TRIREME_ERROR_CORRUPT, "%s: not valid JSON: %s", place, clean.text ? clean.text : "");
@@ -283,19 +282,19 @@ trireme_status json_read_array(const json_t *object, const char *where, const ch
     return TRIREME_OK;
 }
 
-// A NUL stands behind the last of `length` bytes.
 static void add_bytes(struct text *t, const char *value, size_t length) {
     const char *end = value + length;
     char piece[8];
     text_add_bytes(t, "\"", 1);
     while (value < end) {
         const char *plain = value;
-        while ((unsigned char)*value >= 0x20 && (unsigned char)*value < 0x7F && *value != '"' && *value != '\\')
+        while (value < end && (unsigned char)*value >= 0x20 && (unsigned char)*value < 0x7F && *value != '"' &&
+               *value != '\\')
             value++;
         if (value > plain)
             text_add_bytes(t, plain, (size_t)(value - plain));
         else
-            text_add_bytes(t, piece, escape_next(&value, piece));
+            text_add_bytes(t, piece, escape_next(&value, end, piece));
     }
     text_add_bytes(t, "\"", 1);
 }

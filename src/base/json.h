@@ -43,12 +43,10 @@ trireme_status json_read_object(const json_t *object, const char *where, const c
 trireme_status json_read_array(const json_t *object, const char *where, const char *key, enum json_need need,
                                const json_t **out, trireme_error *error);
 
-// Well-formed all through.
-bool json_is_utf8(const char *string);
-
 // What a message may quote of foreign text: in quotes, on one line, escaped, cut in the middle when long.
 #define JSON_EXCERPT_BYTES 160
 const char *json_excerpt(const char *string, char buffer[JSON_EXCERPT_BYTES]);
+const char *json_excerpt_bytes(const char *bytes, size_t length, char buffer[JSON_EXCERPT_BYTES]);
 // The same for a value: `"12"`, `[1,2]`, `an object`.
 const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYTES]);
 

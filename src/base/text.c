@@ -233,23 +233,6 @@ trireme_status directory_create(const char *path, trireme_error *error) {
 
 // ---- words ----
 
-size_t text_utf8_sequence(const char *s) {
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80)
-        return 1;
-    if (u[0] < 0xC2 || u[0] > 0xF4)
-        return 0;
-    size_t length = u[0] < 0xE0 ? 2 : u[0] < 0xF0 ? 3 : 4;
-    unsigned least = u[0] == 0xE0 ? 0xA0 : u[0] == 0xF0 ? 0x90 : 0x80;
-    unsigned most = u[0] == 0xED ? 0x9F : u[0] == 0xF4 ? 0x8F : 0xBF;
-    if (u[1] < least || u[1] > most)
-        return 0;
-    for (size_t i = 2; i < length; i++)
-        if (u[i] < 0x80 || u[i] > 0xBF)
-            return 0;
-    return length;
-}
-
 bool text_lists(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))
@@ -288,18 +271,30 @@ size_t text_misspelt_distance(const char *word) {
     return MAX((size_t)2, strlen(word) / 3);
 }
 
-const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+enum { WORD_MAX_LENGTH = 255 }; // of one that is compared
+
+// The nearest at less than `limit`.
+static const char *nearest_within(const char *word, size_t limit, const char *const *first, size_t count,
+                                  size_t stride) {
     const char *nearest = NULL;
-    if (strlen(word) > 255)
+    if (strlen(word) > WORD_MAX_LENGTH)
         return nearest;
-    size_t least = text_misspelt_distance(word) + 1;
     for (size_t i = 0; i < count; i++) {
         const char *known = *(const char *const *)(const void *)((const char *)first + i * stride);
         size_t distance = text_distance(word, known);
-        if (distance < least) {
-            least = distance;
+        if (distance < limit) {
+            limit = distance;
             nearest = known;
         }
     }
     return nearest;
+}
+
+const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
+    return nearest_within(word, text_misspelt_distance(word) + 1, first, count, stride);
+}
+
+const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride) {
+    const char *nearest = nearest_within(word, SIZE_MAX, first, count, stride);
+    return nearest || !count ? nearest : *first;
 }

@@ -27,8 +27,6 @@ bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
 trireme_status directory_create(const char *path, trireme_error *error);
 
-// Bytes of the well-formed UTF-8 sequence at `s` (NUL-terminated), 0 if there is none. RFC 3629, table 3-7 of Unicode.
-size_t text_utf8_sequence(const char *s);
 // Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
 size_t text_distance(const char *a, const char *b);
 // How far `word` may be from the one that was meant.
@@ -36,6 +34,8 @@ size_t text_misspelt_distance(const char *word);
 // Of `count` known words the nearest to one that is misspelt, NULL where none is near. The words are members of an
 // array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count, sizeof *table).
 const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride);
+// The same however far, and the first of them for a word that is too long for any: NULL only where count is 0.
+const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride);
 // Whether `word` is one of a list of words separated by spaces.
 bool text_lists(const char *list, const char *word);
 

@@ -7,7 +7,7 @@
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
 
-#include "ckpt/checksum.h"
+#include "ckpt/checksum_file.h"
 
 #define MANIFEST_NAME "manifest.json"
 #define MANIFEST_BYTES_MAX ((size_t)256 << 20)

@@ -2,7 +2,7 @@
 #ifndef CKPT_OUTPUT_H
 #define CKPT_OUTPUT_H
 
-#include "ckpt/checksum.h"
+#include "ckpt/checksum_file.h"
 
 struct output;
 

@@ -7,7 +7,7 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
-#include "ckpt/checksum.h"
+#include "ckpt/checksum_file.h"
 
 #define SAFETENSORS_DIMS 8
 #define SAFETENSORS_HEADER_MAX 100000000ull

@@ -1,5 +1,6 @@
 #include "base/json.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "ckpt/output.h"
 #include "ckpt/safetensors.h"
 
@@ -59,7 +60,7 @@ trireme_status safetensors_writer_declare(struct safetensors_writer *w, const ch
     if (!strcmp(name, "__metadata__") || !strcmp(name, CHECKSUM_HEADER))
         FAIL(TRIREME_ERROR_USAGE, "%s/%s: the name %s is taken by the format", w->directory, w->stem,
              json_excerpt(name, shown));
-    if (!json_is_utf8(name))
+    if (!utf8_is_valid(name))
         FAIL(TRIREME_ERROR_USAGE, "%s/%s: tensor %s: the name is not UTF-8", w->directory, w->stem,
              json_excerpt(name, shown));
     if (ndim < 0 || ndim > SAFETENSORS_DIMS)

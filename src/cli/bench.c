@@ -320,15 +320,18 @@ static void print_step_json(const struct engine *e, const struct measured *m, co
     text_add(out, "\n");
 }
 
-// Without a model, the usual yardstick.
-static void choose_model(struct config *config) {
-    if (*config->model.preset || *config->model.config || *config->model.init_from ||
-        config_is_set(config, "model.family"))
-        return;
-    free(config->model.preset);
-    config->model.preset = mem_strdup("gpt2-124m");
-    if (!config_is_set(config, "training.global_batch_size") && config->training.micro_batch_size == 0)
-        config->training.global_batch_size = 4;
+// Without a model, the usual yardstick. One microbatch is a step here, unless a global batch is asked for.
+static trireme_status choose_work(struct config *config, trireme_error *error) {
+    int64_t microbatch = config->training.micro_batch_size;
+    bool named = *config->model.preset || *config->model.config || *config->model.init_from ||
+                 config_is_set(config, "model.family");
+    if (!named)
+        TRY(config_set(config, "model.preset", "gpt2-124m", "bench step", error));
+    if (config_is_set(config, "training.global_batch_size") || (named && microbatch == 0))
+        return TRIREME_OK;
+    char batch[24];
+    snprintf(batch, sizeof batch, "%lld", microbatch > 0 ? (long long)microbatch : 4);
+    return config_set(config, "training.global_batch_size", batch, "bench step", error);
 }
 
 struct bench {
@@ -377,10 +380,7 @@ static trireme_status bench_prepare(void *user, trireme_error *error) {
 
 static trireme_status bench_step(const struct arguments *a, struct config *config, struct text *out,
                                  trireme_error *error) {
-    choose_model(config);
-    // One microbatch is a step here, unless a global batch is asked for.
-    if (config->training.micro_batch_size > 0 && !config_is_set(config, "training.global_batch_size"))
-        config->training.global_batch_size = config->training.micro_batch_size;
+    TRY(choose_work(config, error));
     struct tuning tuning;
     struct bench b = {.config = config, .most = INT64_MAX, .json = a->json, .out = out};
     if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_MEASURED)

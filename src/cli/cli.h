@@ -12,7 +12,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SAVED = 75 };
 
 // What follows the command's name, sorted: operands (words without '=' before any option value), --json, and the rest.
 struct arguments {
-    const char *command;
+    const struct command *command;
     VEC(char *) operands;
     VEC(char *) settings; // as config_load_arguments takes them
     bool json, help;
@@ -46,11 +46,13 @@ extern const size_t command_count;
 // Loads the configuration: the file `path` (NULL: none) and the settings. Keys of section `bare` may stand alone.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare,
                                 struct config *out, trireme_error *error);
+// Whether `part` of their command (alone, bare or text) is what they ask for.
+bool arguments_ask_for(const struct arguments *arguments, const char *part);
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);
 
 // What is wrong with arguments, `status` and `error`, as the command returns it: among many processes that a launcher
-// has started one of them tells, and the others' message is empty.
+// has started, of what runs as many, one of them tells, and the others' message is empty.
 trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
 
 // Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1, and the second ends the process; or with SIGHUP, unless

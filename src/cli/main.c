@@ -111,16 +111,11 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
     }
 }
 
-// `part`: of struct command.
-static bool is_part(const char *part, const struct arguments *a) {
-    return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
-}
-
 // Many processes would each do the same, into the same files: the first tells, and none begins.
-static trireme_status refuse_many(const struct command *command, const struct arguments *a,
-                                  const struct launcher *launcher, trireme_error *error) {
+static trireme_status refuse_many(const struct arguments *a, const struct launcher *launcher, trireme_error *error) {
+    const struct command *command = a->command;
     int processes = launcher_processes(launcher);
-    if (processes < 2 || !is_part(command->alone, a))
+    if (processes < 2 || !arguments_ask_for(a, command->alone))
         return TRIREME_OK;
     error_set(error, TRIREME_ERROR_USAGE,
               "%s runs as one process, but the launcher started %d: run it without mpirun or srun",
@@ -130,11 +125,12 @@ static trireme_status refuse_many(const struct command *command, const struct ar
 }
 
 // What would otherwise be passed over in silence.
-static trireme_status refuse_unused(const struct command *command, const struct arguments *a, trireme_error *error) {
-    if (a->settings.count && is_part(command->bare, a))
+static trireme_status refuse_unused(const struct arguments *a, trireme_error *error) {
+    const struct command *command = a->command;
+    if (a->settings.count && arguments_ask_for(a, command->bare))
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
              a->operands.count ? a->operands.item[0] : "by itself");
-    if (a->json && is_part(command->text, a))
+    if (a->json && arguments_ask_for(a, command->text))
         FAIL(TRIREME_ERROR_USAGE, "a %s is text: leave --json out", command->text);
     return TRIREME_OK;
 }
@@ -169,17 +165,16 @@ int main(int argc, char **argv) {
         puts("trireme " TRIREME_VERSION);
         return EXIT_DONE;
     }
-    struct arguments arguments = {.command = argc < 2 ? "help" : argv[1]};
-    bool overview = strcmp(arguments.command, "--help") == 0 || strcmp(arguments.command, "-h") == 0;
-    if (overview)
-        arguments.command = "help";
-    const struct command *command = find_command(arguments.command);
+    const char *name = argc < 2 ? "help" : argv[1];
+    bool overview = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    const struct command *command = find_command(overview ? "help" : name);
     if (!command) {
-        const char *nearest = text_nearest(arguments.command, &commands[0].name, command_count, sizeof commands[0]);
-        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n",
-                arguments.command, nearest ? nearest : "help");
+        const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
+        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n", name,
+                nearest ? nearest : "help");
         return EXIT_USAGE;
     }
+    struct arguments arguments = {.command = command};
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.
     signal(SIGPIPE, command->run == command_train ? SIG_IGN : SIG_DFL);
     // A launcher ends all ranks when the first has ended: the one that has something to say must live on for a moment.
@@ -196,9 +191,9 @@ int main(int argc, char **argv) {
         arguments.json = false;
         status = command_help(&arguments, &error);
     } else {
-        status = refuse_many(command, &arguments, &launcher, &error);
+        status = refuse_many(&arguments, &launcher, &error);
         if (status == TRIREME_OK)
-            status = refuse_unused(command, &arguments, &error);
+            status = refuse_unused(&arguments, &error);
         if (status == TRIREME_OK)
             status = command->run(&arguments, &error);
     }

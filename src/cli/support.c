@@ -10,8 +10,12 @@
 
 trireme_status arguments_refuse(const struct arguments *a, trireme_status status, trireme_error *error) {
     struct launcher launcher = launcher_find();
-    bool many = strcmp(a->command, "train") == 0 || strcmp(a->command, "bench") == 0;
-    return many && launcher.ranks > 1 ? processes_refuse(&launcher, status, error) : status;
+    bool many = launcher.ranks > 1 && !arguments_ask_for(a, a->command->alone);
+    return many ? processes_refuse(&launcher, status, error) : status;
+}
+
+bool arguments_ask_for(const struct arguments *a, const char *part) {
+    return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
 }
 
 // A word that names no file may be a model's name, which stands elsewhere.
@@ -34,13 +38,9 @@ trireme_status arguments_config(const struct arguments *a, const char *path, con
 trireme_status arguments_expect(const struct arguments *a, size_t least, size_t most, trireme_error *error) {
     if (a->operands.count >= least && a->operands.count <= most)
         return TRIREME_OK;
-    const char *usage = "";
-    for (size_t i = 0; i < command_count; i++)
-        if (strcmp(commands[i].name, a->command) == 0)
-            usage = commands[i].operands;
     char *extra = a->operands.count > most ? mem_printf("unexpected \"%s\"; ", a->operands.item[most]) : mem_strdup("");
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%susage: trireme %s %s [--section.key=value ...]",
-                                      extra, a->command, usage);
+                                      extra, a->command->name, a->command->operands);
     free(extra);
     return arguments_refuse(a, status, error);
 }

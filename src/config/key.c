@@ -1,5 +1,7 @@
 #include "config/key.h"
 
+#include "base/utf8.h"
+
 #include <ctype.h>
 
 #define ENUM(tag, values)                                   \
@@ -117,9 +119,8 @@ const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
             length += (size_t)sprintf(buffer + length, "\\x%02x", (unsigned char)*s++);
             continue;
         }
-        size_t bytes = 1;
-        while (bytes < 4 && ((unsigned char)s[bytes] & 0xc0) == 0x80)
-            bytes++;
+        uint32_t code;
+        size_t bytes = MAX(utf8_decode(s, UTF8_BYTES_MAX, &code), 1);
         memcpy(buffer + length, s, bytes);
         length += bytes;
         s += bytes;

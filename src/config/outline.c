@@ -203,27 +203,26 @@ trireme_status outline_expect(const struct outline *outline, int node, enum outl
                                                   : outline_refuse(outline, node, error, "expected %s", WORDS[form]);
 }
 
+static trireme_status refuse_key(const struct outline *outline, int node, const char *known, trireme_error *error) {
+    char *list = mem_strdup(known), *rest = NULL;
+    VEC(const char *) words = {0};
+    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        VEC_PUSH(&words, word);
+    const char *nearest =
+        text_nearest_of_all(outline->nodes.item[node].key, words.item, words.count, sizeof *words.item);
+    outline_refuse(outline, node, error, "there is no such key; the nearest is %s (all: %s)", nearest, known);
+    VEC_RELEASE(&words);
+    free(list);
+    return TRIREME_ERROR_USAGE;
+}
+
 trireme_status outline_known(const struct outline *outline, int mapping, const char *known, trireme_error *error) {
     TRY(outline_expect(outline, mapping, OUTLINE_MAPPING, error));
     for (int child = outline->nodes.item[mapping].child; child >= 0; child = outline->nodes.item[child].next) {
         const char *key = outline->nodes.item[child].key;
         if (text_lists(known, key))
             continue;
-        char nearest[64] = "";
-        size_t least = SIZE_MAX;
-        for (const char *word = known; *word;) {
-            size_t length = strcspn(word, " ");
-            char candidate[64];
-            snprintf(candidate, sizeof candidate, "%.*s", (int)length, word);
-            size_t distance = strlen(key) < 256 ? text_distance(key, candidate) : SIZE_MAX - 1;
-            if (distance < least) {
-                least = distance;
-                memcpy(nearest, candidate, sizeof nearest);
-            }
-            word += length + strspn(word + length, " ");
-        }
-        return outline_refuse(outline, child, error, "there is no such key; the nearest is %s (all: %s)", nearest,
-                              known);
+        return refuse_key(outline, child, known, error);
     }
     return TRIREME_OK;
 }

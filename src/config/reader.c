@@ -1,5 +1,7 @@
 #include "config/reader.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 
 static void reader_place(struct reader *r, size_t line) {

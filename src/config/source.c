@@ -1,5 +1,6 @@
 #include "config/source.h"
 
+#include "base/utf8.h"
 #include "config/reader.h"
 
 enum { LIST_MAX_WORDS = 64 };

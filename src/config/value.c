@@ -1,5 +1,7 @@
 #include "config/value.h"
 
+#include "base/utf8.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -8,38 +10,6 @@
 
 enum { TEXT_MAX_BYTES = 65536 };
 _Static_assert(sizeof(enum config_dtype) == sizeof(int), "value_field writes an enum as an int");
-
-size_t utf8_decode(const char *s, size_t length, uint32_t *code) {
-    const unsigned char *b = (const unsigned char *)s;
-    if (length == 0)
-        return 0;
-    if (b[0] < 0x80) {
-        *code = b[0];
-        return 1;
-    }
-    size_t bytes = b[0] >= 0xf0 ? 4 : b[0] >= 0xe0 ? 3 : 2;
-    if (b[0] < 0xc2 || b[0] > 0xf4 || length < bytes)
-        return 0;
-    uint32_t value = b[0] & (0xffu >> (bytes + 1));
-    for (size_t i = 1; i < bytes; i++) {
-        if ((b[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | (b[i] & 0x3f);
-    }
-    const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    if (value < least[bytes] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
-        return 0;
-    *code = value;
-    return bytes;
-}
-
-size_t utf8_prefix(const char *s, size_t length) {
-    size_t at = 0, bytes;
-    uint32_t code;
-    while ((bytes = utf8_decode(s + at, length - at, &code)) > 0)
-        at += bytes;
-    return at;
-}
 
 void given_parse(struct given *out, enum key_type type, const char *text) {
     size_t length = strlen(text);

@@ -34,9 +34,4 @@ void value_print_text(struct text *out, const char *text);
 // The field of a text key.
 char **value_text(const struct config *config, const struct key *key);
 
-// Length and code of the UTF-8 character at s[0..length), or 0: none begins there.
-size_t utf8_decode(const char *s, size_t length, uint32_t *code);
-// How many bytes from the beginning are whole UTF-8 characters.
-size_t utf8_prefix(const char *s, size_t length);
-
 #endif

@@ -1,7 +1,7 @@
 #include "data/documents.h"
 
 #include "base/json.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,8 +37,7 @@ static int compare_names(const void *a, const void *b) {
 }
 
 struct names {
-    char **item;
-    size_t count, capacity;
+    VEC(char *);
 };
 
 static void names_release(struct names *names) {

@@ -17,8 +17,7 @@ struct document_file {
 
 // Zero-initialise.
 struct document_files {
-    struct document_file *item;
-    size_t count, capacity;
+    VEC(struct document_file);
     int64_t bytes; // of all files
 };
 

@@ -90,7 +90,7 @@ bool token_manifest_recognise(const char *path) {
 
 trireme_status token_manifest_tokenizer(const struct token_manifest *m, struct tokenizer **out, trireme_error *error) {
     struct tokenizer *t = tokenizer_create_bytes();
-    char checksum[TOKENIZER_CHECKSUM_SIZE], excerpt[JSON_EXCERPT_BYTES];
+    char checksum[CHECKSUM_HEX], excerpt[JSON_EXCERPT_BYTES];
     tokenizer_checksum(t, checksum);
     trireme_status status = TRIREME_OK;
     if (strcmp(m->tokenizer_kind, tokenizer_kind(t)) != 0)

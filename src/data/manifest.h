@@ -12,7 +12,7 @@
 
 struct token_manifest {
     char tokenizer_kind[32];
-    char tokenizer_checksum[TOKENIZER_CHECKSUM_SIZE];
+    char tokenizer_checksum[CHECKSUM_HEX];
     int64_t vocab_size;
     int64_t tokens, documents; // documents without text are not stored and not counted
     int64_t text_bytes;        // of UTF-8

@@ -3,7 +3,6 @@
 #include "base/json.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,25 +31,20 @@ int32_t tokenizer_vocab_size(const struct tokenizer *t) {
     return t->vocab_size;
 }
 
-void tokenizer_checksum(const struct tokenizer *t, char hex[TOKENIZER_CHECKSUM_SIZE]) {
-    crypto_generichash_state state;
-    uint8_t digest[32];
-    crypto_generichash_init(&state, NULL, 0, sizeof digest);
+void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]) {
+    struct checksum sum;
+    checksum_begin(&sum);
     for (int32_t token = 0; token < t->vocab_size; token++) {
         // The length of the token's bytes (u32, little-endian), then the bytes.
         uint8_t entry[5] = {1, 0, 0, 0, (uint8_t)token};
-        crypto_generichash_update(&state, entry, sizeof entry);
+        checksum_add(&sum, entry, sizeof entry);
     }
-    crypto_generichash_final(&state, digest, sizeof digest);
-    sodium_bin2hex(hex, TOKENIZER_CHECKSUM_SIZE, digest, sizeof digest);
+    checksum_end(&sum, hex);
 }
 
 void tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, struct token_list *out) {
     (void)t;
-    if (out->capacity - out->count < length) {
-        out->capacity = MAX(2 * out->capacity, out->count + length);
-        out->item = mem_resize(out->item, out->capacity * sizeof *out->item);
-    }
+    VEC_RESERVE(out, out->count + length);
     for (size_t i = 0; i < length; i++)
         out->item[out->count++] = (uint8_t)text[i];
 }
@@ -239,7 +233,7 @@ trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_
 }
 
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]) {
-    char *file = mem_printf("%s/tokenizer.json", directory), own[TOKENIZER_CHECKSUM_SIZE], its[TOKENIZER_CHECKSUM_SIZE];
+    char *file = mem_printf("%s/tokenizer.json", directory), own[CHECKSUM_HEX], its[CHECKSUM_HEX];
     bool has = access(file, F_OK) == 0;
     struct tokenizer *other = NULL;
     trireme_error error = {0};

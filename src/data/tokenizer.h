@@ -2,17 +2,15 @@
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
+#include "base/checksum.h"
 #include "data/tokenizer_files.h"
 
 struct tokenizer;
 
 // Grows with VEC_PUSH; VEC_RELEASE frees.
 struct token_list {
-    int32_t *item;
-    size_t count, capacity;
+    VEC(int32_t);
 };
-
-enum { TOKENIZER_CHECKSUM_SIZE = 65 }; // 64 hexadecimal digits and the end
 
 // Caller frees with tokenizer_free, which takes NULL too.
 struct tokenizer *tokenizer_create_bytes(void);
@@ -27,7 +25,7 @@ const char *tokenizer_kind(const struct tokenizer *t); // "bytes"
 int32_t tokenizer_vocab_size(const struct tokenizer *t);
 // BLAKE2b-256 over every token's bytes in order of id: equal for tokenizers that give text the same ids, however the
 // JSON is written.
-void tokenizer_checksum(const struct tokenizer *t, char hex[TOKENIZER_CHECKSUM_SIZE]);
+void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]);
 // Whether a model's directory has a tokenizer of its own, by its tokenizer.json, that gives text other tokens; why[200]
 // then says what is another about it.
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]);

@@ -3,8 +3,7 @@
 #include "kernels/cpu/pin.h"
 
 struct frequent_calls {
-    struct frequent_call *item;
-    size_t count, capacity;
+    VEC(struct frequent_call);
 };
 
 // Invocations in which an instruction runs.

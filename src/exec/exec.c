@@ -190,8 +190,7 @@ void executor_count_in(struct executor *e, struct counter *counters) {
 
 void executor_trace_reserve(const struct executor *e, struct trace *trace) {
     trace->events.count = 0;
-    trace->events.capacity = (size_t)program_length(e->program) + 1;
-    trace->events.item = mem_resize(trace->events.item, trace->events.capacity * sizeof *trace->events.item);
+    VEC_RESERVE(&trace->events, (size_t)program_length(e->program) + 1);
 }
 
 void *executor_address(const struct executor *e, int buffer, int microbatch) {

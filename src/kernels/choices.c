@@ -1,6 +1,7 @@
 #include "kernels/choices.h"
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "kernels/cpu/isa.h"
 
 enum { CHOICES_VERSION = 1 };
@@ -53,7 +54,7 @@ static char *processor(void) {
     FILE *file = fopen("/proc/cpuinfo", "re");
     while (file && !out && getline(&line, &capacity, file) > 0) {
         const char *value = strchr(line, ':');
-        if (strncmp(line, NAME, sizeof NAME - 1) == 0 && value && json_is_utf8(line)) {
+        if (strncmp(line, NAME, sizeof NAME - 1) == 0 && value && utf8_is_valid(line)) {
             value += 1 + strspn(value + 1, " \t");
             out = mem_printf("%.*s, %s", (int)strcspn(value, "\n"), value, isa_name(isa_best()));
         }

@@ -30,8 +30,7 @@ struct trial {
 };
 
 struct trials {
-    struct trial *item;
-    size_t count, capacity;
+    VEC(struct trial);
     struct region region;
     char *workspace;
     int64_t workspace_bytes;

@@ -1,5 +1,5 @@
 // What a model may be, how two of them differ, and which one a run asks for.
-#include "model/model.h"
+#include "model/architecture.h"
 
 enum {
     LAYERS_MAX = 10000,
@@ -20,35 +20,6 @@ int64_t model_padded_vocab_size(int64_t vocab_size) {
 }
 
 // ---- what may be
-
-static bool architecture_fits(const char *name, const struct model_config *c) {
-    if (c->family == FAMILY_GPT2)
-        return strcmp(name, "GPT2LMHeadModel") == 0;
-    bool all_biases = c->attention_bias && c->attention_output_bias;
-    bool no_biases = !c->attention_bias && !c->attention_output_bias;
-    if (strcmp(name, "LlamaForCausalLM") == 0)
-        return !c->qk_norm && c->sliding_window == 0 && (all_biases || no_biases) &&
-               c->hidden_size % c->num_attention_heads == 0;
-    if (strcmp(name, "MistralForCausalLM") == 0)
-        return !c->qk_norm && no_biases && !c->mlp_bias;
-    if (strcmp(name, "Qwen2ForCausalLM") == 0)
-        return !c->qk_norm && c->attention_bias && !c->attention_output_bias && !c->mlp_bias;
-    return strcmp(name, "Qwen3ForCausalLM") == 0 && c->qk_norm && (all_biases || no_biases) && !c->mlp_bias;
-}
-
-const char *model_architecture(const struct model_config *config) {
-    static const char *const names[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                        "Qwen3ForCausalLM"};
-    const char *first = NULL;
-    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-        if (!architecture_fits(names[i], config))
-            continue;
-        if (strcmp(names[i], config->architecture) == 0)
-            return names[i];
-        first = first ? first : names[i];
-    }
-    return first;
-}
 
 static trireme_status check_extents(const struct model_config *c, trireme_error *error) {
     const struct {
@@ -202,6 +173,7 @@ static trireme_status start_from_family(struct model_config *out, const struct c
     bool gpt2 = m->family == CONFIG_FAMILY_GPT2;
     *out = (struct model_config){
         .family = gpt2 ? FAMILY_GPT2 : FAMILY_LLAMA,
+        .architecture = gpt2 ? ARCHITECTURE_GPT2 : ARCHITECTURE_LLAMA,
         .activation = gpt2 ? ACTIVATION_GELU_TANH : ACTIVATION_SWIGLU,
         .tie_word_embeddings = gpt2,
         .bias = gpt2,
@@ -329,7 +301,7 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
     trireme_status status = model_config_check(&c, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "model");
-    snprintf(c.architecture, sizeof c.architecture, "%s", model_architecture(&c));
+    c.architecture = (enum architecture)(architecture_of(&c) - architecture_table);
     if (tokenizer_vocab_size > c.vocab_size)
         return config_refuse(config, "model.vocab_size", error,
                              "but the tokens are numbered up to %lld and the model knows %lld: at least %lld is needed",

@@ -1,6 +1,6 @@
 // A model's configuration as Hugging Face's config.json, both ways.
 #include "base/json.h"
-#include "model/model.h"
+#include "model/architecture.h"
 
 #include <float.h>
 #include <sys/stat.h>
@@ -16,6 +16,7 @@ struct reader {
     const char *where;
     trireme_error *error;
     struct model_config *out;
+    const struct architecture_info *is; // once read
 };
 
 static trireme_status read_extent(const struct reader *r, const char *key, enum json_need need, int64_t *out) {
@@ -49,24 +50,23 @@ static trireme_status read_token_id(const struct reader *r, const char *key, int
     return TRIREME_OK;
 }
 
-static const struct {
-    const char *name, *model_type;
-} architectures[] = {
-    {"GPT2LMHeadModel", "gpt2"},   {"LlamaForCausalLM", "llama"}, {"MistralForCausalLM", "mistral"},
-    {"Qwen2ForCausalLM", "qwen2"}, {"Qwen3ForCausalLM", "qwen3"},
-};
-
-#define SUPPORTED "GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
-
-static size_t architecture_find(const char *name, bool by_type) {
-    size_t i = 0;
-    while (i < ARRAY_LENGTH(architectures) &&
-           strcmp(by_type ? architectures[i].model_type : architectures[i].name, name) != 0)
-        i++;
-    return i;
+static trireme_status read_token_ids(const struct reader *r) {
+    TRY(read_token_id(r, "bos_token_id", r->is->bos_token_id, &r->out->bos_token_id));
+    return read_token_id(r, "eos_token_id", r->is->eos_token_id, &r->out->eos_token_id);
 }
 
-static trireme_status read_architecture(const struct reader *r) {
+static trireme_status refuse_architecture(const struct reader *r, const char *name) {
+    char excerpt[JSON_EXCERPT_BYTES];
+    struct text supported = {0};
+    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++)
+        text_add(&supported, "%s%s", i ? ", " : "", architecture_table[i].name);
+    error_set(r->error, TRIREME_ERROR_USAGE, "%s: architecture %s is not supported; supported are %s", r->where,
+              json_excerpt(name, excerpt), supported.text);
+    text_release(&supported);
+    return TRIREME_ERROR_USAGE;
+}
+
+static trireme_status read_architecture(struct reader *r) {
     char excerpt[JSON_EXCERPT_BYTES];
     const char *type = NULL;
     const json_t *list = NULL;
@@ -76,15 +76,14 @@ static trireme_status read_architecture(const struct reader *r) {
     if (!name && !type)
         return error_set(r->error, TRIREME_ERROR_CORRUPT,
                          "%s: neither \"architectures\" nor \"model_type\" says what this is", r->where);
-    size_t found = name ? architecture_find(name, false) : architecture_find(type, true);
-    if (found == ARRAY_LENGTH(architectures))
-        return error_set(r->error, TRIREME_ERROR_USAGE,
-                         "%s: architecture %s is not supported; supported are " SUPPORTED, r->where,
-                         json_excerpt(name ? name : type, excerpt));
-    if (type && strcmp(type, architectures[found].model_type) != 0)
+    r->is = architecture_find(name ? name : type, !name);
+    if (!r->is)
+        return refuse_architecture(r, name ? name : type);
+    if (type && strcmp(type, r->is->model_type) != 0)
         return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"architectures\" says %s, but \"model_type\" says %s",
-                         r->where, architectures[found].name, json_excerpt(type, excerpt));
-    snprintf(r->out->architecture, sizeof r->out->architecture, "%s", architectures[found].name);
+                         r->where, r->is->name, json_excerpt(type, excerpt));
+    r->out->family = r->is->family;
+    r->out->architecture = (enum architecture)(r->is - architecture_table);
     return TRIREME_OK;
 }
 
@@ -106,7 +105,6 @@ static trireme_status read_common(const struct reader *r) {
 
 static trireme_status read_gpt2(const struct reader *r) {
     struct model_config *out = r->out;
-    out->family = FAMILY_GPT2;
     out->tie_word_embeddings = out->bias = true;
     TRY(read_common(r));
     TRY(read_extent(r, "n_layer", JSON_REQUIRED, &out->num_hidden_layers));
@@ -139,8 +137,7 @@ static trireme_status read_gpt2(const struct reader *r) {
     TRY(read_fixed(r, "add_cross_attention", false, "models have decoders only"));
     // Ours: nanoGPT's models without biases, which `transformers` opens with biases of zero.
     TRY(json_read_boolean(r->root, r->where, "bias", JSON_OPTIONAL, &out->bias, r->error));
-    TRY(read_token_id(r, "bos_token_id", 50256, &out->bos_token_id));
-    return read_token_id(r, "eos_token_id", 50256, &out->eos_token_id);
+    return read_token_ids(r);
 }
 
 // transformers 4 writes "rope_theta" and "rope_scaling" beside one another, 5 puts both into "rope_parameters".
@@ -223,12 +220,12 @@ static trireme_status read_layer_types(const struct reader *r, const json_t *typ
 
 // Defaults are those of `transformers`: members that are absent mean something else than null.
 static trireme_status read_sliding_window(const struct reader *r) {
-    bool mistral = strcmp(r->out->architecture, "MistralForCausalLM") == 0, sliding = mistral;
-    if (strcmp(r->out->architecture, "LlamaForCausalLM") == 0)
+    bool sliding = r->is->window == WINDOW_ALWAYS;
+    if (r->is->window == WINDOW_NONE)
         return TRIREME_OK;
     int64_t window = json_is_null(json_object_get(r->root, "sliding_window")) ? 0 : 4096, full_layers = 28;
     TRY(read_extent(r, "sliding_window", JSON_OPTIONAL, &window));
-    if (!mistral) {
+    if (r->is->window == WINDOW_SWITCHED) {
         TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &sliding, r->error));
         TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &full_layers,
                               r->error));
@@ -248,10 +245,7 @@ static trireme_status read_sliding_window(const struct reader *r) {
 
 static trireme_status read_llama_family(const struct reader *r) {
     struct model_config *out = r->out;
-    bool llama = strcmp(out->architecture, "LlamaForCausalLM") == 0;
-    bool qwen2 = strcmp(out->architecture, "Qwen2ForCausalLM") == 0,
-         qwen3 = strcmp(out->architecture, "Qwen3ForCausalLM") == 0;
-    out->family = FAMILY_LLAMA;
+    const struct architecture_info *is = r->is;
     out->activation = ACTIVATION_SWIGLU;
     TRY(read_common(r));
     TRY(read_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
@@ -264,10 +258,10 @@ static trireme_status read_llama_family(const struct reader *r) {
     // which is the published models' own and a likely mistake in any other: it must be there.
     out->num_key_value_heads = out->num_attention_heads;
     bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
-    TRY(read_extent(r, "num_key_value_heads", llama || null ? JSON_OPTIONAL : JSON_REQUIRED,
+    TRY(read_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
                     &out->num_key_value_heads));
     out->head_dim = 0;
-    TRY(read_extent(r, "head_dim", qwen3 ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
+    TRY(read_extent(r, "head_dim", is->needs_head_dim ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
     if (out->head_dim == 0) {
         if (out->hidden_size % out->num_attention_heads != 0)
             return error_set(
@@ -287,25 +281,24 @@ static trireme_status read_llama_family(const struct reader *r) {
     out->norm_eps = 1e-6;
     TRY(json_read_number(r->root, r->where, "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
     // Qwen2 and Mistral have their biases, or none, whatever the file says.
-    out->attention_bias = qwen2;
-    out->qk_norm = qwen3;
-    if (llama || qwen3) {
+    out->attention_bias = is->biases == BIASES_QKV;
+    out->qk_norm = is->qk_norm;
+    if (is->biases == BIASES_SWITCHED) {
         TRY(json_read_boolean(r->root, r->where, "attention_bias", JSON_OPTIONAL, &out->attention_bias, r->error));
         out->attention_output_bias = out->attention_bias;
     }
-    if (llama)
+    if (is->mlp_bias)
         TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
     TRY(read_rope(r));
     TRY(read_sliding_window(r));
-    TRY(read_token_id(r, "bos_token_id", qwen2 || qwen3 ? -1 : 1, &out->bos_token_id));
-    return read_token_id(r, "eos_token_id", qwen2 || qwen3 ? -1 : 2, &out->eos_token_id);
+    return read_token_ids(r);
 }
 
 static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
     struct model_config config = {0};
-    struct reader r = {root, where, error, &config};
+    struct reader r = {.root = root, .where = where, .error = error, .out = &config};
     TRY(read_architecture(&r));
-    TRY(strcmp(config.architecture, "GPT2LMHeadModel") == 0 ? read_gpt2(&r) : read_llama_family(&r));
+    TRY(config.family == FAMILY_GPT2 ? read_gpt2(&r) : read_llama_family(&r));
     trireme_status status = model_config_check(&config, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
@@ -382,10 +375,7 @@ static void put_rope(json_t *root, const struct model_config *c) {
     json_object_set_new(root, "rope_scaling", scaling);
 }
 
-static void put_llama_family(json_t *root, const struct model_config *c, const char *architecture) {
-    bool llama = strcmp(architecture, "LlamaForCausalLM") == 0,
-         mistral = strcmp(architecture, "MistralForCausalLM") == 0;
-    bool qwen3 = strcmp(architecture, "Qwen3ForCausalLM") == 0;
+static void put_llama_family(json_t *root, const struct model_config *c, const struct architecture_info *is) {
     json_object_set_new(root, "num_hidden_layers", json_integer(c->num_hidden_layers));
     json_object_set_new(root, "hidden_size", json_integer(c->hidden_size));
     json_object_set_new(root, "intermediate_size", json_integer(c->intermediate_size));
@@ -397,14 +387,13 @@ static void put_llama_family(json_t *root, const struct model_config *c, const c
     json_object_set_new(root, "rms_norm_eps", json_real(c->norm_eps));
     json_object_set_new(root, "attention_dropout", json_real(0));
     put_rope(root, c);
-    if (llama || qwen3)
+    if (is->biases == BIASES_SWITCHED)
         json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
-    if (llama) {
+    if (is->mlp_bias)
         json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
-        return;
-    }
-    json_object_set_new(root, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
-    if (!mistral) {
+    if (is->window != WINDOW_NONE)
+        json_object_set_new(root, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
+    if (is->window == WINDOW_SWITCHED) {
         json_object_set_new(root, "use_sliding_window", json_boolean(c->sliding_window != 0));
         // Layers from this one on have the window: all of them, or none.
         json_object_set_new(root, "max_window_layers", json_integer(c->sliding_window ? 0 : c->num_hidden_layers));
@@ -412,17 +401,16 @@ static void put_llama_family(json_t *root, const struct model_config *c, const c
 }
 
 void model_config_write(const struct model_config *c, const char *torch_dtype, struct text *out) {
-    const char *architecture = model_architecture(c);
-    CHECK(architecture != NULL);
+    const struct architecture_info *is = architecture_of(c);
+    CHECK(is != NULL);
     json_t *root = json_object(), *list = json_array();
-    json_array_append_new(list, json_string(architecture));
+    json_array_append_new(list, json_string(is->name));
     json_object_set_new(root, "architectures", list);
-    json_object_set_new(root, "model_type",
-                        json_string(architectures[architecture_find(architecture, false)].model_type));
+    json_object_set_new(root, "model_type", json_string(is->model_type));
     if (c->family == FAMILY_GPT2)
         put_gpt2(root, c);
     else
-        put_llama_family(root, c, architecture);
+        put_llama_family(root, c, is);
     json_object_set_new(root, "vocab_size", json_integer(c->vocab_size));
     json_object_set_new(root, "tie_word_embeddings", json_boolean(c->tie_word_embeddings));
     json_object_set_new(root, "initializer_range", json_real(c->initializer_range));

@@ -8,14 +8,22 @@
 #include "program/program.h"
 
 enum family { FAMILY_GPT2, FAMILY_LLAMA };
+// Of Hugging Face, as architecture.h describes them.
+enum architecture {
+    ARCHITECTURE_GPT2,
+    ARCHITECTURE_LLAMA,
+    ARCHITECTURE_MISTRAL,
+    ARCHITECTURE_QWEN2,
+    ARCHITECTURE_QWEN3,
+    ARCHITECTURE_COUNT
+};
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
     enum family family;
-    char architecture[48]; // "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                           // "Qwen3ForCausalLM"
+    enum architecture architecture;
     int64_t num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, head_dim, intermediate_size;
     int64_t vocab_size;
     int64_t padded_vocab_size; // rows of embedding and head: a multiple of 64, seen nowhere outside
@@ -65,7 +73,7 @@ void model_config_write(const struct model_config *config, const char *torch_dty
 void model_presets_help(struct text *out);
 void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);
-// The name `transformers` has for this mixture, out->architecture's own if it fits; NULL when there is none.
+// The name `transformers` has for this mixture, config->architecture's own if it fits; NULL when there is none.
 const char *model_architecture(const struct model_config *config);
 
 // Rows [row, row + rows) of our tensor are the tensor `name` of a Hugging Face directory (transposed there if so).

@@ -13,7 +13,7 @@ struct preset {
 #define GPT3(layers, hidden, heads) GPT(layers, hidden, heads, 51200, 2048)
 #define GPT(layers, hidden, heads, vocab, positions)                                                                  \
     {                                                                                                                 \
-        .family = FAMILY_GPT2, .architecture = "GPT2LMHeadModel", .num_hidden_layers = layers, .hidden_size = hidden, \
+        .family = FAMILY_GPT2, .architecture = ARCHITECTURE_GPT2, .num_hidden_layers = layers, .hidden_size = hidden, \
         .num_attention_heads = heads, .num_key_value_heads = heads, .head_dim = hidden / heads,                       \
         .intermediate_size = 4 * hidden, .vocab_size = vocab, .max_position_embeddings = positions,                   \
         .activation = ACTIVATION_GELU_TANH, .tie_word_embeddings = true, .bias = true, .norm_eps = 1e-5,              \
@@ -27,22 +27,22 @@ struct preset {
         .initializer_range = 0.02, .rope_theta = theta, .bos_token_id = bos, .eos_token_id = eos, __VA_ARGS__        \
     }
 #define LLAMA2(layers, hidden, heads, kv_heads, inner, positions)                                                     \
-    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, 32000, positions, 10000, \
+    LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, kv_heads, hidden / heads, inner, 32000, positions, 10000, \
                  1e-5, 1, 2, )
 #define LLAMA3(layers, hidden, heads, kv_heads, inner, positions, ...)                                          \
-    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, 128256, positions, \
+    LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, kv_heads, hidden / heads, inner, 128256, positions, \
                  500000, 1e-5, 128000, 128001, __VA_ARGS__)
 #define STRETCHED(factor)                                                                                              \
     .rope_scaling = ROPE_SCALING_LLAMA3, .rope_factor = factor, .rope_low_freq_factor = 1, .rope_high_freq_factor = 4, \
     .rope_original_max_position_embeddings = 8192
 #define QWEN2(layers, hidden, heads, kv_heads, inner, vocab, positions, tied)                                       \
-    LLAMA_FAMILY("Qwen2ForCausalLM", layers, hidden, heads, kv_heads, hidden / heads, inner, vocab, positions, 1e6, \
+    LLAMA_FAMILY(ARCHITECTURE_QWEN2, layers, hidden, heads, kv_heads, hidden / heads, inner, vocab, positions, 1e6, \
                  1e-6, 151643, 151643, .attention_bias = true, .tie_word_embeddings = tied)
 #define QWEN3(layers, hidden, heads, kv_heads, inner, tied)                                                         \
-    LLAMA_FAMILY("Qwen3ForCausalLM", layers, hidden, heads, kv_heads, 128, inner, 151936, 40960, 1e6, 1e-6, 151643, \
+    LLAMA_FAMILY(ARCHITECTURE_QWEN3, layers, hidden, heads, kv_heads, 128, inner, 151936, 40960, 1e6, 1e-6, 151643, \
                  151645, .qk_norm = true, .tie_word_embeddings = tied)
 #define SMALL(layers, hidden, heads, inner)                                                                         \
-    LLAMA_FAMILY("LlamaForCausalLM", layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, \
+    LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, \
                  -1, )
 
 static const struct preset presets[] = {
@@ -78,7 +78,7 @@ static const struct preset presets[] = {
     {"llama3.2-1b", "Llama 3.2", LLAMA3(16, 2048, 32, 8, 8192, 131072, STRETCHED(32), .tie_word_embeddings = true)},
     {"llama3.2-3b", "Llama 3.2", LLAMA3(28, 3072, 24, 8, 8192, 131072, STRETCHED(32), .tie_word_embeddings = true)},
     {"mistral-7b", "Mistral 7B v0.1 (Jiang et al. 2023)",
-     LLAMA_FAMILY("MistralForCausalLM", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, 1, 2,
+     LLAMA_FAMILY(ARCHITECTURE_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, 1, 2,
                   .sliding_window = 4096)},
     {"qwen2-0.5b", "Qwen2 (Yang et al. 2024)", QWEN2(24, 896, 14, 2, 4864, 151936, 131072, true)},
     {"qwen2-1.5b", "Qwen2", QWEN2(28, 1536, 12, 2, 8960, 151936, 131072, true)},
@@ -94,22 +94,18 @@ static const struct preset presets[] = {
 };
 
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
-    const char *nearest = presets[0].name;
-    size_t least = SIZE_MAX;
+    const char *nearest = NULL; // the first model of a family, where that is named
     for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
         if (strcmp(presets[i].name, name) == 0) {
             *out = presets[i].config;
             out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
             return TRIREME_OK;
         }
-        // The first of a family, where that is named.
-        bool begins = *name && strncmp(name, presets[i].name, strlen(name)) == 0;
-        size_t distance = begins ? 0 : text_distance(name, presets[i].name);
-        if (distance < least) {
-            least = distance;
+        if (!nearest && *name && strncmp(name, presets[i].name, strlen(name)) == 0)
             nearest = presets[i].name;
-        }
     }
+    if (!nearest)
+        nearest = text_nearest_of_all(name, &presets[0].name, ARRAY_LENGTH(presets), sizeof presets[0]);
     FAIL(TRIREME_ERROR_USAGE,
          "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,
          nearest);

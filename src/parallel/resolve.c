@@ -46,8 +46,7 @@ struct parcel {
     int stage, microbatch;
 };
 struct parcels {
-    struct parcel *item;
-    size_t count, capacity;
+    VEC(struct parcel);
 };
 
 // What rank `from` sends rank `to` on one channel, in the order in which one of the two (`own`) does its passes.

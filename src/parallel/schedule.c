@@ -56,9 +56,10 @@ struct schedule schedule_copy(const struct schedule *s) {
     for (int r = 0; r < s->stages; r++) {
         struct schedule_rank *to = &copy.rank[r];
         const struct schedule_rank *from = &s->rank[r];
-        *to = (struct schedule_rank){.count = from->count, .capacity = from->count, .line = from->line};
-        to->item = mem_alloc(from->count * sizeof *to->item);
-        memcpy(to->item, from->item, from->count * sizeof *to->item);
+        VEC_RESERVE(to, from->count);
+        to->count = from->count;
+        if (from->count)
+            memcpy(to->item, from->item, from->count * sizeof *to->item);
     }
     if (s->on_way) {
         size_t bytes = (size_t)(s->stages * s->chunks) * sizeof *s->on_way;

@@ -76,8 +76,7 @@ struct schedule_place {
 };
 
 struct schedule_rank {
-    struct pass *item;
-    size_t count, capacity;
+    VEC(struct pass);
     int line; // where a text had it, else 0
 };
 

@@ -14,8 +14,8 @@ struct message {
 };
 
 struct channel {
-    struct message *item;
-    size_t count, capacity, taken;
+    VEC(struct message);
+    size_t taken;
 };
 
 // All that a rank sends: its virtual stages have their neighbours on the same rank, the previous or the next.

@@ -2,6 +2,8 @@
 // read makes sense is for schedule_verify, which names lines too.
 #include "parallel/schedule.h"
 
+#include "base/json.h"
+
 static const char LETTERS[PASS_KINDS] = {
     [PASS_FORWARD] = 'F', [PASS_BACKWARD] = 'B', [PASS_BACKWARD_INPUT] = 'I', [PASS_BACKWARD_WEIGHT] = 'W',
     [PASS_EMBED] = 'E',   [PASS_LOSS] = 'L',     [PASS_LOSS_WEIGHT] = 'T',    [PASS_EMBED_WEIGHT] = 'G'};
@@ -74,12 +76,9 @@ static bool token_next(struct parser *p, struct token *token) {
     return error_set((p)->error, TRIREME_ERROR_CORRUPT, "line %d: " format, (p)->line, __VA_ARGS__)
 
 static trireme_status bad(struct parser *p, struct token token, const char *expected) {
-    char found[24];
-    size_t n = 0;
-    for (; token.at + n < token.end && n + 1 < sizeof found; n++)
-        found[n] = token.at[n] > ' ' && token.at[n] < 127 ? token.at[n] : '?';
-    found[n] = '\0';
-    FAIL_LINE(p, "expected %s, found \"%s%s\"", expected, found, token.at + n < token.end ? "..." : "");
+    char found[JSON_EXCERPT_BYTES];
+    FAIL_LINE(p, "expected %s, found %s", expected,
+              json_excerpt_bytes(token.at, (size_t)(token.end - token.at), found));
 }
 
 // Takes digits off the front of the token: a number below SCHEDULE_PASSES_MAX.

@@ -14,8 +14,7 @@ enum {
 };
 
 struct plans {
-    struct schedule *item;
-    size_t count, capacity;
+    VEC(struct schedule);
 };
 
 struct block {

@@ -18,8 +18,7 @@ struct timed {
 };
 
 struct timeline {
-    struct timed *item;
-    size_t count, capacity;
+    VEC(struct timed);
 };
 
 struct spreader {

@@ -58,8 +58,7 @@ static bool fits_with_number(struct advice *a, const char *key, int64_t number) 
 
 // Values of a key, from the one that saves most to the one that changes least.
 struct values {
-    int64_t *item;
-    size_t count, capacity;
+    VEC(int64_t);
 };
 
 // The index of the last value that fits, found by bisection, as if all before one that fits did; -1: the first does

@@ -31,8 +31,7 @@ struct sharing {
     struct data_links links;
 };
 struct sharings {
-    struct sharing *item;
-    size_t count, capacity;
+    VEC(struct sharing);
 };
 
 static void add_sharings(struct space *s, const struct plan_choice *of, const struct sharings *sharings) {

@@ -10,8 +10,7 @@ struct candidate {
     bool done; // evaluated
 };
 struct candidates {
-    struct candidate *item;
-    size_t count, capacity;
+    VEC(struct candidate);
 };
 
 // All that are possible, with their estimates. Refuses degrees that do not divide the ranks.

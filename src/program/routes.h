@@ -11,8 +11,7 @@ struct route {
 };
 
 struct routes {
-    struct route *item;
-    size_t count, capacity;
+    VEC(struct route);
 };
 
 // Every microbatch must run the same templates, else this refuses the program; lists one microbatch of each order in

@@ -182,6 +182,28 @@ static trireme_status read_algorithm(const struct outline *t, int node, enum lin
     return outline_refuse(t, node, error, "given \"%.40s\", expected ring, tree or direct", text_of(t, node));
 }
 
+// As many as the devices that a part of the level holds have cores, of the largest part.
+static int64_t ranks_of_part(const struct cluster *c, const struct link_level *level) {
+    int64_t device = 0, node = 0, all = 0;
+    for (size_t i = 0; i < c->groups.count; i++) {
+        const struct node_group *g = &c->groups.item[i];
+        int64_t cores = c->devices.item[g->device].cores;
+        device = MAX(device, cores);
+        node = MAX(node, g->devices * cores);
+        all += g->nodes * g->devices * cores;
+    }
+    switch (level->span) {
+    case SPAN_DEVICE:
+        return device;
+    case SPAN_NODE:
+        return node;
+    case SPAN_NODES:
+        return MIN(all, level->nodes * node);
+    default:
+        return all;
+    }
+}
+
 // [all_reduce, ranks, bytes, seconds]
 static trireme_status read_link_point(const struct reading *r, int list, struct link_level *level,
                                       trireme_error *error) {
@@ -207,7 +229,11 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
                               "given \"%.40s\", expected all_reduce, all_gather, reduce_scatter, reduce, broadcast "
                               "or send",
                               text_of(t, op));
+    int64_t most = ranks_of_part(r->cluster, level);
     TRY(outline_integer(t, ranks, 2, CLUSTER_DEVICES_MAX, &count, error));
+    if (count > most)
+        return outline_refuse(t, ranks, error, "given %lld ranks, but %s joins %lld at most", (long long)count,
+                              level->name, (long long)most);
     point.ranks = (int)count;
     TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
     TRY(outline_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));

@@ -88,6 +88,45 @@ static bool has_letters(const struct op_info *info, const char *letters) {
     return true;
 }
 
+// A matrix product among those of a list, and where it stands.
+struct listed {
+    struct curve_point point;
+    int node;
+};
+
+static int compare_shapes(const struct curve_point *a, const struct curve_point *b) {
+    const double keys[][2] = {{a->dtype, b->dtype}, {a->m, b->m}, {a->n, b->n}, {a->k, b->k}};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+static int compare_listed(const void *a, const void *b) {
+    const struct listed *x = a, *y = b;
+    int shapes = compare_shapes(&x->point, &y->point);
+    return shapes ? shapes : (x->node > y->node) - (x->node < y->node);
+}
+
+// One shape has one time. What moves as many bytes as another may still be of another shape.
+static trireme_status refuse_twice(const struct outline *t, int list, const struct curve_point *points, size_t count,
+                                   trireme_error *error) {
+    struct listed *sorted = mem_alloc(count * sizeof *sorted);
+    int node = t->nodes.item[list].child;
+    for (size_t i = 0; i < count; i++, node = t->nodes.item[node].next)
+        sorted[i] = (struct listed){points[i], node};
+    qsort(sorted, count, sizeof *sorted, compare_listed);
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 1; i < count && status == TRIREME_OK; i++) {
+        const struct curve_point *p = &sorted[i].point;
+        if (compare_shapes(&sorted[i - 1].point, p) == 0)
+            status = outline_refuse(t, sorted[i].node, error, "the product [%.0f, %.0f, %.0f, %s] is there twice", p->m,
+                                    p->n, p->k, dtype_name(p->dtype));
+    }
+    free(sorted);
+    return status;
+}
+
 static trireme_status read_points(const struct outline *t, const struct op_table *table, int mapping,
                                   struct device *device, enum op op, trireme_error *error) {
     int list = outline_member(t, mapping, "measured");
@@ -100,7 +139,7 @@ static trireme_status read_points(const struct outline *t, const struct op_table
     device->points[op].count = 0;
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_point(t, node, device, op, product, error));
-    return TRIREME_OK;
+    return product ? refuse_twice(t, list, device->points[op].item, device->points[op].count, error) : TRIREME_OK;
 }
 
 // Of all dtypes, and then of those that have something of their own.

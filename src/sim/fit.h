@@ -12,8 +12,7 @@ struct fit_sample {
     int64_t m, n, k, T; // extents of its row's letters, -1 where it has none
 };
 struct fit_samples {
-    struct fit_sample *item;
-    size_t count, capacity;
+    VEC(struct fit_sample);
 };
 
 // Of an instruction with operands of a program.

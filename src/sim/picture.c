@@ -1,5 +1,7 @@
 #include "sim/picture.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 
 // All lengths are in pixels of 1/96 inch: 10 inches wide before it is scaled.
@@ -54,7 +56,8 @@ static void add_length(struct text *out, const char *before, double length) {
 
 static void add_escaped(struct text *out, const char *words) {
     for (const char *s = words; *s; s++) {
-        size_t bytes = text_utf8_sequence(s);
+        uint32_t code = 0;
+        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code);
         switch (*s) {
         case '&':
             text_add(out, "&amp;");
@@ -66,10 +69,10 @@ static void add_escaped(struct text *out, const char *words) {
             text_add(out, "&gt;");
             break;
         default:
-            if (bytes == 3 && (memcmp(s, "\xEF\xBF\xBE", 3) == 0 || memcmp(s, "\xEF\xBF\xBF", 3) == 0))
+            if (code == 0xFFFE || code == 0xFFFF)
                 text_add(out, "?"); // of all UTF-8 what XML does not take
             else
-                text_add_bytes(out, (unsigned char)*s < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
+                text_add_bytes(out, bytes && code < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
             s += MAX(bytes, 1) - 1;
         }
     }

@@ -58,8 +58,7 @@ struct trial {
     int64_t beside;               // bytes that the process has beside the arenas of its ranks
 };
 struct trials {
-    struct trial *item;
-    size_t count, capacity;
+    VEC(struct trial);
 };
 
 static int compare_doubles(const void *a, const void *b) {

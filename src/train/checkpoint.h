@@ -2,7 +2,7 @@
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
-#include "ckpt/checksum.h"
+#include "ckpt/checksum_file.h"
 #include "ckpt/state_files.h"
 #include "data/tokenizer_files.h"
 #include "train/engine.h"

@@ -40,7 +40,8 @@ static void check_direction(struct engine *e, const struct batch *batch, const s
     }
     double scale = fmax(fabs(expected), rms * sqrt(length));
     if (!(fabs(found - expected) <= 3e-8 * scale))
-        fail_msg("%s %s: gradient %.15g, by differences %.15g", e->model.architecture, p->name, found, expected);
+        fail_msg("%s %s: gradient %.15g, by differences %.15g", model_architecture(&e->model), p->name, found,
+                 expected);
 }
 
 static void check_parameter(struct engine *e, const struct batch *batch, size_t number, double rms) {

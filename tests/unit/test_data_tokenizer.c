@@ -1,76 +1,7 @@
-// The byte tokenizer, its files, and the UTF-8 checker.
+// The byte tokenizer and its files.
 #include "base/json.h"
 #include "data/tokenizer.h"
-#include "data/utf8.h"
 #include "test_data.h"
-
-// ---- UTF-8
-
-// Checks `length` bytes cut in pieces of `piece`; returns the offset of the first ill-formed sequence or -1.
-static int64_t check_in_pieces(const char *bytes, size_t length, size_t piece) {
-    struct utf8_checker c = {0};
-    for (size_t at = 0; at < length; at += piece)
-        if (!utf8_check(&c, bytes + at, MIN(piece, length - at)))
-            return c.start;
-    return utf8_finish(&c) ? -1 : c.start;
-}
-
-static void test_utf8_cases(void **state) {
-    (void)state;
-    static const struct {
-        const char *bytes;
-        int64_t bad;
-    } cases[] = {
-        {"", -1},
-        {"plain text that is longer than eight bytes", -1},
-        {"\x7F\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF", -1},
-        {"ab\x80", 2},              // continuation alone
-        {"ab\xC0\x80", 2},          // overlong
-        {"ab\xC1\xBF", 2},          // overlong
-        {"ab\xE0\x9F\xBF", 2},      // overlong
-        {"ab\xF0\x8F\xBF\xBF", 2},  // overlong
-        {"ab\xED\xA0\x80", 2},      // surrogate
-        {"ab\xF4\x90\x80\x80", 2},  // above U+10FFFF
-        {"ab\xF5\x80\x80\x80", 2},  // above U+10FFFF
-        {"ab\xFF", 2},              // never
-        {"ab\xC2", 2},              // cut off
-        {"0123456789\xE2\x82", 10}, // cut off
-        {"\xE2\x82\x41", 0},        // ended by ASCII
-        {"01234567\xE2\x82\xACxyz0123456\x80", 21},
-    };
-    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
-        for (size_t piece = 1; piece < 20; piece++)
-            assert_int_equal(check_in_pieces(cases[i].bytes, strlen(cases[i].bytes), piece), cases[i].bad);
-}
-
-// Every code point's encoding is accepted, every other sequence of two bytes refused.
-static void test_utf8_all(void **state) {
-    (void)state;
-    for (uint32_t code = 0; code <= 0x110000; code++) {
-        char s[4];
-        size_t n;
-        if (code < 0x80)
-            s[0] = (char)code, n = 1;
-        else if (code < 0x800)
-            s[0] = (char)(0xC0 | code >> 6), n = 2;
-        else if (code < 0x10000)
-            s[0] = (char)(0xE0 | code >> 12), n = 3;
-        else
-            s[0] = (char)(0xF0 | code >> 18), n = 4;
-        for (size_t i = 1; i < n; i++)
-            s[i] = (char)(0x80 | (code >> 6 * (n - 1 - i) & 0x3F));
-        bool valid = code < 0x110000 && !(code >= 0xD800 && code < 0xE000);
-        if ((check_in_pieces(s, n, 4) == -1) != valid)
-            fail_msg("U+%04X", code);
-    }
-    int accepted = 0;
-    for (int a = 0x80; a < 0x100; a++)
-        for (int b = 0; b < 0x100; b++) {
-            char s[2] = {(char)a, (char)b};
-            accepted += check_in_pieces(s, 2, 2) == -1;
-        }
-    assert_int_equal(accepted, 0x800 - 0x80);
-}
 
 // ---- the tokenizer
 
@@ -107,7 +38,7 @@ static void test_encode_decode(void **state) {
 static void test_checksum(void **state) {
     (void)state;
     struct tokenizer *t = tokenizer_create_bytes();
-    char hex[TOKENIZER_CHECKSUM_SIZE];
+    char hex[CHECKSUM_HEX];
     tokenizer_checksum(t, hex);
     // b2sum -l 256 of 01 00 00 00 00, 01 00 00 00 01, ...: manifests that exist hold it.
     assert_string_equal(hex, "b331239ac8c2408e17335d8279875b9d6d8df9dbf69e10f326e43cf7f7491021");
@@ -258,8 +189,6 @@ static void test_load_resaved(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utf8_cases),
-        cmocka_unit_test(test_utf8_all),
         cmocka_unit_test(test_encode_decode),
         cmocka_unit_test(test_checksum),
         cmocka_unit_test_setup_teardown(test_save_load, folder_setup, folder_teardown),

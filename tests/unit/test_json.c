@@ -1,5 +1,6 @@
 // base/json.h: bounds and messages of the reader, exactness of the writer.
 #include "base/json.h"
+#include "base/utf8.h"
 #include "support/test.h"
 
 #include <float.h>
@@ -23,7 +24,7 @@ static void refused(const char *text, size_t length, const char *part) {
         fail_msg("\"%s\" is not in \"%s\"", part, error.message);
     for (const char *s = error.message; *s; s++)
         assert_true((unsigned char)*s >= 0x20);
-    assert_true(json_is_utf8(error.message));
+    assert_true(utf8_is_valid(error.message));
 }
 
 static void test_refuses_malformed(void **state) {
@@ -171,7 +172,7 @@ static void test_excerpts_stay_short(void **state) {
             text[length] = 0;
             json_excerpt(text, buffer);
             assert_true(strlen(buffer) < JSON_EXCERPT_BYTES);
-            assert_true(json_is_utf8(buffer));
+            assert_true(utf8_is_valid(buffer));
             assert_int_equal(buffer[0], '"');
             assert_int_equal(buffer[strlen(buffer) - 1], '"');
             assert_true(strlen(buffer) >= MIN(length, 70));

@@ -240,10 +240,12 @@ static void wrong_text_is_refused_with_its_line(void **state) {
         {"F0 B-1\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B-1\""},
         {"F0 B0x\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0x\""},
         {"F0,B0\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"F0,B0\""},
-        {"F0 B0\x01\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0?\""},
+        {"F0 B0\x01\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0\\u0001\""},
+        {"F0 B0\xC3\xA9\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0\xC3\xA9\""},
+        {"F0 B0\xC3\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0\xEF\xBF\xBD\""},
         {"F16777216\n", "line 1: expected a pass such as F0, B0, I0 or W0, found \"F16777216\""},
         {"F99999999999999999999999999\n",
-         "line 1: expected a pass such as F0, B0, I0 or W0, found \"F9999999999999999999999...\""},
+         "line 1: expected a pass such as F0, B0, I0 or W0, found \"F99999999999999999999999999\""},
         {"F0.0 B0.0\n", "line 1: expected passes without chunks, or before the ranks a line \"placement\" with the "
                         "rank of each virtual stage, found \"F0.0\""},
         {"placement 0 1\nF0.0 B0\n",
@@ -270,7 +272,7 @@ static void wrong_text_is_refused_with_its_line(void **state) {
     struct schedule s;
     trireme_error error = {0};
     assert_refused(schedule_parse(&s, "F0 B0\0", 6, &error), TRIREME_ERROR_CORRUPT, &error,
-                   "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0?\"");
+                   "line 1: expected a pass such as F0, B0, I0 or W0, found \"B0\\u0000\"");
 }
 
 static void files_and_names_load_alike(void **state) {

@@ -136,7 +136,7 @@ static struct process_communicator *create(struct process_world *w, int size, co
 static void release_rounds(struct process_communicator *c) {
     VEC_RELEASE(&c->pending);
     VEC_RELEASE(&c->way);
-    free(c->completed);
+    VEC_RELEASE(&c->completed);
     free(c->out);
 }
 

@@ -102,16 +102,15 @@ struct process_communicator {
         bool receives;
         bool ahead; // of the round after the current one
     })
-    way;            // of each that is pending
-    int left;       // not complete, of the current round and what is ahead
-    int awaited;    // of these, of the current round
-    bool is_ahead;  // what is posted now is
-    int64_t since;  // the current round's beginning
-    int64_t pace;   // nanoseconds that the one before took, where this one is like it; else 0
-    char taken;     // what a receiver answers
-    bool lost;      // *error is filled, and the call ends when nothing is pending
-    int *completed; // room for MPI_Testsome
-    int completed_capacity;
+    way;                       // of each that is pending
+    int left;                  // not complete, of the current round and what is ahead
+    int awaited;               // of these, of the current round
+    bool is_ahead;             // what is posted now is
+    int64_t since;             // the current round's beginning
+    int64_t pace;              // nanoseconds that the one before took, where this one is like it; else 0
+    char taken;                // what a receiver answers
+    bool lost;                 // *error is filled, and the call ends when nothing is pending
+    VEC(int) completed;        // room for MPI_Testsome, never counted
     struct card *out, *in;     // [size]
     const void **contribution; // [size]
     struct group_nodes nodes;

@@ -81,12 +81,10 @@ void round_receive(struct process_communicator *c, int member, enum message kind
 bool round_advance(struct process_communicator *c) {
     for (bool moved = false;; moved = true) {
         if (c->left > 0) {
-            if ((size_t)c->completed_capacity < c->pending.count) {
-                c->completed_capacity = (int)c->pending.capacity;
-                c->completed = mem_resize(c->completed, c->pending.capacity * sizeof *c->completed);
-            }
+            VEC_RESERVE(&c->completed, c->pending.count);
             int done = 0;
-            int code = MPI_Testsome((int)c->pending.count, c->pending.item, &done, c->completed, MPI_STATUSES_IGNORE);
+            int code =
+                MPI_Testsome((int)c->pending.count, c->pending.item, &done, c->completed.item, MPI_STATUSES_IGNORE);
             if (code != MPI_SUCCESS && !c->lost) {
                 char text[MPI_MAX_ERROR_STRING];
                 int length = 0;
@@ -99,7 +97,7 @@ bool round_advance(struct process_communicator *c) {
             } else {
                 c->left -= done;
                 for (int i = 0; i < done; i++)
-                    c->awaited -= !c->way.item[c->completed[i]].ahead;
+                    c->awaited -= !c->way.item[c->completed.item[i]].ahead;
             }
             if (c->awaited > 0 || (c->left > 0 && c->lost))
                 return moved || (done > 0 && c->world->base.place.nodes == 1);

@@ -1,26 +1,11 @@
 // ckpt/: files that hold models and training state: safetensors, directories that are complete or not there,
 // checkpoints. May include base, config, mesh, program, kernels, model, optim, codec, parallel, comm and data.
 //
-// Here: checksums. BLAKE2b of 256 bits, written as 64 lower-case hexadecimal digits, as `b2sum -l 256` prints them.
-#ifndef CKPT_CHECKSUM_H
-#define CKPT_CHECKSUM_H
+// Here: checksums of files and of the parts that they consist of.
+#ifndef CKPT_CHECKSUM_FILE_H
+#define CKPT_CHECKSUM_FILE_H
 
-#include "base/base.h"
-
-#include <sodium.h>
-
-#define CHECKSUM_BYTES 32
-#define CHECKSUM_HEX (2 * CHECKSUM_BYTES + 1)
-
-// Being computed. Not to be copied: libsodium's state lies at the first 64-byte boundary inside.
-struct checksum {
-    unsigned char memory[sizeof(crypto_generichash_state) + 64];
-};
-
-void checksum_begin(struct checksum *c);
-void checksum_add(struct checksum *c, const void *data, size_t bytes);
-void checksum_end(struct checksum *c, char hex[CHECKSUM_HEX]);
-void checksum_of(const void *data, size_t bytes, char hex[CHECKSUM_HEX]);
+#include "base/checksum.h"
 
 // A run of bytes inside a file with a checksum of its own: a tensor, or the header of a safetensors file.
 struct checksum_part {

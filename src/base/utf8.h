@@ -1,0 +1,32 @@
+// UTF-8 (RFC 3629; Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF).
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { UTF8_BYTES_MAX = 4 }; // of a character
+
+// Bytes of the character that begins at s[0, length), and its code; 0: none begins there. Reads no further than to the
+// first byte that does not belong to it: where a NUL ends the text, `length` may be UTF8_BYTES_MAX.
+size_t utf8_decode(const char *s, size_t length, uint32_t *code);
+// How many bytes from the beginning are whole characters.
+size_t utf8_prefix(const char *s, size_t length);
+// Whether all of a text that a NUL ends is UTF-8.
+bool utf8_is_valid(const char *text);
+
+// Checks a text piece by piece. Zero-initialise; `position` may be set to the byte offset at which the text begins.
+struct utf8_checker {
+    int64_t position;  // byte offset of the next byte
+    int64_t start;     // byte offset of the sequence in progress, or of the ill-formed one
+    int missing;       // continuation bytes that the sequence in progress still needs
+    uint8_t low, high; // bounds of the next continuation byte
+};
+
+// Takes the next bytes. False: the sequence that begins at byte `start` is ill-formed.
+bool utf8_check(struct utf8_checker *c, const char *bytes, size_t length);
+// At the end of the text. False: the sequence that begins at byte `start` is cut off.
+bool utf8_finish(const struct utf8_checker *c);
+
+#endif

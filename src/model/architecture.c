@@ -1,0 +1,85 @@
+#include "model/architecture.h"
+
+const struct architecture_info architecture_table[ARCHITECTURE_COUNT] = {
+    [ARCHITECTURE_GPT2] = {.name = "GPT2LMHeadModel",
+                           .model_type = "gpt2",
+                           .family = FAMILY_GPT2,
+                           .bos_token_id = 50256,
+                           .eos_token_id = 50256},
+    [ARCHITECTURE_LLAMA] = {.name = "LlamaForCausalLM",
+                            .model_type = "llama",
+                            .family = FAMILY_LLAMA,
+                            .bos_token_id = 1,
+                            .eos_token_id = 2,
+                            .biases = BIASES_SWITCHED,
+                            .mlp_bias = true,
+                            .divided = true},
+    [ARCHITECTURE_MISTRAL] = {.name = "MistralForCausalLM",
+                              .model_type = "mistral",
+                              .family = FAMILY_LLAMA,
+                              .bos_token_id = 1,
+                              .eos_token_id = 2,
+                              .window = WINDOW_ALWAYS,
+                              .needs_kv = true},
+    [ARCHITECTURE_QWEN2] = {.name = "Qwen2ForCausalLM",
+                            .model_type = "qwen2",
+                            .family = FAMILY_LLAMA,
+                            .bos_token_id = -1,
+                            .eos_token_id = -1,
+                            .biases = BIASES_QKV,
+                            .window = WINDOW_SWITCHED,
+                            .needs_kv = true},
+    [ARCHITECTURE_QWEN3] = {.name = "Qwen3ForCausalLM",
+                            .model_type = "qwen3",
+                            .family = FAMILY_LLAMA,
+                            .bos_token_id = -1,
+                            .eos_token_id = -1,
+                            .biases = BIASES_SWITCHED,
+                            .window = WINDOW_SWITCHED,
+                            .qk_norm = true,
+                            .needs_kv = true,
+                            .needs_head_dim = true},
+};
+
+static bool biases_fit(enum architecture_biases biases, const struct model_config *c) {
+    switch (biases) {
+    case BIASES_NONE:
+        return !c->attention_bias && !c->attention_output_bias;
+    case BIASES_QKV:
+        return c->attention_bias && !c->attention_output_bias;
+    default:
+        return c->attention_bias == c->attention_output_bias;
+    }
+}
+
+static bool fits(const struct architecture_info *a, const struct model_config *c) {
+    if (a->family != c->family || c->family == FAMILY_GPT2)
+        return a->family == c->family;
+    return a->qk_norm == c->qk_norm && biases_fit(a->biases, c) && (a->mlp_bias || !c->mlp_bias) &&
+           (a->window != WINDOW_NONE || c->sliding_window == 0) &&
+           (!a->divided || c->hidden_size % c->num_attention_heads == 0);
+}
+
+const struct architecture_info *architecture_of(const struct model_config *config) {
+    const struct architecture_info *own = &architecture_table[config->architecture];
+    if (fits(own, config))
+        return own;
+    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++)
+        if (fits(&architecture_table[i], config))
+            return &architecture_table[i];
+    return NULL;
+}
+
+const struct architecture_info *architecture_find(const char *name, bool by_type) {
+    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
+        const struct architecture_info *a = &architecture_table[i];
+        if (strcmp(by_type ? a->model_type : a->name, name) == 0)
+            return a;
+    }
+    return NULL;
+}
+
+const char *model_architecture(const struct model_config *config) {
+    const struct architecture_info *a = architecture_of(config);
+    return a ? a->name : NULL;
+}
