@@ -62,7 +62,7 @@ static const char *read_word(const char *s, char *word, size_t size) {
     return s;
 }
 
-// name:D[a,b]?
+// name:D[a,b]?+
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = read_word(s, operand->name, sizeof operand->name);
     CHECK(*s++ == ':');
@@ -84,6 +84,10 @@ static const char *read_operand(const char *s, struct op_operand *operand) {
     s++;
     if (*s == '?') {
         operand->optional = true;
+        s++;
+    }
+    if (*s == '+') {
+        operand->adds = true;
         s++;
     }
     return skip_spaces(s);

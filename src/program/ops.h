@@ -28,6 +28,7 @@ struct op_operand {
     char name[12];
     char dtype; // P A S I U X
     bool optional;
+    bool adds; // outputs: where the instruction says so, to what is there
     int ndim;
     char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
     char follows[OP_MAX_DIMS]; // the letter that this one is split with, or 0

@@ -173,15 +173,15 @@ static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
 }
 
-// Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else, and
-// what is kept over microbatches is not added up over them; only f32 travels as bf16.
+// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
+// microbatches is not added up over them; only f32 travels as bf16.
 static trireme_status check_how(const struct program *program, const struct op_info *info,
                                 const struct instruction *instruction, const char *place, trireme_error *error) {
-    bool sums = instruction->accumulate == ACCUMULATE_NO || info->outputs == 0;
+    bool adds = instruction->accumulate == ACCUMULATE_NO;
     for (int i = 0; i < info->outputs; i++)
-        sums |= info->inplace[i] < 0;
-    if (!sums)
-        REFUSE("%s: cannot add to its output, which continues from an input", place);
+        adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
+    if (!adds)
+        REFUSE("%s: cannot add to what is there, but overwrites its outputs", place);
     int from = info->inputs ? instruction->in[0].buffer : NONE;
     bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
                   program->buffers.item[from].scope == SCOPE_SLOT;

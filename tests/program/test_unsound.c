@@ -187,6 +187,25 @@ static void extents(void **unused) {
     refuse(&p, "U=3 does not hold", "logits_merge");
 }
 
+// Kernels that write what they make add to nothing, whatever they are told.
+static void sums_that_are_none(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    emit(&p, OP_GELU, 1, &a, 1, &y);
+    emit(&p, OP_GELU, 1, &a, 1, &y)->accumulate = ACCUMULATE_YES;
+    refuse(&p, "cannot add to what is there", "gelu");
+
+    int t = begin(&p, 1);
+    p.mesh.degree[AXIS_FSDP] = 2;
+    struct operand part = ADD("part", DTYPE_F32, KIND_INPUT, 64), all = ADD("all", DTYPE_F32, KIND_OUTPUT, 128);
+    emit(&p, OP_ZERO, 0, NULL, 1, &all);
+    program_communicate(&p, t, OP_ALL_GATHER, PHASE_FORWARD, STREAM_COMPUTE, AXES(AXIS_FSDP), part, all)->accumulate =
+        ACCUMULATE_YES;
+    refuse(&p, "cannot add to what is there", "all_gather");
+}
+
 static void set_all(struct program *p, enum op op, int64_t value) {
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
@@ -225,6 +244,7 @@ int main(void) {
         cmocka_unit_test(columns_apart),
         cmocka_unit_test(parts_of_other_ranks),
         cmocka_unit_test(extents),
+        cmocka_unit_test(sums_that_are_none),
         cmocka_unit_test(attributes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
