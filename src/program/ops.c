@@ -62,7 +62,7 @@ static const char *read_word(const char *s, char *word, size_t size) {
     return s;
 }
 
-// name:D[a,b]?
+// name:D[a,b]?+
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = read_word(s, operand->name, sizeof operand->name);
     CHECK(*s++ == ':');
@@ -86,6 +86,10 @@ static const char *read_operand(const char *s, struct op_operand *operand) {
         operand->optional = true;
         s++;
     }
+    if (*s == '+') {
+        operand->adds = true;
+        s++;
+    }
     return skip_spaces(s);
 }
 
@@ -95,10 +99,11 @@ static void read_signature(const char *s, struct op_info *info) {
         s = read_operand(s, &info->in[info->inputs++]);
     }
     s = skip_spaces(s + 2);
-    while (*s) {
+    while (*s && *s != ';') {
         CHECK(info->outputs < OP_MAX_OUT);
         s = read_operand(s, &info->out[info->outputs++]);
     }
+    info->conditions = *s ? skip_spaces(s + 1) : s;
 }
 
 // +i0'
@@ -216,6 +221,95 @@ static void read_inplace(const char *s, struct op_info *info) {
     }
 }
 
+// What the names in a row's conditions stand for.
+struct meaning {
+    const struct op_info *info;
+    const int64_t *extent;
+    const union attribute *attribute;
+};
+
+// A number, a letter's extent, an attribute.
+static const char *read_factor(const char *s, const struct meaning *of, int64_t *value) {
+    char word[16];
+    s = read_word(s, word, sizeof word);
+    if (isdigit((unsigned char)word[0])) {
+        char *end;
+        *value = strtoll(word, &end, 10);
+        CHECK(*end == 0);
+        return s;
+    }
+    if (word[1] == 0) {
+        *value = of->extent[(unsigned char)word[0]];
+        CHECK(*value >= 1); // of an operand that is always there
+        return s;
+    }
+    int i = 0;
+    while (i < of->info->attributes && strcmp(of->info->attribute[i].name, word) != 0)
+        i++;
+    CHECK(i < of->info->attributes && !of->info->attribute[i].is_float);
+    *value = of->attribute[i].i;
+    return s;
+}
+
+// A sum of products. What is beyond all integers fits nothing.
+static const char *read_side(const char *s, const struct meaning *of, int64_t *sum, bool *fits) {
+    *sum = 0;
+    for (bool more = true; more; s += more) {
+        int64_t product = 1, factor;
+        do {
+            s = read_factor(s + (*s == '*'), of, &factor);
+            *fits &= !__builtin_mul_overflow(product, factor, &product);
+        } while (*s == '*');
+        *fits &= !__builtin_add_overflow(*sum, product, sum);
+        more = *s == '+';
+    }
+    return s;
+}
+
+// 1<=vocab<=V
+static const char *read_condition(const char *s, const struct meaning *of, bool *fits) {
+    int64_t left, right;
+    *fits = true;
+    s = read_side(s, of, &left, fits);
+    do {
+        const char relation = *s;
+        CHECK(relation == '=' || relation == '|' || strncmp(s, "<=", 2) == 0);
+        s = read_side(s + (relation == '<' ? 2 : 1), of, &right, fits);
+        *fits &= relation == '=' ? left == right : relation == '<' ? left <= right : left > 0 && right % left == 0;
+        left = right;
+    } while (*s && *s != ' ');
+    return s;
+}
+
+bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,
+             char broken[OP_CONDITION_TEXT]) {
+    const struct meaning of = {info, extent, attribute};
+    for (const char *s = info->conditions, *end; *s; s = skip_spaces(end)) {
+        bool fits;
+        end = read_condition(s, &of, &fits);
+        if (!fits) {
+            snprintf(broken, OP_CONDITION_TEXT, "%.*s", (int)(end - s), s);
+            return false;
+        }
+    }
+    return true;
+}
+
+// Reads each condition once.
+static void check_conditions(const struct op_info *info) {
+    int64_t extent[128] = {0};
+    const union attribute none[OP_MAX_ATTRIBUTES] = {{0}};
+    for (int i = 0; i < info->inputs + info->outputs; i++) {
+        const struct op_operand *operand = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+        for (int k = 0; k < operand->ndim && !operand->optional; k++)
+            extent[(unsigned char)operand->dim[k]] = 1;
+    }
+    const struct meaning of = {info, extent, none};
+    bool fits;
+    for (const char *s = info->conditions; *s; s = skip_spaces(s))
+        s = read_condition(s, &of, &fits);
+}
+
 static unsigned contributed_inputs(const struct op_info *info) {
     unsigned set = 0;
     for (int i = 0; i < info->outputs; i++)
@@ -246,6 +340,7 @@ struct op_table *op_table_create(void) {
         read_flops(ROWS[op].flops, table, info);
         read_attributes(ROWS[op].attributes, info);
         read_inplace(ROWS[op].inplace, info);
+        check_conditions(info);
     }
     find_fused(table);
     return table;

@@ -21,12 +21,14 @@ enum dtype dtype_accumulate(enum dtype model);
 
 enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
 enum { NORM_SUM_PARTS = 4 }; // inputs of norm_sum's row
+enum { OP_CONDITION_TEXT = 32 };
 
 // One operand of a row's signature.
 struct op_operand {
     char name[12];
     char dtype; // P A S I U X
     bool optional;
+    bool adds; // outputs: where the instruction says so, to what is there
     int ndim;
     char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
     char follows[OP_MAX_DIMS]; // the letter that this one is split with, or 0
@@ -61,6 +63,11 @@ struct op_attribute {
     bool is_float;
 };
 
+union attribute {
+    int64_t i;
+    double f;
+};
+
 // What a step's time is told by: matrix products and attention, with all that is like them, and all else.
 enum op_family { FAMILY_MATMUL, FAMILY_ATTENTION, FAMILY_REST, FAMILY_COUNT };
 
@@ -70,6 +77,7 @@ struct op_info {
     enum op_role role;
     int inputs, outputs;
     struct op_operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    const char *conditions; // what op_fits looks at, as it stands in the row
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
     bool identity[OP_MAX_IN]; // forward ops: input enters the output by plain addition
@@ -93,5 +101,9 @@ struct op_table {
 struct op_table *op_table_create(void);
 // OP_COUNT when there is none of that name.
 enum op op_find(const struct op_table *table, const char *name);
+// Whether extents, indexed by the letter, and attributes meet the conditions of the row; else `broken` is the first
+// that they do not.
+bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,
+             char broken[OP_CONDITION_TEXT]);
 
 #endif

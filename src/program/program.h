@@ -88,11 +88,6 @@ struct operand {
     int64_t step;                                  // `index` the rank's in its group along these axes
 };
 
-union attribute {
-    int64_t i;
-    double f;
-};
-
 // Whether outputs are added to what is there.
 enum accumulate {
     ACCUMULATE_NO,

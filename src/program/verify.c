@@ -173,52 +173,15 @@ static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
 }
 
-// What a row's letters cannot say of its extents and attributes, and its kernels count on.
-static const char *misfit(const struct instruction *i, const int64_t extent[128]) {
-    const int64_t heads = i->attribute[0].i, more = i->attribute[1].i;
-    switch (i->op) {
-    case OP_ROPE:
-    case OP_ROPE_DX:
-        return heads < 1 || extent['D'] % 2 || heads > extent['c'] / extent['D'] ? "heads" : NULL;
-    case OP_QKNORM:
-    case OP_QKNORM_DX:
-    case OP_QKNORM_DW: {
-        const int64_t width = i->op == OP_QKNORM_DW ? i->out[0].dim[0] : extent['D'];
-        const bool fits = heads >= 0 && more >= 0 && heads <= extent['h'] && more == extent['h'] - heads &&
-                          extent['h'] <= extent['c'] / width;
-        return fits ? NULL : "heads";
-    }
-    case OP_ATTENTION:
-    case OP_ATTENTION_BWD:
-    case OP_ATTENTION_CACHED:
-        return extent['h'] % extent['g'] ? "heads of queries and keys" : NULL;
-    case OP_SWIGLU:
-    case OP_SWIGLU_DX:
-        return extent['c'] != 2 * extent['f'] ? "columns" : NULL;
-    case OP_CROSS_ENTROPY:
-    case OP_CROSS_ENTROPY_GRAD:
-        return heads < 1 || heads > extent['V'] ? "vocab" : NULL;
-    case OP_CACHE_APPEND:
-        return extent['m'] > extent['S'] ? "rows" : NULL;
-    case OP_LOGITS_EXP:
-        return extent['r'] != 1 || extent['U'] != 3 ? "what is kept of each row" : NULL;
-    case OP_LOGITS_MERGE:
-    case OP_LOGITS_DX:
-        return extent['U'] != 3 ? "what is kept of each row" : NULL;
-    default:
-        return NULL;
-    }
-}
-
-// Arithmetic runs in every invocation, but for setting to zero; what continues from an input adds to nothing else, and
-// what is kept over microbatches is not added up over them; only f32 travels as bf16.
+// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
+// microbatches is not added up over them; only f32 travels as bf16.
 static trireme_status check_how(const struct program *program, const struct op_info *info,
                                 const struct instruction *instruction, const char *place, trireme_error *error) {
-    bool sums = instruction->accumulate == ACCUMULATE_NO || info->outputs == 0;
+    bool adds = instruction->accumulate == ACCUMULATE_NO;
     for (int i = 0; i < info->outputs; i++)
-        sums |= info->inplace[i] < 0;
-    if (!sums)
-        REFUSE("%s: cannot add to its output, which continues from an input", place);
+        adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
+    if (!adds)
+        REFUSE("%s: cannot add to what is there, but overwrites its outputs", place);
     int from = info->inputs ? instruction->in[0].buffer : NONE;
     bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
                   program->buffers.item[from].scope == SCOPE_SLOT;
@@ -274,9 +237,9 @@ static trireme_status check_instruction(const struct program *program, const str
     const char *what;
     if (!instruction_extents(table, instruction, extent, &what))
         REFUSE("%s: the extents of %s do not agree with the other operands", place, what);
-    what = misfit(instruction, extent);
-    if (what)
-        REFUSE("%s: its %s do not fit its operands", place, what);
+    char broken[OP_CONDITION_TEXT];
+    if (!op_fits(info, extent, instruction->attribute, broken))
+        REFUSE("%s: %s does not hold of its extents and attributes", place, broken);
     if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
                                            buffer_count(&program->buffers.item[instruction->predicate]) != 1))
         REFUSE("%s: its predicate %s is not one i32", place, verify_buffer_name(program, instruction->predicate));

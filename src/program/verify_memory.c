@@ -467,9 +467,8 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
     }
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE) {
-            bool accumulate = instruction_accumulates(instruction, &c->now);
-            // An output that ops.def pairs with an input is not a sum: it continues from that input.
-            accumulate &= c->table->op[instruction->op].inplace[i] < 0;
+            bool accumulate =
+                instruction_accumulates(instruction, &c->now) && c->table->op[instruction->op].out[i].adds;
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
     // Away from its root a sum is made in the memory of its terms.

@@ -262,8 +262,7 @@ static trireme_status run_row(struct checker *c, const struct instruction *i) {
     for (int o = 0; o < info->outputs; o++) {
         if (i->out[o].buffer == NONE)
             continue;
-        // An output that ops.def pairs with an input continues from it.
-        if (instruction_accumulates(i, &c->now) && info->inplace[o] < 0)
+        if (instruction_accumulates(i, &c->now) && info->out[o].adds)
             TRY(check_sum(c, &i->out[o], info->out[o].dim, out[o]));
         PREFIXED(placement_write(&c->placement, &i->out[o], out[o], c->error));
     }

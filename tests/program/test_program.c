@@ -263,11 +263,22 @@ static void plan_is_tight(void **unused) {
 
 // ---- programs by hand
 
+// y += the rows of x that a microbatch's `ids` pick.
+static void emit_sum(struct program *p, int template, struct operand ids, struct operand x, struct operand y) {
+    union attribute none[OP_MAX_ATTRIBUTES] = {{0}};
+    program_emit(p, template, OP_EMBED, PHASE_FORWARD, NONE, 3, (struct operand[]){ids, x, operand_none()}, 1, &y, none)
+        ->accumulate = ACCUMULATE_AFTER_FIRST;
+}
+
+static struct operand add_ids(struct program *p) {
+    return operand_whole(p, program_buffer(p, "ids", DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, 1, (int64_t[]){8}));
+}
+
 // Two microbatches in flight: forward of both, then backward of both. `h` must be kept per slot, `t` is scratch.
 static void build_slots(struct program *p, int slots, int second_slot) {
     program_init(p, "slots", 2);
     program_pool(p, 0, 0, slots, (int[]){0, second_slot});
-    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH);
+    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH), ids = add_ids(p);
     struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
     struct operand h = add_rows(p, "h", KIND_ACT, SCOPE_SLOT);
     struct operand t = add_rows(p, "t", KIND_ACT, SCOPE_LOCAL);
@@ -278,7 +289,7 @@ static void build_slots(struct program *p, int slots, int second_slot) {
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &t, tanh);
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &t, 1, &h, tanh);
     program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &h, 1, &u, tanh);
-    program_emit(p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &u, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    emit_sum(p, second, ids, u, y);
     program_invoke(p, forward, 0, true, false);
     program_invoke(p, forward, 1, false, true);
     program_invoke(p, second, 0, true, false);
@@ -321,7 +332,7 @@ static void slots(void **unused) {
 static void build_split(struct program *p) {
     program_init(p, "split", 4);
     program_pool(p, 0, 0, 3, (int[]){0, 1, 2, 0});
-    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH);
+    struct operand x = add_rows(p, "x", KIND_INPUT, SCOPE_MICROBATCH), ids = add_ids(p);
     struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP), z = add_rows(p, "z", KIND_OUTPUT, SCOPE_STEP);
     struct operand a = add_rows(p, "a", KIND_ACT, SCOPE_SLOT), b = add_rows(p, "b", KIND_ACT, SCOPE_SLOT);
     struct operand c = add_rows(p, "c", KIND_ACT, SCOPE_SLOT);
@@ -332,8 +343,8 @@ static void build_split(struct program *p) {
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &a, tanh);
     program_emit(p, forward, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &b, tanh);
     program_emit(p, input, OP_GELU, PHASE_FORWARD, NONE, 1, &a, 1, &c, tanh);
-    program_emit(p, weight, OP_GELU, PHASE_FORWARD, NONE, 1, &b, 1, &y, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
-    program_emit(p, weight, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &z, tanh)->accumulate = ACCUMULATE_AFTER_FIRST;
+    emit_sum(p, weight, ids, b, y);
+    emit_sum(p, weight, ids, c, z);
     const struct invocation order[] = {
         {forward, 0, true, false}, {forward, 1, false, false}, {input, 0, true, false},   {forward, 2, false, false},
         {input, 1, false, false},  {weight, 0, true, false},   {forward, 3, false, true}, {input, 2, false, false},

@@ -169,14 +169,14 @@ static void extents(void **unused) {
     begin(&p, 1);
     struct operand a = ADD("a", DTYPE_F32, KIND_INPUT, 16, 16), y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16, 512);
     emit(&p, OP_SWIGLU, 1, &a, 1, &y);
-    refuse(&p, "its columns do not fit", "swiglu");
+    refuse(&p, "c=2*f does not hold", "swiglu");
 
     begin(&p, 1);
     struct operand q = ADD("q", DTYPE_F32, KIND_INPUT, 1, 4, 3, 2), k = ADD("k", DTYPE_F32, KIND_INPUT, 1, 4, 5, 2);
     struct operand starts = ADD("starts", DTYPE_I32, KIND_INPUT, 1, 4);
     struct operand out[] = {ADD("o", DTYPE_F32, KIND_OUTPUT, 1, 4, 3, 2), ADD("lse", DTYPE_F32, KIND_OUTPUT, 1, 3, 4)};
     emit(&p, OP_ATTENTION, 4, (struct operand[]){q, k, k, starts}, 2, out);
-    refuse(&p, "its heads of queries and keys do not fit", "attention");
+    refuse(&p, "g|h does not hold", "attention");
 
     begin(&p, 1);
     struct operand kept = ADD("kept", DTYPE_F32, KIND_INPUT, 2, 1, 8),
@@ -184,7 +184,26 @@ static void extents(void **unused) {
     struct operand merged[] = {ADD("max", DTYPE_F32, KIND_OUTPUT, 8), ADD("sum", DTYPE_F32, KIND_OUTPUT, 8),
                                operand_none()};
     emit(&p, OP_LOGITS_MERGE, 2, (struct operand[]){kept, targets}, 3, merged);
-    refuse(&p, "what is kept of each row", "logits_merge");
+    refuse(&p, "U=3 does not hold", "logits_merge");
+}
+
+// Kernels that write what they make add to nothing, whatever they are told.
+static void sums_that_are_none(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    emit(&p, OP_GELU, 1, &a, 1, &y);
+    emit(&p, OP_GELU, 1, &a, 1, &y)->accumulate = ACCUMULATE_YES;
+    refuse(&p, "cannot add to what is there", "gelu");
+
+    int t = begin(&p, 1);
+    p.mesh.degree[AXIS_FSDP] = 2;
+    struct operand part = ADD("part", DTYPE_F32, KIND_INPUT, 64), all = ADD("all", DTYPE_F32, KIND_OUTPUT, 128);
+    emit(&p, OP_ZERO, 0, NULL, 1, &all);
+    program_communicate(&p, t, OP_ALL_GATHER, PHASE_FORWARD, STREAM_COMPUTE, AXES(AXIS_FSDP), part, all)->accumulate =
+        ACCUMULATE_YES;
+    refuse(&p, "cannot add to what is there", "all_gather");
 }
 
 static void set_all(struct program *p, enum op op, int64_t value) {
@@ -208,7 +227,7 @@ static void attributes(void **unused) {
         for (int i = 0; i < 3; i++)
             set_all(&p, ROWS[r][i], 1000);
         assert_int_equal(program_verify(&p, small.engine.ops, &error), TRIREME_ERROR_PROGRAM);
-        if (!strstr(error.message, "do not fit its operands"))
+        if (!strstr(error.message, "does not hold of its extents and attributes"))
             fail_msg("%s", error.message);
         mutant_release(&p);
     }
@@ -225,6 +244,7 @@ int main(void) {
         cmocka_unit_test(columns_apart),
         cmocka_unit_test(parts_of_other_ranks),
         cmocka_unit_test(extents),
+        cmocka_unit_test(sums_that_are_none),
         cmocka_unit_test(attributes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

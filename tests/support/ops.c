@@ -88,28 +88,6 @@ enum op op_case_op(const struct op_table *table, const struct op_case *c) {
     return sscanf(c->spec, "%31s", name) == 1 ? op_find(table, name) : OP_COUNT;
 }
 
-bool op_output_accumulates(const struct op_info *info, int output) {
-    switch (info->op) {
-    case OP_EMBED:
-    case OP_ADD:
-    case OP_MATMUL_DX:
-    case OP_MATMUL_DW:
-    case OP_EMBED_DW:
-    case OP_LAYERNORM_DW:
-    case OP_RMSNORM_DW:
-    case OP_QKNORM_DW:
-    case OP_ADD_BIAS_DW:
-    case OP_LOSS_SUM:
-    case OP_SQUARE_SUM:
-        return true;
-    case OP_LAYERNORM_BWD:
-    case OP_RMSNORM_BWD:
-        return output > 0; // the weights alone
-    default:
-        return false;
-    }
-}
-
 // The remainder of a bf16 parameter is there or not by dtype, not by choice.
 unsigned op_optional(const struct op_info *info) {
     unsigned set = 0;
@@ -345,7 +323,7 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
     *call = (struct call){.op = info->op, .inputs = info->inputs, .outputs = info->outputs};
     call->threads = options->threads;
     for (int i = 0; i < info->outputs; i++)
-        call->accumulate |= options->accumulate && op_output_accumulates(info, i);
+        call->accumulate |= options->accumulate && info->out[i].adds;
     memcpy(call->attribute, spec->attribute, sizeof call->attribute);
     for (int i = 0; i < info->inputs; i++) {
         if (!is_present(&info->in[i], options, i))
@@ -360,7 +338,7 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
             continue;
         if (!describe(&call->out[i], &info->out[i], spec, options))
             FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->out[i].name);
-        bool onto = options->accumulate && op_output_accumulates(info, i);
+        bool onto = options->accumulate && info->out[i].adds;
         int source = info->inplace[i];
         if (options->inplace && source >= 0 && call->in[source].data && !onto) {
             instance->out[i].shared = &instance->in[source];
@@ -517,7 +495,7 @@ trireme_status op_instance_prepare(struct op_instance *instance, const struct ke
         blind.in[i].data = blind.in[i].data ? (void *)&present : NULL;
     for (int i = 0; i < blind.outputs; i++) {
         blind.out[i].data = blind.out[i].data ? (void *)&present : NULL;
-        blind.accumulate |= op_output_accumulates(instance->info, i);
+        blind.accumulate |= instance->info->out[i].adds;
     }
     int64_t bytes = 0;
     if (kernel->prepare)

@@ -50,7 +50,6 @@ struct op_instance {
 
 // The op that a case is about; OP_COUNT when its first word is none.
 enum op op_case_op(const struct op_table *table, const struct op_case *c);
-bool op_output_accumulates(const struct op_info *info, int output);
 // Bits (as in op_options.absent) of the operands that a case may leave out in a model of that dtype.
 unsigned op_optional(const struct op_info *info);
 

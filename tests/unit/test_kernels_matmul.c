@@ -45,7 +45,7 @@ static void check(const struct op_table *table, const char *spec, enum dtype mod
         op_instance_run(&instance, &cpu_kernel_table_for(model, isa)[instance.info->op], &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     const struct tensor *out = &instance.call.out[0];
-    accumulate = accumulate && op_output_accumulates(instance.info, 0);
+    accumulate = accumulate && instance.info->out[0].adds;
     const int64_t step = out->dim[0] * out->dim[1] > 1000000 ? 197 : 7;
     for (int64_t i = 0; i < out->dim[0]; i++)
         for (int64_t j = i % step; j < out->dim[1]; j += step) {

@@ -82,7 +82,7 @@ static void accumulation_adds(void **state) {
         reference.run(&plain.call);
         reference.run(&added.call);
         for (int o = 0; o < plain.info->outputs; o++) {
-            bool adds = op_output_accumulates(plain.info, o);
+            bool adds = plain.info->out[o].adds;
             accumulating += adds;
             for (size_t i = 0; i < start[o].count; i++) {
                 double expected = ((double *)plain.call.out[o].data)[i] + (adds ? start[o].value[i] : 0);

@@ -32,7 +32,7 @@ static void good_kernels_pass(void **state) {
     struct kernel kernel = {.run = reference};
     expect("add m=3 c=7", &plain, kernel, NULL);
     expect("add m=3 c=7", &apart, kernel, NULL);
-    expect("add m=3 c=7", &onto, kernel, NULL);
+    expect("embed v=5 m=3 C=7", &onto, kernel, NULL);
     expect("add m=3 c=7", &over, kernel, NULL);
     expect("add m=3 c=7", &bf16, kernel, NULL);
 }
@@ -88,7 +88,7 @@ static void wrong_values_are_refused(void **state) {
     expect("add m=3 c=7", &plain, (struct kernel){.run = slightly_wrong}, "y[4] is");
     expect("add m=3 c=7", &bf16, (struct kernel){.run = last_unit_wrong}, "y[");
     expect("add m=3 c=7", &plain, (struct kernel){.run = one_missing}, "y[20] is");
-    expect("add m=3 c=7", &onto, (struct kernel){.run = overwrites}, "y[0] is");
+    expect("embed v=5 m=3 C=7", &onto, (struct kernel){.run = overwrites}, "y[0] is");
     expect("add m=3 c=7", &plain, (struct kernel){.run = random_bits}, "two runs differ in y[0]");
     expect("rope m=5 S=9 D=4 c=4 heads=1", &plain, (struct kernel){.run = reads_too_late}, NULL);
     expect("rope m=5 S=9 D=4 c=4 heads=1", &over, (struct kernel){.run = reads_too_late}, "y[2] is");

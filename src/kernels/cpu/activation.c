@@ -52,14 +52,13 @@ VEC_INLINE vec_f32 gelu_derivative(vec_f32 x, bool tanh) {
 // ---- kernels
 
 struct elementwise {
-    bool bf16, tanh, accumulate;
+    bool bf16, tanh;
     struct pieces pieces;
 };
 
-static struct elementwise elementwise_of(const struct call *call, int operands, const struct tensor *const *operand) {
+static struct elementwise elementwise_of(int operands, const struct tensor *const *operand) {
     return (struct elementwise){
         .bf16 = operand[0]->dtype == DTYPE_BF16,
-        .accumulate = call->accumulate,
         .pieces = pieces_of(operands, operand),
     };
 }
@@ -69,11 +68,8 @@ static void elementwise_run(const struct call *call, const struct elementwise *e
     run_split(call, e->pieces.count, e->pieces.count * e->pieces.length, body, e);
 }
 
-VEC_INLINE void add_lanes(int64_t i, int count, void *y, const void *a, const void *b, bool accumulate, bool bf16) {
-    vec_f32 sum = row_load(a, i, count, bf16) + row_load(b, i, count, bf16);
-    if (accumulate)
-        sum += row_load(y, i, count, bf16);
-    row_store(y, i, count, sum, bf16);
+VEC_INLINE void add_lanes(int64_t i, int count, void *y, const void *a, const void *b, bool bf16) {
+    row_store(y, i, count, row_load(a, i, count, bf16) + row_load(b, i, count, bf16), bf16);
 }
 
 static void add_pieces(const void *args, int64_t from, int64_t to) {
@@ -83,15 +79,15 @@ static void add_pieces(const void *args, int64_t from, int64_t to) {
         void *y = row_at(e->pieces.rows[0], k);
         const void *a = row_at(e->pieces.rows[1], k), *b = row_at(e->pieces.rows[2], k);
         if (e->bf16)
-            ROW_EACH(n, add_lanes, y, a, b, e->accumulate, true);
+            ROW_EACH(n, add_lanes, y, a, b, true);
         else
-            ROW_EACH(n, add_lanes, y, a, b, e->accumulate, false);
+            ROW_EACH(n, add_lanes, y, a, b, false);
     }
 }
 
 void ISA(cpu_add)(const struct call *call) {
     const struct tensor *operand[] = {&call->out[0], &call->in[0], &call->in[1]};
-    struct elementwise e = elementwise_of(call, 3, operand);
+    struct elementwise e = elementwise_of(3, operand);
     elementwise_run(call, &e, add_pieces);
 }
 
@@ -189,7 +185,7 @@ static void gelu_pieces(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_gelu)(const struct call *call) {
     const struct tensor *operand[] = {&call->out[0], &call->in[0]};
-    struct elementwise e = elementwise_of(call, 2, operand);
+    struct elementwise e = elementwise_of(2, operand);
     e.tanh = call->attribute[0].i != 0;
     elementwise_run(call, &e, gelu_pieces);
 }
@@ -218,7 +214,7 @@ static void gelu_dx_pieces(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_gelu_dx)(const struct call *call) {
     const struct tensor *operand[] = {&call->out[0], &call->in[0], &call->in[1]};
-    struct elementwise e = elementwise_of(call, 3, operand);
+    struct elementwise e = elementwise_of(3, operand);
     e.tanh = call->attribute[0].i != 0;
     elementwise_run(call, &e, gelu_dx_pieces);
 }

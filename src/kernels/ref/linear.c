@@ -177,5 +177,5 @@ void ref_add(const struct call *call) {
     const struct tensor *a = &call->in[0], *b = &call->in[1], *y = &call->out[0];
     for (int64_t m = 0; m < y->dim[0]; m++)
         for (int64_t c = 0; c < y->dim[1]; c++)
-            tensor_put(y, at2(y, m, c), tensor_get(a, at2(a, m, c)) + tensor_get(b, at2(b, m, c)), call->accumulate);
+            tensor_set(y, at2(y, m, c), tensor_get(a, at2(a, m, c)) + tensor_get(b, at2(b, m, c)));
 }
