@@ -75,9 +75,9 @@ const struct command commands[] = {
      "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
-    {"help", "[COMMAND|SECTION|KEY|config|models|clusters]",
-     "this, a command, configuration keys, or the named models and clusters", "example: trireme help optimizer\n",
-     command_help, NULL, ALL_OF_IT, NULL},
+    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules]",
+     "this, a command, configuration keys, or the named models, clusters and schedules",
+     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
 

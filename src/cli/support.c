@@ -10,7 +10,7 @@
 
 trireme_status arguments_refuse(const struct arguments *a, trireme_status status, trireme_error *error) {
     struct launcher launcher = launcher_find();
-    bool many = launcher.ranks > 1 && !arguments_ask_for(a, a->command->alone);
+    bool many = launcher.ranks > 1 && a->command->run != command_help && !arguments_ask_for(a, a->command->alone);
     return many ? processes_refuse(&launcher, status, error) : status;
 }
 

@@ -120,7 +120,8 @@ const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
             continue;
         }
         uint32_t code;
-        size_t bytes = MAX(utf8_decode(s, UTF8_BYTES_MAX, &code), 1);
+        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code);
+        bytes = MAX(bytes, 1);
         memcpy(buffer + length, s, bytes);
         length += bytes;
         s += bytes;

@@ -33,7 +33,7 @@ struct call {
     int inputs, outputs;
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     union attribute attribute[OP_MAX_ATTRIBUTES];
-    bool accumulate; // add to the outputs instead of overwriting them
+    bool accumulate; // add to the outputs that ops.def marks, instead of overwriting them
     void *workspace; // as large as `prepare` asked for, 64-byte aligned; contents arbitrary
     int64_t workspace_bytes;
     int threads;

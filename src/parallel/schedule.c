@@ -110,11 +110,17 @@ const struct schedule_kind *schedule_kind(const char *name) {
     return NULL;
 }
 
+const struct schedule_kind *schedule_kinds(size_t *count) {
+    *count = ARRAY_LENGTH(KINDS);
+    return KINDS;
+}
+
 void schedules_help(struct text *out) {
-    text_add(out,
-             "%-12s  of p stages, m microbatches, v chunks to each rank i; F, B, W: forward, backward for the input, "
-             "for the weights\n",
-             "schedule");
+    text_add(
+        out,
+        "%-12s  of p stages, m microbatches, v chunks to each rank; i: a rank from 0; F, B, W: forward, backward for "
+        "the input, for the weights; (2): where no other number is asked for\n",
+        "schedule");
     for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
         text_add(out, "%-12s  %s\n", KINDS[i].name, KINDS[i].about);
 }

@@ -98,7 +98,8 @@ struct schedule {
 #define SCHEDULE_WEIGHT_SHARE .5
 
 // The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto of two chunks is
-// placed as interleaved or as zb-v, whichever is better, and is no worse than any other that its limit admits.
+// placed as interleaved or as zb-v, whichever is better, and no worse than those and v-half and v-min where its limit
+// admits them.
 // In all, each chunk does the forwards and the backwards in the order of microbatches: sums over them are those of one
 // rank, and messages between two ranks match in order.
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
@@ -116,7 +117,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
 struct schedule schedule_copy(const struct schedule *schedule);
 void schedule_release(struct schedule *schedule);
 
-enum schedule_properties { SCHEDULE_GROUPS = 1, SCHEDULE_WAVES = 2, SCHEDULE_LIMIT = 4 };
+enum schedule_properties { SCHEDULE_PLANNED = 1, SCHEDULE_GROUPS = 2, SCHEDULE_WAVES = 4, SCHEDULE_LIMIT = 8 };
 
 // What holds of all schedules of one name: a row of schedules.def, which says what its columns are.
 struct schedule_kind {
@@ -129,6 +130,8 @@ struct schedule_kind {
 
 // NULL where no schedule has the name, which then may be a file's.
 const struct schedule_kind *schedule_kind(const char *name);
+// All of them, in the table's order.
+const struct schedule_kind *schedule_kinds(size_t *count);
 // The names, separated by ", ".
 const char *schedule_names(void);
 // A line for each.

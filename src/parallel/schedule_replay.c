@@ -134,11 +134,16 @@ static trireme_status check_order(const struct schedule *s, int rank, enum pass_
     return TRIREME_OK;
 }
 
+// What all ranks do together.
+static bool is_meeting(enum pass_kind kind) {
+    return kind == PASS_EMBED || kind == PASS_LOSS || kind == PASS_EMBED_WEIGHT;
+}
+
 static trireme_status check_orders(const struct schedule *s, trireme_error *error) {
-    static const enum pass_kind TOGETHER[] = {PASS_EMBED, PASS_LOSS, PASS_EMBED_WEIGHT};
     for (int rank = 1; rank < s->stages && s->vocabulary; rank++)
-        for (size_t i = 0; i < ARRAY_LENGTH(TOGETHER); i++)
-            TRY(check_order(s, rank, TOGETHER[i], error));
+        for (enum pass_kind kind = 0; kind < PASS_KINDS; kind++)
+            if (is_meeting(kind))
+                TRY(check_order(s, rank, kind, error));
     return TRIREME_OK;
 }
 
@@ -276,10 +281,6 @@ static void look_at_all_but(struct replay *r, int rank) {
 
 // ---- where ranks meet
 
-static bool is_meeting(enum pass_kind kind) {
-    return kind == PASS_EMBED || kind == PASS_LOSS || kind == PASS_EMBED_WEIGHT;
-}
-
 // The rank that sends what L and G begin with: that of the last and of the first virtual stage.
 static int sender(const struct schedule *s, enum pass_kind kind) {
     return s->place[kind == PASS_LOSS ? s->stages * s->chunks - 1 : 0].rank;
@@ -288,8 +289,8 @@ static int sender(const struct schedule *s, enum pass_kind kind) {
 // Whether the rank's next pass is to send what another's pass begins with.
 static bool sends(const struct schedule *s, int rank, size_t next) {
     const struct schedule_rank *list = &s->rank[rank];
-    return next < list->count && (list->item[next].kind == PASS_LOSS || list->item[next].kind == PASS_EMBED_WEIGHT) &&
-           sender(s, list->item[next].kind) == rank;
+    enum pass_kind kind = next < list->count ? list->item[next].kind : PASS_EMBED;
+    return is_meeting(kind) && kind != PASS_EMBED && sender(s, kind) == rank;
 }
 
 // Whether a rank can do what all ranks do together, as far as the others have come. There is room for one microbatch of
@@ -313,11 +314,13 @@ static int waits_to_meet(const struct replay *r, int rank, enum pass_kind kind) 
 }
 
 static void note_met(struct replay *r, int rank, enum pass_kind kind) {
-    if (!r->met || !is_meeting(kind) || r->met[rank][kind]++ > r->all_met[kind] || --r->behind[kind] > 0)
+    if (!r->met || !is_meeting(kind))
         return;
-    r->all_met[kind]++;
-    for (int other = 0; other < r->s->stages; other++)
-        r->behind[kind] += r->met[other][kind] == r->all_met[kind];
+    r->met[rank][kind]++;
+    if (--r->behind[kind] > 0)
+        return;
+    r->all_met[kind]++; // and nobody is further
+    r->behind[kind] = r->s->stages;
     look_at_all_but(r, rank);
 }
 

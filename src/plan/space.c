@@ -117,7 +117,8 @@ static void add_chunks(struct space *s, struct plan_choice *c, const struct shar
 }
 
 static void add_schedules(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
-    static const char *const NAMES[] = {"1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "hanayo"};
+    size_t kinds;
+    const struct schedule_kind *kind = schedule_kinds(&kinds);
     const char *key = "parallelism.pipeline_parallel_schedule";
     c->schedule = s->config->parallelism.pipeline_parallel_schedule;
     c->chunks = 0;
@@ -127,11 +128,11 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     } else if (config_is_set(s->config, key)) {
         add_chunks(s, c, sharings);
     } else {
-        for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
-            c->schedule = NAMES[i];
-            if (s->small && strcmp(NAMES[i], "1f1b") != 0 && strcmp(NAMES[i], "v-min") != 0)
-                continue;
-            add_chunks(s, c, sharings);
+        for (size_t i = 0; i < kinds; i++) {
+            c->schedule = kind[i].name;
+            bool least = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0;
+            if (kind[i].properties & SCHEDULE_PLANNED && (least || !s->small))
+                add_chunks(s, c, sharings);
         }
     }
 }

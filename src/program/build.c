@@ -393,9 +393,10 @@ double instruction_bytes(const struct program *program, const struct op_table *t
         if (operand->buffer == NONE)
             continue;
         double bytes = (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
-        if (letter && operand->dim[0] > indices && (input || accumulates) && is_looked_up(info, row, letter))
+        bool adds = !input && accumulates && row->adds;
+        if (letter && operand->dim[0] > indices && (input || adds) && is_looked_up(info, row, letter))
             bytes *= (double)indices / (double)operand->dim[0];
-        total += !input && accumulates ? 2 * bytes : bytes;
+        total += adds ? 2 * bytes : bytes;
     }
     return total;
 }

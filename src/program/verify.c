@@ -181,7 +181,7 @@ static trireme_status check_how(const struct program *program, const struct op_i
     for (int i = 0; i < info->outputs; i++)
         adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
     if (!adds)
-        REFUSE("%s: cannot add to what is there, but overwrites its outputs", place);
+        REFUSE("%s: cannot add to what is there: it has no output that can be added to", place);
     int from = info->inputs ? instruction->in[0].buffer : NONE;
     bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
                   program->buffers.item[from].scope == SCOPE_SLOT;

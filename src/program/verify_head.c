@@ -68,8 +68,6 @@ const char *verify_head_gradient(const struct program *p, const struct instructi
     if (!picked || !operand_equal(&picked->out[0], &dx->in[1]) || !operand_equal(&picked->in[0], &dx->in[5]) ||
         !operand_equal(&picked->in[1], &head->product->in[1]) || !operand_equal(&picked->in[2], &head->exp->in[2]))
         return "b is not its targets' weights";
-    if (times->accumulate || picked->accumulate || dx->accumulate || head->exp->accumulate || merge->accumulate)
-        return "one of its parts adds to what is there";
     if (!head->grad)
         return "no gradient of the same logits is made for the weights";
     return NULL;

@@ -387,8 +387,6 @@ static trireme_status run_collective(struct checker *c, const struct instruction
                name_of(c, in), (long long)to, name_of(c, out), (long long)size);
     if (out->along && (what.gives != HOLDS_BLOCK || out->along != i->group) && out->along != in->along)
         REFUSE("%s: the parts of %s are of another group of ranks", here(c).text, name_of(c, out));
-    if (i->accumulate != ACCUMULATE_NO && i->op != OP_REDUCE_SCATTER)
-        REFUSE("%s: it cannot add to %s", here(c).text, name_of(c, out));
     struct seen there[AXIS_COUNT], now[AXIS_COUNT];
     if (accumulates)
         PREFIXED(placement_read(&c->placement, out, "n", there, error));
@@ -434,8 +432,6 @@ static trireme_status run_message(struct checker *c, const struct instruction *i
     if (operand_count(operand) != operand_count(&whole) || operand->along)
         REFUSE("%s: %s is not all of %s", here(c).text, i->op == OP_SEND ? "what it sends" : "what it receives",
                name_of(c, operand));
-    if (i->accumulate != ACCUMULATE_NO)
-        REFUSE("%s: it cannot add to %s", here(c).text, name_of(c, operand));
     if (i->op == OP_RECEIVE) {
         int of = c->program->buffers.item[operand->buffer].gradient_of;
         const struct message *sent = of == NONE ? NULL : find_message(c, of);
@@ -449,10 +445,10 @@ static trireme_status run_message(struct checker *c, const struct instruction *i
 
 // ---- to and from a root
 
-static trireme_status check_whole(const struct checker *c, const struct instruction *i, const struct operand *operand) {
+static trireme_status check_whole(const struct checker *c, const struct operand *operand) {
     trireme_error *error = c->error;
     struct operand whole = operand_whole(c->program, operand->buffer);
-    if (operand_count(operand) != operand_count(&whole) || operand->along || i->accumulate != ACCUMULATE_NO)
+    if (operand_count(operand) != operand_count(&whole) || operand->along)
         REFUSE("%s: does not take all of %s", here(c).text, name_of(c, operand));
     return TRIREME_OK;
 }
@@ -460,7 +456,7 @@ static trireme_status check_whole(const struct checker *c, const struct instruct
 // The sum of what the stages have is the root's; nobody looks at it elsewhere.
 static trireme_status run_reduce(struct checker *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
-    TRY(check_whole(c, i, &i->in[0]));
+    TRY(check_whole(c, &i->in[0]));
     TRY(check_input(c, i, SEEN_SUM));
     struct operand whole = operand_whole(c->program, i->in[0].buffer);
     PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
@@ -475,9 +471,9 @@ static trireme_status run_reduce(struct checker *c, const struct instruction *i)
 static trireme_status run_broadcast(struct checker *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     struct operand whole = operand_whole(c->program, i->out[0].buffer);
-    TRY(check_whole(c, i, &i->out[0]));
+    TRY(check_whole(c, &i->out[0]));
     if (i->in[0].buffer != NONE) {
-        TRY(check_whole(c, i, &i->in[0]));
+        TRY(check_whole(c, &i->in[0]));
         TRY(run_collective(c, i));
     } else {
         int of = c->program->buffers.item[i->out[0].buffer].gradient_of;
