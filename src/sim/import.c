@@ -227,6 +227,12 @@ static trireme_status read_name(const char *file, const struct line *line, enum 
     return TRIREME_ERROR_USAGE;
 }
 
+// Whether bytes and microseconds make the GB/s that stand beside them, as far as figures of few digits tell.
+static bool fits_rate(double bytes, double time, double rate) {
+    double own = 1e-3 * bytes / time;
+    return own < 1 ? rate < 2 : rate > own / 2 && rate < own * 2;
+}
+
 static trireme_status read_collectives(struct lines *l, struct collective *out, trireme_error *error) {
     struct line line;
     double largest = 0;
@@ -235,14 +241,17 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
             out->ranks++;
         TRY(read_name(l->name, &line, &out->named, error));
         // size count type redop root time algbw busbw #wrong ...
-        if (line.words < 8 || !isdigit((unsigned char)line.word[0][0]))
+        if (line.words < 8 || !isdigit((unsigned char)line.word[0][line.word[0][0] == '-']))
             continue;
         double bytes, time, algorithm, bus;
         if (!read_number(line.word[0], &bytes) || !read_number(line.word[5], &time) ||
             !read_number(line.word[6], &algorithm) || !read_number(line.word[7], &bus))
             REFUSE("%s:%d: expected size, count, type, redop, root, time, algbw and busbw", l->name, line.number);
-        if (bytes < 1 || time <= 0)
+        if (bytes == 0)
             continue;
+        if (!(bytes > 0 && time > 0) || !fits_rate(bytes, time, algorithm))
+            REFUSE("%s:%d: %s bytes in %s us are not %s GB/s", l->name, line.number, line.word[0], line.word[5],
+                   line.word[6]);
         VEC_PUSH(&out->points, (struct link_point){.bytes = bytes, .seconds = 1e-6 * time});
         if (bytes >= largest && algorithm > 0) {
             largest = bytes;

@@ -147,6 +147,8 @@ static void rows_of_one_shape_are_one(void **unused) {
     }
 }
 
+#define RANKS "# size count type redop root time algbw busbw\n# Rank 0 a\n# Rank 1 b\n"
+
 static void wrong_tables_are_refused(void **unused) {
     (void)unused;
     static const struct {
@@ -162,6 +164,9 @@ static void wrong_tables_are_refused(void **unused) {
         {"m,n,k,dtype,seconds\n1,2,3,bf16,-1\n", "above 0"},
         {"m,n,k,dtype,tflops\n1024,1024,1024,bf16,400\n", "more than the peak"},
         {"# size busbw\n", "nccl-tests"},
+        {RANKS "4096 1024 float sum -1 -50 .08 .08 0\n", "x.csv:4: 4096 bytes in -50 us"},
+        {RANKS "-1 1024 float sum -1 50 .08 .08 0\n", "x.csv:4: -1 bytes"},
+        {RANKS "1048576 262144 float sum -1 5e9 20.9 20.9 0\n", "x.csv:4: 1048576 bytes in 5e9 us are not 20.9 GB/s"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++) {
         struct cluster c = load("a100");
