@@ -7,7 +7,7 @@
 // Each try is a search: later none is begun.
 static const double ADVICE_SECONDS = 60;
 
-enum { SEQ_LEN_LEAST = 128, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
+enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
 
 struct advice {
     struct text *out;
@@ -231,8 +231,9 @@ static void try_lengths(struct advice *a) {
     if (best >= 0) {
         int64_t half = lengths.item[best];
         lengths.count = 0;
-        for (int64_t part = 0; part < SEQ_LEN_PARTS; part++)
-            VEC_PUSH(&lengths, half + part * (half / SEQ_LEN_PARTS));
+        int64_t step = MAX(1, half / SEQ_LEN_PARTS);
+        for (int64_t part = 0; part < MIN(half, SEQ_LEN_PARTS); part++)
+            VEC_PUSH(&lengths, half + part * step);
         best = smallest_change(a, key, &lengths, true);
         advise_number(a, key, lengths.item[best]);
     }

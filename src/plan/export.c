@@ -86,6 +86,18 @@ static void mixed_is_not_there(struct text *cannot, const struct again *again, e
                  config_recompute_word(rest));
 }
 
+// Both split heads over tensor ranks as they are; Trireme pads what does not divide, and copies keys and values.
+static void heads_are_not_there(struct text *cannot, const struct model_config *m, int tensor) {
+    const struct {
+        int64_t count;
+        const char *what;
+    } split[] = {{m->num_attention_heads, "heads"}, {m->num_key_value_heads, "heads of keys and values"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(split); i++)
+        if (split[i].count % tensor)
+            text_add(cannot, "# not there: %" PRId64 " %s over %d tensor parallel ranks, which do not divide them\n",
+                     split[i].count, split[i].what, tensor);
+}
+
 // ---- Megatron-LM
 
 static void megatron_model(struct text *out, struct text *cannot, const struct model_config *m,
@@ -240,6 +252,10 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
     if (c->stages > 1)
         megatron_pipeline(&flags, &cannot, r, a);
+    heads_are_not_there(&cannot, r->model, c->tensor);
+    if (r->model->intermediate_size % c->tensor)
+        text_add(&cannot, "# not there: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
+                 r->model->intermediate_size, c->tensor);
     megatron_data(&flags, &cannot, c);
     units_to_be_set(&cannot, r, c);
     megatron_recompute(&flags, &cannot, r, c);
@@ -393,6 +409,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->zero_stage == 1)
         text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
+    heads_are_not_there(&cannot, r->model, c->tensor);
     if (c->tensor > 1 && !c->sequence)
         text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");

@@ -2,6 +2,7 @@
 #include "base/crew.h"
 #include "plan/mix.h"
 #include "plan/space.h"
+#include "sim/place.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -252,6 +253,137 @@ static void search_promising(struct search *s, const struct candidates *all) {
     }
 }
 
+static bool is_sibling(const struct plan_choice *a, const struct plan_choice *b) {
+    return a->stages == b->stages && a->tensor == b->tensor && a->replicas == b->replicas && a->shards == b->shards &&
+           a->zero_stage == b->zero_stage && a->micro_batch_size == b->micro_batch_size && a->recompute == b->recompute;
+}
+
+static int by_seconds(const void *x, const void *y) {
+    const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
+    return (a->estimate.seconds > b->estimate.seconds) - (a->estimate.seconds < b->estimate.seconds);
+}
+
+// Other schedules and layouts on the meshes of the best, as far as they were not simulated: what was learnt of a
+// schedule on other meshes may have ruled out what is better on this one.
+static void search_siblings(struct search *s, const struct candidates *all) {
+    enum { BEST = 2 };
+    struct candidate **siblings = mem_alloc(all->count * sizeof *siblings);
+    struct plan_choice best[BEST];
+    size_t meshes = MIN(s->out->answers.count, (size_t)BEST);
+    for (size_t i = 0; i < meshes; i++)
+        best[i] = s->out->answers.item[i].choice;
+    for (size_t i = 0; i < meshes; i++) {
+        int count = 0;
+        for (size_t k = 0; k < all->count; k++)
+            if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) && may_fit(s, &all->item[k]))
+                siblings[count++] = &all->item[k];
+        qsort(siblings, (size_t)count, sizeof *siblings, by_seconds);
+        if (count)
+            run_batch(s, siblings, MIN(count, (int)BATCH));
+    }
+    free(siblings);
+}
+
+// ---- layers from stage to stage
+
+// The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike
+// devices, or groups on unlike links, so that what takes as long on all is not as much work.
+static bool stages_differ(const struct search *s, const struct plan_choice *c, int *stages, int **layers) {
+    const struct plan_request *r = s->request;
+    struct config config;
+    struct parallel plan;
+    trireme_error none;
+    *layers = NULL;
+    if (plan_config(&config, r, c, &none) != TRIREME_OK)
+        return false;
+    bool differ = s->estimator->slower != NULL;
+    if (parallel_resolve(&plan, &config, r->model, &none) == TRIREME_OK) {
+        *stages = plan.schedule->stages * plan.schedule->chunks;
+        *layers = mem_alloc((size_t)*stages * sizeof **layers);
+        for (int v = 0; v < *stages; v++)
+            (*layers)[v] = plan.first_layer[v + 1] - plan.first_layer[v];
+        const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
+                                        {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
+        struct place place;
+        if (place_create(&place, r->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
+            const int each = place.ranks / c->stages;
+            for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
+                for (int rank = each; rank < place.ranks; rank += each)
+                    for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
+                        differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
+                                  place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
+            place_release(&place);
+        }
+        parallel_release(&plan);
+    }
+    config_release(&config);
+    return differ;
+}
+
+static char *print_layers(const int *layers, int stages) {
+    struct text t = {0};
+    for (int v = 0; v < stages; v++)
+        text_add(&t, "%s%d", v ? "," : "", layers[v]);
+    return t.text;
+}
+
+// Moves a layer from one stage to another as long as that makes it better, each time where it does so most; of many
+// stages, to a neighbour alone.
+static void climb(struct search *s, struct plan_answer best, int stages, int *layers) {
+    enum { FEW_STAGES = 8 };
+    struct job *job = mem_alloc((size_t)stages * (size_t)stages * sizeof *job);
+    int(*move)[2] = mem_alloc((size_t)stages * (size_t)stages * sizeof *move);
+    for (int found = 0; found != NONE;) {
+        int jobs = 0;
+        for (int from = 0; from < stages; from++)
+            for (int to = 0; to < stages; to++) {
+                if (from == to || layers[from] == 1 || (stages > FEW_STAGES && abs(from - to) > 1))
+                    continue;
+                layers[from]--, layers[to]++;
+                job[jobs] = (struct job){.choice = best.choice};
+                job[jobs].choice.layout = print_layers(layers, stages);
+                move[jobs][0] = from, move[jobs][1] = to;
+                own_lists(s->out, &job[jobs++].choice);
+                layers[from]++, layers[to]--;
+            }
+        evaluate_all(s->request, job, jobs, s->until);
+        found = NONE;
+        for (int i = 0; i < jobs; i++) {
+            s->out->evaluated += job[i].done;
+            if (!job[i].done || job[i].status != TRIREME_OK || job[i].answer.memory > job[i].answer.room ||
+                job[i].answer.seconds >= best.seconds)
+                continue;
+            job[i].answer.estimate = best.estimate;
+            best = job[i].answer;
+            found = i;
+        }
+        if (found != NONE) {
+            layers[move[found][0]]--, layers[move[found][1]]++;
+            take(s->out, &best);
+        }
+    }
+    free(job);
+    free(move);
+}
+
+// What balances the work does not balance stages that wait for unlike links.
+static void search_layouts(struct search *s) {
+    enum { BEST = 3 };
+    struct plan_answer best[BEST];
+    size_t count = MIN(s->out->answers.count, (size_t)BEST);
+    if (config_is_set(s->request->config, "parallelism.pipeline_parallel_layout"))
+        return;
+    for (size_t i = 0; i < count; i++)
+        best[i] = s->out->answers.item[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct plan_choice *c = &best[i].choice;
+        int stages, *layers = NULL;
+        if (c->stages > 1 && !c->mixed && stages_differ(s, c, &stages, &layers) && layers)
+            climb(s, best[i], stages, layers);
+        free(layers);
+    }
+}
+
 // What the space leaves out: rows that tensor ranks do not split.
 static void search_whole_rows(struct search *s) {
     struct candidate other[PLAN_ANSWERS], *batch[PLAN_ANSWERS];
@@ -380,6 +512,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         all.count = (size_t)result.promising;
         if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
             search_promising(&search, &all);
+            search_siblings(&search, &all);
+            search_layouts(&search);
             search_whole_rows(&search);
             search_units(&search);
         }

@@ -41,6 +41,77 @@ def test_room_of_ranks_that_share_a_device():
     assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
 
 
+# Nodes of six: of three stages of four the second lies on both nodes.
+NODES_OF_SIX = """
+devices:
+  x: {peak: {f32: 75 TFLOP/s, bf16: 300 TFLOP/s}, memory: 24 GB, bandwidth: 2000 GB/s, launch: 2 us,
+      efficiency: {other: {memory: 0.7}, matmul: {compute: 0.6}}}
+nodes:
+  - {device: x, nodes: 2, devices: 6}
+links:
+  - {name: in, spans: node, latency: 4 us, bandwidth: 100 GB/s}
+  - {name: out, spans: all, latency: 7 us, bandwidth: 3 GB/s, adapters: 1}
+"""
+# Where 1F1B was estimated better than ZB-H2, on other meshes.
+SLOW_LINKS = """
+devices:
+  x: {peak: {f32: 25 TFLOP/s, bf16: 100 TFLOP/s}, memory: 1 GB, runtime_memory: 10 MB, bandwidth: 300 GB/s,
+      launch: 2 us, efficiency: {other: {memory: 0.7, half_bytes: 4 MB},
+      matmul: {compute: 0.7, half: {m: 100, n: 100, k: 150}}, attention: {compute: 0.4}}}
+nodes:
+  - {device: x, nodes: 4, devices: 8}
+links:
+  - {name: in, spans: node, start: 6 us, latency: 4 us, bandwidth: 20 GB/s}
+  - {name: out, spans: all, start: 6 us, latency: 7 us, bandwidth: 1 GB/s, adapters: 1}
+collectives: pipelined
+"""
+
+
+def test_layers_where_stages_have_unlike_links():
+    tool.write("six.yaml", NODES_OF_SIX)
+    tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "
+               "num_attention_heads: 16, num_key_value_heads: 4, vocab_size: 32000}\n")
+    words = ("six.model.yaml", "cluster=six.yaml", "devices=12", "seq_len=1024", "global_batch_size=48",
+             "data_parallel_shard_degree=4", "pipeline_parallel_degree=3", "micro_batch_size=4",
+             "pipeline_parallel_schedule=zb-h1", "mode=none")
+    chosen, balanced = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
+                        for more in ((), ("pipeline_parallel_layout=auto",)))
+    assert chosen < .7 * balanced, (chosen, balanced)
+
+
+def test_schedules_on_the_best_mesh():
+    if tool.SANITIZED:  # hundreds of plans
+        return
+    tool.write("slow.yaml", SLOW_LINKS)
+    tool.write("slow.model.yaml", "model: {family: gpt2, num_hidden_layers: 3, hidden_size: 1536, "
+               "num_attention_heads: 12, vocab_size: 300, tie_word_embeddings: true}\n")
+    words = ("slow.model.yaml", "cluster=slow.yaml", "devices=32", "seq_len=1000", "global_batch_size=12")
+    best, one = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
+                 for more in ((), ("pipeline_parallel_schedule=zb-h2",)))
+    assert best <= one * 1.001, (best, one)
+
+
+def test_short_sequences_are_advised():
+    tool.write("tight.yaml", """
+devices:
+  x: {peak: {f32: 0.1 TFLOP/s, bf16: 0.2 TFLOP/s}, memory: 3 MB, runtime_memory: 1 MB, bandwidth: 50 GB/s,
+      launch: 1 us, efficiency: {other: {memory: 0.8}}}
+nodes:
+  - {device: x, nodes: 3, devices: 2}
+links:
+  - {name: all, spans: all, latency: 5 us, bandwidth: 1 GB/s}
+""")
+    tool.write("tight.model.yaml", "model: {family: gpt2, num_hidden_layers: 9, hidden_size: 48, "
+               "num_attention_heads: 6, vocab_size: 5003, tie_word_embeddings: true}\n")
+    words = ("tight.model.yaml", "cluster=tight.yaml", "devices=6", "global_batch_size=18",
+             "pipeline_parallel_degree=3", "tensor_parallel_degree=2", "pipeline_parallel_schedule=1f1b", "mode=full",
+             "micro_batch_size=1")
+    code, out, _ = tool.run("plan", *words, "seq_len=64")
+    length = re.search(r"fits with training.seq_len=(\d+)\n", out)
+    assert code == 2 and length and 32 <= int(length[1]) < 64, out
+    assert tool.good_json("plan", *words, f"seq_len={length[1]}")["fits"]
+
+
 def test_exports():
     flags = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "export=megatron")
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
@@ -80,6 +151,15 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
     assert "not there: replicas without shards beside" in toml, toml
+
+
+def test_heads_that_others_do_not_split():
+    tool.write("odd.yaml", "model: {family: llama, num_hidden_layers: 2, hidden_size: 48, num_attention_heads: 6, "
+               "num_key_value_heads: 3, intermediate_size: 683, vocab_size: 64}\n")
+    for to, what in ("megatron", "a hidden layer of 683"), ("torchtitan", "3 heads of keys and values"):
+        text = tool.good("plan", "odd.yaml", "cluster=h100", "devices=2", "tensor_parallel_degree=2", "seq_len=64",
+                         "global_batch_size=2", "mode=none", f"export={to}")
+        assert f"# not there: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
 
 
 def test_exports_what_is_given():
