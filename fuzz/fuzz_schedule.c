@@ -1,5 +1,6 @@
 // Pipeline schedules from hostile text. What is accepted must print to a text that reads back as the same schedule,
 // have a slot for every pass, and cost no less than its work.
+#include "base/utf8.h"
 #include "parallel/schedule.h"
 
 static void check_rank(const struct schedule *s, int rank) {
@@ -23,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (status != TRIREME_OK) {
         CHECK(error.status == status && error.message[0]);
         for (const char *s = error.message; *s; s++)
-            CHECK((unsigned char)*s >= 0x20 && (unsigned char)*s < 0x7F);
+            CHECK((unsigned char)*s >= 0x20 && *s != 0x7F);
+        CHECK(utf8_is_valid(error.message));
         return 0;
     }
     struct text first = {0}, second = {0};
