@@ -56,6 +56,7 @@ struct schedule_times {
     double forward, backward_input, backward_weight; // B takes the sum of the last two
     double latency;                                  // from the end of a pass to its use by another rank
     double embed, loss, loss_weight, embed_weight;   // of one rank's part of the vocabulary
+    double link; // of a message's latency what joins two ranks is busy with it alone; 0: any number goes at once
 };
 
 // What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.

@@ -159,7 +159,8 @@ struct replay {
     // Of each kind of pass that all ranks do together: how many each has done, [rank], NULL where that does not count;
     // how many all have done, and the ranks that have done no more than that.
     int (*met)[PASS_KINDS], all_met[PASS_KINDS], behind[PASS_KINDS];
-    double *free_at;             // [rank]
+    double *free_at;   // [rank]
+    double (*link)[4]; // [rank]: when messages to the rank before or behind, by forwards or backwards, have gone
     struct schedule_span **pass; // may be NULL
     VEC(int) waiting;            // ranks to look at
     bool *is_waiting;            // [rank]
@@ -175,6 +176,7 @@ static void replay_begin(struct replay *r, const struct schedule *s, const struc
     *r = (struct replay){.s = s, .times = *times};
     r->next = mem_alloc(ranks * sizeof *r->next);
     r->free_at = mem_alloc(ranks * sizeof *r->free_at);
+    r->link = mem_alloc(ranks * sizeof *r->link);
     r->is_waiting = mem_alloc(ranks * sizeof *r->is_waiting);
     r->forward = mem_alloc(cells * sizeof *r->forward);
     r->backward = mem_alloc(cells * sizeof *r->backward);
@@ -195,6 +197,7 @@ static void replay_count_meetings(struct replay *r) {
 static void replay_release(struct replay *r) {
     free(r->next);
     free(r->free_at);
+    free(r->link);
     free(r->is_waiting);
     free(r->forward);
     free(r->backward);
@@ -341,12 +344,17 @@ static void note_end(struct replay *r, int rank, struct pass pass, double end) {
     if (pass.kind == PASS_BACKWARD_WEIGHT)
         return;
     bool forward = pass.kind == PASS_FORWARD;
-    (forward ? r->forward : r->backward)[cell(r, stage, m)] = end;
+    double *done = &(forward ? r->forward : r->backward)[cell(r, stage, m)];
     int taker = stage + (forward ? 1 : -1);
-    if (taker >= 0 && taker <= last && s->place[taker].rank != rank)
+    *done = end;
+    if (taker >= 0 && taker <= last && s->place[taker].rank != rank) {
+        double *link = &r->link[rank][2 * forward + (s->place[taker].rank > rank)];
+        *done = MAX(end, *link);
+        *link = *done + r->times.link;
         look_at(r, s->place[taker].rank);
-    else if (s->vocabulary && (taker < 0 || taker > last))
+    } else if (s->vocabulary && (taker < 0 || taker > last)) {
         look_at_all_but(r, rank);
+    }
 }
 
 // Does the rank's next pass if what it needs is there.

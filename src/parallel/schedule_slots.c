@@ -91,7 +91,8 @@ static int turns(const struct schedule *s) {
 }
 
 void schedule_count_on_way(struct schedule *s) {
-    static const struct schedule_times EVEN = {1, 1, 1, 0, 0, 1, 1, 0};
+    static const struct schedule_times EVEN = {
+        .forward = 1, .backward_input = 1, .backward_weight = 1, .loss = 1, .loss_weight = 1};
     const int stages = s->stages * s->chunks;
     free(s->on_way);
     s->on_way = NULL;

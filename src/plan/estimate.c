@@ -102,24 +102,6 @@ static trireme_status measure(struct probe_part *out, const struct estimator *e,
 
 // ---- what microbatches hold
 
-// Messages that a rank has room for: activations and gradients, one more than are held; and what it sends, once where
-// pools are in parts, as they mostly are with several chunks or backwards in two parts.
-static double count_messages(const struct schedule *s, bool split, int rank) {
-    int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot), last = s->stages * s->chunks - 1;
-    double messages = 0;
-    for (int c = 0; c < s->chunks; c++) {
-        int v = s->virtual_stage[rank * s->chunks + c];
-        int held = schedule_slots(s, rank, c, SLOTS_FOR_ACTIVATIONS, false, slot);
-        int sent = split || s->chunks > 1 ? 1 : held;
-        if (v > 0 && s->place[v - 1].rank != rank)
-            messages += 1 + sent;
-        if (v < last && s->place[v + 1].rank != rank)
-            messages += sent + schedule_slots(s, rank, c, SLOTS_FOR_GRADIENTS, false, slot);
-    }
-    free(slot);
-    return messages;
-}
-
 // The first layer of each virtual stage.
 static double most_held(const struct schedule *s, int rank, const int *first_layer, const struct probe_slot *slot,
                         bool rests) {
@@ -143,7 +125,7 @@ static double most_held(const struct schedule *s, int rank, const int *first_lay
 
 double held_bytes(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests) {
-    return most_held(c->vocabulary ? &s->spread : &s->schedule, rank, first_layer, slot, rests);
+    return most_held(&s->order[c->vocabulary].schedule, rank, first_layer, slot, rests);
 }
 
 // Bytes that are sent after the forward.
@@ -235,63 +217,6 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c)
     return &e->probes.item[e->probes.count - 1];
 }
 
-// ---- schedules
-
-// Of a fit that only estimates need.
-enum { FEW_PASSES = 20000 };
-
-// As long as the steady state repeats, its bubble is that of fewer microbatches; where they go in groups of as many as
-// there are stages, what the last group lacks counts.
-static int fewer(const struct schedule_kind *kind, int microbatches, int stages) {
-    return MIN(microbatches, 2 * stages + (kind->properties & SCHEDULE_GROUPS ? microbatches % stages : 0));
-}
-
-static void fill_shape(struct estimator *e, struct shape *s) {
-    struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
-    struct schedule_options options = {.chunks = s->chunks, .times = times, .search_passes = FEW_PASSES};
-    const struct schedule_kind *kind = schedule_kind(s->name);
-    if (kind && kind->properties & SCHEDULE_LIMIT)
-        options.weight_share = 1;
-    s->possible = schedule_load(&s->schedule, s->name, s->stages, s->microbatches, &options, &e->why) == TRIREME_OK;
-    if (!s->possible)
-        return;
-    struct schedule_cost cost;
-    schedule_cost(&s->schedule, &times, &cost);
-    double work = times.forward + times.backward_input + times.backward_weight;
-    s->idle = MAX(0, cost.cost / (work * s->schedule.chunks) - s->microbatches);
-    schedule_cost_release(&cost);
-    s->spread = schedule_copy(&s->schedule);
-    if (!s->spread.vocabulary) {
-        times.loss = times.loss_weight = .1 * times.forward;
-        times.embed = times.embed_weight = .02 * times.forward;
-        schedule_spread_vocabulary(&s->spread, &times);
-    }
-    s->splits = schedule_splits_backward(&s->schedule);
-    for (int spread = 0; spread < 2; spread++) {
-        s->messages[spread] = mem_alloc((size_t)s->stages * sizeof **s->messages);
-        for (int rank = 0; rank < s->stages; rank++)
-            s->messages[spread][rank] = count_messages(spread ? &s->spread : &s->schedule, s->splits, rank);
-    }
-}
-
-const struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
-    // A file has its microbatches.
-    const struct schedule_kind *kind = schedule_kind(c->schedule);
-    int few = kind ? fewer(kind, microbatches, c->stages) : microbatches;
-    bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
-    for (size_t i = 0; i < e->shapes.count; i++) {
-        const struct shape *s = &e->shapes.item[i];
-        if (strcmp(s->name, c->schedule) == 0 && s->stages == c->stages && s->microbatches == few &&
-            s->chunks == c->chunks && s->full == full)
-            return s;
-    }
-    struct shape s = {.name = c->schedule, .stages = c->stages, .microbatches = few, .chunks = c->chunks, .full = full};
-    if (!e->collecting)
-        fill_shape(e, &s);
-    VEC_PUSH(&e->shapes, s);
-    return &e->shapes.item[e->shapes.count - 1];
-}
-
 // ---- all of them at once
 
 struct filling {
@@ -334,12 +259,12 @@ const struct probe_slot *slot_of(const struct probe *p, const struct shape *s) {
 
 struct load load_of_stage(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank) {
     bool spread = c->vocabulary;
-    int chunks = s->schedule.chunks, last = c->stages * chunks - 1;
+    int chunks = s->order[0].schedule.chunks, last = c->stages * chunks - 1;
     struct load load = {.ends = spread ? 1. / c->stages : 0,
                         .head = spread ? 1. / c->stages : 0,
-                        .messages = s->messages[spread][rank]};
+                        .messages = s->order[spread].messages[rank]};
     for (int k = 0; k < chunks; k++) {
-        int v = s->schedule.virtual_stage[rank * chunks + k];
+        int v = s->order[0].schedule.virtual_stage[rank * chunks + k];
         load.layers += first_layer[v + 1] - first_layer[v];
         // Embedding and head are about the same each.
         load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
@@ -393,7 +318,7 @@ static void add_stage(struct pipe_estimate *out, const struct estimator *e, cons
 
 int *first_layers(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
     struct parallel plan = {.mesh = mesh_single()};
-    struct schedule schedule = shape->schedule;
+    struct schedule schedule = shape->order[0].schedule;
     plan.mesh.degree[AXIS_PP] = c->stages;
     plan.schedule = &schedule;
     int *first = NULL;
@@ -404,6 +329,54 @@ int *first_layers(struct estimator *e, const struct plan_choice *c, const struct
     plan.schedule = NULL; // the shape's
     parallel_release(&plan);
     return first;
+}
+
+static trireme_status place_choice(struct place *out, const struct plan_request *r, const struct plan_choice *c,
+                                   const struct link_use *uses, size_t count, trireme_error *error) {
+    struct model_split split;
+    TRY(model_split_create(&split, r->model, c->tensor, c->sequence, error));
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_KV] = split.copies;
+    mesh.degree[AXIS_TP] = c->tensor / split.copies;
+    mesh.degree[AXIS_FSDP] = c->shards;
+    mesh.degree[AXIS_DP] = c->replicas;
+    mesh.degree[AXIS_PP] = c->stages;
+    return place_create(out, r->cluster, &mesh, uses, count, false, error);
+}
+
+// Where messages of a choice's mesh go, noted for all choices with as many tensor ranks and stages.
+static const struct stage_links *find_links(struct estimator *e, const struct plan_choice *c) {
+    for (size_t i = 0; i < e->links.count; i++)
+        if (e->links.item[i].tensor == c->tensor && e->links.item[i].stages == c->stages)
+            return &e->links.item[i];
+    struct stage_links links = {.tensor = c->tensor, .stages = c->stages};
+    const struct link_use use = {AXES(AXIS_PP), 1, true};
+    struct place place;
+    if (place_choice(&place, e->request, c, &use, 1, &e->why) == TRIREME_OK) {
+        links.route = mem_alloc((size_t)c->stages * sizeof *links.route);
+        for (int stage = 0; stage < c->stages; stage++)
+            links.route[stage] = place.route[0][place.ranks / c->stages * stage];
+        place_release(&place);
+    }
+    VEC_PUSH(&e->links, links);
+    return &e->links.item[e->links.count - 1];
+}
+
+// Of a message from one stage to the next: a microbatch passes all of them, and of microbatches that follow one another
+// the slowest lets through one at a time.
+struct message_seconds {
+    double mean, most;
+};
+
+static struct message_seconds message_seconds(struct estimator *e, const struct plan_choice *c, double bytes) {
+    const struct stage_links *links = find_links(e, c);
+    struct message_seconds out = {0};
+    for (int stage = 0; stage + 1 < c->stages && links->route; stage++) {
+        double seconds = cost_communicate(e->request->cluster, &links->route[stage], OP_SEND, bytes);
+        out.mean += seconds / (c->stages - 1);
+        out.most = MAX(out.most, seconds);
+    }
+    return out;
 }
 
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
@@ -424,10 +397,10 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         add_stage(out, e, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
                   layers * p->layer.activations + p->rest.activations, 1, 0);
         out->last_backward = out->backward;
-        out->seconds *= out->microbatches;
+        pipe_fill(out, out->seconds, 0);
         return true;
     }
-    const struct shape *s = find_shape(e, c, out->microbatches);
+    struct shape *s = find_shape(e, c, out->microbatches);
     if (!s->possible)
         return false;
     int *first = first_layers(e, c, s);
@@ -444,27 +417,28 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     free(first);
     double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
     // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / s->schedule.chunks * (s->splits ? .5 : 1);
-    out->seconds = out->seconds * out->microbatches + s->idle * mean;
+    out->last_backward = out->backward / s->order[0].schedule.chunks * (s->splits ? .5 : 1);
+    struct message_seconds message = message_seconds(e, c, slot->message);
+    double forward = layers / c->stages / s->order[0].schedule.chunks * p->layer.forward;
+    if (forward > 0)
+        out->waiting = forward * shape_waiting(s, c->vocabulary, message.mean / forward, message.most / forward,
+                                               out->microbatches);
+    out->idle = s->order[c->vocabulary].idle;
+    pipe_fill(out, out->seconds, mean);
     return true;
+}
+
+void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean) {
+    pipe->seconds = busiest * pipe->microbatches + pipe->idle * mean + pipe->waiting;
 }
 
 // ---- data parallel ranks
 
 bool data_links_create(struct data_links *out, const struct plan_request *r, const struct plan_choice *c,
                        trireme_error *error) {
-    struct model_split split;
-    if (model_split_create(&split, r->model, c->tensor, c->sequence, error) != TRIREME_OK)
-        return false;
-    struct mesh mesh = mesh_single();
-    mesh.degree[AXIS_KV] = split.copies;
-    mesh.degree[AXIS_TP] = c->tensor / split.copies;
-    mesh.degree[AXIS_FSDP] = c->shards;
-    mesh.degree[AXIS_DP] = c->replicas;
-    mesh.degree[AXIS_PP] = c->stages;
     struct link_use uses[] = {{AXES(AXIS_FSDP), 0, false}, {AXES(AXIS_DP), 0, false}, {AXES_DATA, 0, false}};
     struct place place;
-    if (place_create(&place, r->cluster, &mesh, uses, ARRAY_LENGTH(uses), false, error) != TRIREME_OK)
+    if (place_choice(&place, r, c, uses, ARRAY_LENGTH(uses), error) != TRIREME_OK)
         return false;
     *out = (struct data_links){r->cluster, place.route[0][0], place.route[1][0], place.route[2][0]};
     place_release(&place);
@@ -540,13 +514,16 @@ void estimator_release(struct estimator *e) {
     for (int i = 0; i < 6; i++)
         config_release(&e->layout[i / 3][i % 3]);
     for (size_t i = 0; i < e->shapes.count; i++) {
-        if (e->shapes.item[i].possible) {
-            schedule_release(&e->shapes.item[i].schedule);
-            schedule_release(&e->shapes.item[i].spread);
-            free(e->shapes.item[i].messages[0]);
-            free(e->shapes.item[i].messages[1]);
+        for (int spread = 0; spread < 2 && e->shapes.item[i].possible; spread++) {
+            struct shape_order *order = &e->shapes.item[i].order[spread];
+            schedule_release(&order->schedule);
+            VEC_RELEASE(&order->waits);
+            free(order->messages);
         }
     }
+    for (size_t i = 0; i < e->links.count; i++)
+        free(e->links.item[i].route);
+    VEC_RELEASE(&e->links);
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);
     free(e->plain.groups.item);

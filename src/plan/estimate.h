@@ -40,16 +40,39 @@ struct probe {
     struct probe_slot slot[2];
 };
 
+// In forwards of one chunk: for all of the few microbatches, and for each further one.
+struct shape_seconds {
+    double few, each;
+};
+
+// What messages add to that.
+struct shape_wait {
+    double latency, link; // as struct schedule_times has them
+    double few, each;
+};
+
+struct shape_order {
+    struct schedule schedule;
+    double *messages;             // [stages] that each rank has room for
+    double idle;                  // what the bubble adds, in times of F + B + W of one rank
+    struct shape_seconds without; // messages
+    VEC(struct shape_wait) waits; // those that were asked for
+};
+
 // A schedule for few microbatches.
 struct shape {
     const char *name;
     int stages, microbatches, chunks;
     bool full; // recompute: backward takes a forward more
     bool possible;
-    struct schedule schedule, spread; // the vocabulary
-    bool splits;                      // backwards, into inputs' and weights'
-    double *messages[2];              // [stages] that each rank has room for; of both schedules
-    double idle;                      // what its bubble adds, in times of F + B + W of one rank
+    bool splits;                 // backwards, into inputs' and weights'
+    struct shape_order order[2]; // with the vocabulary at the ends, and spread over the stages
+};
+
+// Between stages.
+struct stage_links {
+    int tensor, stages;
+    struct route *route; // [stages]: from each to the next; NULL: no such mesh
 };
 
 struct estimator {
@@ -63,6 +86,7 @@ struct estimator {
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
+    VEC(struct stage_links) links;
     trireme_error why; // of the last refusal
 };
 
@@ -78,7 +102,15 @@ void estimator_devices(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.
 void estimator_fill(struct estimator *estimator);
 const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
-const struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
+// A shape that has its name and numbers.
+void fill_shape(struct estimator *estimator, struct shape *shape);
+struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
+// Forwards of one chunk that so many microbatches take longer where messages take `latency` of them, and `link` of them
+// over the slowest link.
+double shape_waiting(struct shape *shape, bool vocabulary, double latency, double link, int microbatches);
+// Messages that a rank has room for: activations and gradients, one more than are held; and what it sends, once where
+// pools are in parts, as they mostly are with several chunks or backwards in two parts.
+double count_messages(const struct schedule *schedule, bool split, int rank);
 // Of each virtual stage the first layer, and the number of all behind: as the user lists them, `auto`, or even. NULL:
 // impossible. The caller frees.
 int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
@@ -99,9 +131,13 @@ struct pipe_estimate {
     double activations; // bytes
     double room;        // of that rank
     double layers;      // of the busiest rank
+    double idle;        // what the bubble adds, in times of F + B + W of a rank with as many layers as are in the mean
+    double waiting;     // seconds that the step's messages add
 };
 // False: impossible (estimator->why). A choice that is mixed: as if nothing was computed again.
 bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
+// The step's seconds, from those of the busiest rank, and of a rank in the mean, for a microbatch.
+void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean);
 // What a rank takes for a microbatch.
 struct load {
     double layers;

@@ -17,7 +17,7 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
     if (!first)
         return false;
     mix->given = given;
-    p->least = given ? 1 : shape->schedule.chunks;
+    p->least = given ? 1 : shape->order[0].schedule.chunks;
     for (int r = 0; r < c->stages; r++) {
         struct load *l = &mix->load[r];
         *l = load_of_stage(shape, c, first, r);
@@ -191,7 +191,7 @@ struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate 
         p->stage[slowest].slower * (out.layers * mix->layer.forward + mix->load[slowest].head * mix->rest.forward);
     out.backward = seconds - out.forward;
     out.last_backward *= out.backward / pipe->backward;
-    out.seconds = seconds * out.microbatches + (mix->shape ? mix->shape->idle * layers / p->stages : 0);
+    pipe_fill(&out, seconds, layers / p->stages);
     return out;
 }
 
@@ -207,7 +207,7 @@ double mix_bytes(const struct mix *mix, double room) {
 // A rank's layers over its chunks, as even as can be or as the user gives them; of each mode first to the chunks of
 // which most microbatches are held.
 static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *layers, int *full, int *selective) {
-    const struct schedule *s = vocabulary ? &mix->shape->spread : &mix->shape->schedule;
+    const struct schedule *s = &mix->shape->order[vocabulary].schedule;
     int chunks = s->chunks, n = layers_count(&mix->of[rank]), left[LAYERS_MODES];
     int *slots = mem_alloc((size_t)chunks * sizeof *slots), *stage = s->virtual_stage + rank * chunks;
     schedule_in_flight(s, rank, slots);
@@ -260,7 +260,7 @@ static void swap_lists(struct plan_choice *a, struct plan_choice *b) {
 }
 
 static void write_lists(const struct mix *mix, struct plan_choice *c) {
-    int stages = mix->problem.stages * (mix->shape ? mix->shape->schedule.chunks : 1);
+    int stages = mix->problem.stages * (mix->shape ? mix->shape->order[0].schedule.chunks : 1);
     int *number = mem_alloc(3 * (size_t)stages * sizeof *number), *full = number + stages, *selective = full + stages;
     clear_lists(c);
     if (mix->shape) {

@@ -5,6 +5,7 @@
 //   layers     how many of each stage, and which are computed again
 //   mix        the same for a choice, until its programs fit
 //   estimate   seconds and bytes of a choice from a few layers, in microseconds
+//   shapes     schedules for few microbatches, which estimates for many stand on
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   search     the promising first, until what is left cannot be better
 //   advise     what would have to change where nothing fits

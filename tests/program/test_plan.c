@@ -90,7 +90,50 @@ static void winner_is_that_of_all(void **unused) {
     close_fixture(&f);
 }
 
-// Of pipelines of all schedules, against what is compiled.
+// How far estimates are off what is compiled, in logarithms.
+struct offs {
+    double sum, least, most; // of the first without its sign
+    int count;
+};
+
+static double off_bytes(const struct candidate *c, const struct plan_answer *answer) {
+    return log(c->estimate.bytes / (double)answer->memory);
+}
+
+static double off_seconds(const struct candidate *c, const struct plan_answer *answer) {
+    return log(c->estimate.seconds / answer->seconds);
+}
+
+// Of some forty of all choices.
+static struct offs compare_estimates(const struct fixture *f,
+                                     double (*off_of)(const struct candidate *, const struct plan_answer *)) {
+    struct estimator estimator;
+    struct candidates all = {0};
+    struct offs offs = {0};
+    trireme_error error = {0};
+    estimator_create(&estimator, &f->request);
+    assert_ok(space_list(&all, &estimator, &error), &error);
+    assert_true(all.count > 20);
+    for (size_t i = 0; i < all.count; i += MAX(1, all.count / 40)) {
+        struct plan_answer answer;
+        if (all.item[i].choice.micro_batch_size > 4 || all.item[i].choice.mixed ||
+            plan_evaluate(&answer, &f->request, &all.item[i].choice, &error) != TRIREME_OK)
+            continue;
+        double off = off_of(&all.item[i], &answer);
+        offs.most = MAX(offs.most, off);
+        offs.least = MIN(offs.least, off);
+        offs.sum += fabs(off);
+        offs.count++;
+    }
+    assert_true(offs.count > 15);
+    print_message("%d estimates, off by e^%.3f in the mean, by e^%.3f to e^%.3f\n", offs.count, offs.sum / offs.count,
+                  offs.least, offs.most);
+    VEC_RELEASE(&all);
+    estimator_release(&estimator);
+    return offs;
+}
+
+// Of pipelines of all schedules.
 static void memory_estimates_are_near(void **unused) {
     (void)unused;
     if (SANITIZED) // a search has its time
@@ -98,35 +141,34 @@ static void memory_estimates_are_near(void **unused) {
     static const char *const LARGER[] = {"model.preset=llama-42m", "training.dtype=bf16", "training.seq_len=512",
                                          "training.global_batch_size=64", "parallelism.pipeline_parallel_degree=4"};
     struct fixture f;
-    trireme_error error = {0};
     open_fixture(&f, LARGER, ARRAY_LENGTH(LARGER), 8);
-    struct estimator estimator;
-    struct candidates all = {0};
-    estimator_create(&estimator, &f.request);
-    assert_ok(space_list(&all, &estimator, &error), &error);
-    assert_true(all.count > 100);
-    double sum = 0, most = 0, least = 0;
-    int count = 0;
-    for (size_t i = 0; i < all.count; i += all.count / 40) {
-        struct plan_answer answer;
-        if (all.item[i].choice.micro_batch_size > 4 || all.item[i].choice.mixed ||
-            plan_evaluate(&answer, &f.request, &all.item[i].choice, &error) != TRIREME_OK)
-            continue;
-        double off = log(all.item[i].estimate.bytes / (double)answer.memory);
-        most = MAX(most, off);
-        least = MIN(least, off);
-        sum += fabs(off);
-        count++;
-    }
-    assert_true(count > 15);
-    print_message("%d estimates of memory, off by e^%.3f in the mean, by e^%.3f to e^%.3f\n", count, sum / count, least,
-                  most);
+    const struct offs offs = compare_estimates(&f, off_bytes);
     // Lowest are stages of tensor ranks that share the vocabulary.
-    if (sum > .07 * count || least < -.3 || most > .1)
+    if (offs.sum > .07 * offs.count || offs.least < -.3 || offs.most > .1)
         fail_msg("of %d estimates of memory the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
-                 count, sum / count, least, most);
-    VEC_RELEASE(&all);
-    estimator_release(&estimator);
+                 offs.count, offs.sum / offs.count, offs.least, offs.most);
+    close_fixture(&f);
+}
+
+// Where stages wait for messages more than they compute.
+static void time_estimates_know_of_slow_links(void **unused) {
+    (void)unused;
+    if (SANITIZED)
+        skip();
+    static const char *const PIPELINES[] = {"model.preset=llama-42m",
+                                            "training.dtype=bf16",
+                                            "training.seq_len=512",
+                                            "training.global_batch_size=32",
+                                            "activation_checkpoint.mode=none",
+                                            "parallelism.tensor_parallel_degree=1",
+                                            "parallelism.pipeline_parallel_degree=8"};
+    struct fixture f;
+    open_fixture(&f, PIPELINES, ARRAY_LENGTH(PIPELINES), 8);
+    f.cluster.level[1].bandwidth /= 20;
+    const struct offs offs = compare_estimates(&f, off_seconds);
+    if (offs.sum > .1 * offs.count || offs.least < -.25 || offs.most > .25)
+        fail_msg("of %d estimates of time the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
+                 offs.count, offs.sum / offs.count, offs.least, offs.most);
     close_fixture(&f);
 }
 
@@ -369,10 +411,15 @@ static void gradients_in_f64_do_not_travel_as_bf16(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(winner_is_that_of_all),           cmocka_unit_test(memory_estimates_are_near),
-        cmocka_unit_test(layers_differ_where_memory_ends), cmocka_unit_test(units_of_the_best_are_searched),
-        cmocka_unit_test(answers_are_what_is_saved),       cmocka_unit_test(exports_have_the_degrees),
-        cmocka_unit_test(what_does_not_fit_is_told),       cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
+        cmocka_unit_test(winner_is_that_of_all),
+        cmocka_unit_test(memory_estimates_are_near),
+        cmocka_unit_test(time_estimates_know_of_slow_links),
+        cmocka_unit_test(layers_differ_where_memory_ends),
+        cmocka_unit_test(units_of_the_best_are_searched),
+        cmocka_unit_test(answers_are_what_is_saved),
+        cmocka_unit_test(exports_have_the_degrees),
+        cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
