@@ -76,7 +76,8 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
     const int threads = place_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
-    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), error));
+    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), 0,
+                               error));
     p->compiled = seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(stage_programs_meet(&p->programs, p->ops, error));

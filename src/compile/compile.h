@@ -25,6 +25,7 @@ struct compile_options {
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;
+    int64_t room;             // bytes that the program may take, as program_plan has it; 0: as few as can be
     struct parallel parallel; // parallel_single for one rank
 };
 

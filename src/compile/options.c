@@ -55,6 +55,7 @@ struct compiling {
     const struct parallel *plan;
     const struct op_table *ops;
     int threads;
+    int64_t room;
     struct stage_programs *programs;
     atomic_bool failed;
     trireme_status *status; // of each stage
@@ -68,6 +69,7 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     // Stages are what ranks are counted along last.
     options_tables(&whole, &local, c->model, c->plan, mesh_ranks(&own.mesh) / own.mesh.degree[AXIS_PP] * stage);
     struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
+    options.room = c->room;
     trireme_status status = compile_train(&c->programs->of[stage], &options, &c->error[stage]);
     parameter_table_release(&whole);
     parameter_table_release(&local);
@@ -86,13 +88,19 @@ static void compile_one(void *argument, int stage) {
 
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, int jobs, trireme_error *error) {
+                                      const struct op_table *ops, int threads, int jobs, int64_t room,
+                                      trireme_error *error) {
     int stages = plan->mesh.degree[AXIS_PP];
     struct stage_programs programs = {.count = stages};
     programs.of = mem_alloc((size_t)stages * sizeof *programs.of);
     programs.program = mem_alloc((size_t)stages * sizeof *programs.program);
-    struct compiling c = {
-        .config = config, .model = model, .plan = plan, .ops = ops, .threads = threads, .programs = &programs};
+    struct compiling c = {.config = config,
+                          .model = model,
+                          .plan = plan,
+                          .ops = ops,
+                          .threads = threads,
+                          .room = room,
+                          .programs = &programs};
     c.status = mem_alloc((size_t)stages * sizeof *c.status);
     c.error = mem_alloc((size_t)stages * sizeof *c.error);
     crew_run(jobs, stages, compile_one, &c);

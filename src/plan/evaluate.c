@@ -95,8 +95,18 @@ static void take_time(struct plan_answer *out, const struct plan_request *r, con
     }
 }
 
+// Of the device that leaves a rank least.
+static int64_t least_room(const struct cluster *c, int ranks_per_device) {
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < c->groups.count; i++) {
+        const struct device *d = &c->devices.item[c->groups.item[i].device];
+        least = MIN(least, d->memory / ranks_per_device - d->runtime_memory);
+    }
+    return MAX(0, least);
+}
+
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *r,
-                              const struct plan_choice *choice, trireme_error *error) {
+                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error) {
     struct choice_programs p = {.ranks_per_device = 1};
     TRY(plan_config(&p.config, r, choice, error));
     trireme_status status = parallel_resolve(&p.plan, &p.config, r->model, error);
@@ -105,7 +115,8 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
     if (status == TRIREME_OK)
         status =
             stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                   place_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1, error);
+                                   place_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
+                                   memory == PLAN_WITHIN_ROOM ? least_room(r->cluster, p.ranks_per_device) : 0, error);
     if (status == TRIREME_OK)
         *out = p;
     else
@@ -120,11 +131,11 @@ void choice_release(struct choice_programs *p) {
 }
 
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
-                             trireme_error *error) {
+                             enum plan_memory memory, trireme_error *error) {
     struct choice_programs programs;
     struct simulation simulation = {0};
     struct simulation_options options = {0};
-    TRY(choice_compile(&programs, r, choice, error));
+    TRY(choice_compile(&programs, r, choice, memory, error));
     trireme_status status = simulate(&simulation, programs.stages.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice};

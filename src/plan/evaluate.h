@@ -13,7 +13,7 @@ struct choice_programs {
 
 // TRIREME_ERROR_USAGE where it is impossible.
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *request,
-                              const struct plan_choice *choice, trireme_error *error);
+                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
 void choice_release(struct choice_programs *programs);
 
 #endif

@@ -92,10 +92,12 @@ void plan_result_release(struct plan_result *result);
 // The configuration that a choice makes: trains, verifies and simulates unchanged. The caller releases it.
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
+// As `train` has it; or, sooner known, not more than any device has, where that is possible.
+enum plan_memory { PLAN_LEAST_MEMORY, PLAN_WITHIN_ROOM };
 // Compiles and simulates it, layers that are not chosen yet as if nothing was computed again. TRIREME_ERROR_USAGE where
 // it is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
-                             const struct plan_choice *choice, trireme_error *error);
+                             const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
 // "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
 char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
 // What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s"; "as fast" where nothing

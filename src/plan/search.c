@@ -23,8 +23,9 @@ enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64 };
 
 struct job {
     struct plan_choice choice;
-    struct mix mix; // of a choice that is mixed and has no lists yet
-    bool done;      // else time was up before
+    struct mix mix;         // of a choice that is mixed and has no lists yet
+    int64_t expected, took; // nanoseconds: 0 where nobody knows
+    bool done;              // else time was up before, or would have been
     struct plan_answer answer;
     trireme_status status;
     trireme_error error;
@@ -33,24 +34,28 @@ struct job {
 struct batch {
     const struct plan_request *request;
     struct job *job;
-    int64_t until; // none is begun later; 0: there is time
+    enum plan_memory memory;
+    int64_t until; // none is begun that is expected to end later; 0: there is time
 };
 
 static void evaluate_one(void *argument, int i) {
     const struct batch *b = argument;
     struct job *job = &b->job[i];
-    if (b->until > 0 && clock_now() > b->until)
+    int64_t begin = clock_now();
+    if (b->until > 0 && begin + job->expected > b->until)
         return;
     job->done = true;
     job->status = TRIREME_OK;
     if (job->mix.of)
         job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
     if (job->status == TRIREME_OK)
-        job->status = plan_evaluate(&job->answer, b->request, &job->choice, &job->error);
+        job->status = plan_evaluate(&job->answer, b->request, &job->choice, b->memory, &job->error);
+    job->took = clock_now() - begin;
 }
 
-static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
-    struct batch batch = {.request = request, .job = job, .until = until};
+static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, enum plan_memory memory,
+                         int64_t until) {
+    struct batch batch = {.request = request, .job = job, .memory = memory, .until = until};
     crew_run(request->threads, jobs, evaluate_one, &batch);
 }
 
@@ -111,42 +116,48 @@ struct search {
     trireme_error why; // of what was refused
     int64_t until;     // 0: there is time
     VEC(struct kin) families;
+    // Of the evaluation with most passes so far, of all ranks: how many, and the nanoseconds that it took.
+    double passes, took;
 };
 
-static struct kin *family_of(struct search *s, const struct plan_choice *c) {
+static int find_family(struct search *s, const struct plan_choice *c) {
     const struct kin own = {.schedule = c->schedule,
                             .zero_stage = c->zero_stage,
                             .pipeline = c->stages > 1,
                             .balanced = s->estimator->slower && c->balanced};
     for (size_t i = 0; i < s->families.count; i++) {
-        struct kin *f = &s->families.item[i];
+        const struct kin *f = &s->families.item[i];
         if (f->zero_stage == own.zero_stage && f->pipeline == own.pipeline && f->balanced == own.balanced &&
             strcmp(f->schedule, own.schedule) == 0)
-            return f;
+            return (int)i;
     }
     VEC_PUSH(&s->families, own);
-    return &s->families.item[s->families.count - 1];
+    return (int)s->families.count - 1;
+}
+
+static struct kin *family_of(const struct search *s, const struct candidate *c) {
+    return &s->families.item[c->family];
 }
 
 static void learn(struct search *s, const struct candidate *c, const struct plan_answer *a) {
-    struct kin *f = family_of(s, &c->choice);
+    struct kin *f = family_of(s, c);
     // Estimates know of no runtime, and of one room only.
     int64_t runtime = a->of_tightest.part[MEMORY_RUNTIME];
     double scale = s->estimator->room / (double)MAX(1, a->room - runtime);
-    double seconds = a->seconds / c->estimate.seconds,
-           bytes = (double)(a->memory - runtime) * scale / c->estimate.bytes;
+    int64_t used = a->memory - runtime - a->of_tightest.part[MEMORY_UNUSED];
+    double seconds = a->seconds / c->estimate.seconds, bytes = (double)used * scale / c->estimate.bytes;
     if (!c->choice.mixed) // which is made to fit
         f->bytes = f->bytes > 0 ? MIN(f->bytes, bytes) : bytes;
     f->seconds = f->seconds > 0 ? MIN(f->seconds, seconds) : seconds;
 }
 
 static double corrected_seconds(struct search *s, const struct candidate *c) {
-    double factor = family_of(s, &c->choice)->seconds;
+    double factor = family_of(s, c)->seconds;
     return c->estimate.seconds * (factor > 0 ? factor : 1);
 }
 
 static bool may_fit(struct search *s, const struct candidate *c) {
-    const struct kin *f = family_of(s, &c->choice);
+    const struct kin *f = family_of(s, c);
     return c->choice.mixed ||
            c->estimate.bytes * (f->bytes > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->estimator->room;
 }
@@ -173,21 +184,34 @@ static void own_lists(struct plan_result *out, const struct plan_choice *c) {
     }
 }
 
-// What time does not suffice for is left as it is.
+static double passes_of(const struct search *s, const struct plan_choice *c) {
+    double batch = (double)s->request->config->training.global_batch_size;
+    return batch / (double)(c->replicas * c->shards * c->micro_batch_size) * c->stages * MAX(1, c->chunks);
+}
+
+// What time does not suffice for is left out: most often what has very many microbatches.
 static void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
     for (int i = 0; i < jobs; i++) {
         job[i].choice = batch[i]->choice;
+        double passes = passes_of(s, &job[i].choice);
+        job[i].expected = s->passes > 0 && passes > s->passes ? (int64_t)(s->took * passes / s->passes) : 0;
         prepare(s, &job[i]);
     }
-    evaluate_all(s->request, job, jobs, s->until);
+    evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
     for (int i = 0; i < jobs; i++) {
         mix_release(&job[i].mix);
         own_lists(s->out, &job[i].choice);
+        batch[i]->done = true;
+        s->out->complete &= job[i].done;
         if (!job[i].done)
             continue;
         s->out->evaluated++;
-        batch[i]->done = true;
+        double passes = passes_of(s, &job[i].choice);
+        if (passes > s->passes) {
+            s->passes = passes;
+            s->took = (double)job[i].took;
+        }
         if (job[i].status != TRIREME_OK) {
             s->why = job[i].error;
             continue;
@@ -211,13 +235,15 @@ static int choose(struct search *s, const struct candidates *all, struct candida
             if (c->done || c->estimate.seconds * .5 > least || !may_fit(s, c))
                 continue;
             double seconds = corrected_seconds(s, c);
+            if (seconds >= least)
+                continue;
             int alike = 0;
-            for (int k = 0; k < count; k++)
-                alike += family_of(s, &batch[k]->choice) == family_of(s, &c->choice) || batch[k] == c;
             bool taken = false;
-            for (int k = 0; k < count; k++)
+            for (int k = 0; k < count; k++) {
+                alike += batch[k]->family == c->family;
                 taken |= batch[k] == c;
-            if (!taken && alike < ALIKE && seconds < least) {
+            }
+            if (!taken && alike < ALIKE) {
                 least = seconds;
                 best = c;
             }
@@ -232,7 +258,7 @@ static int choose(struct search *s, const struct candidates *all, struct candida
 // None of the rest can be among the best.
 static bool enough(struct search *s, const struct candidate *next) {
     size_t count = s->out->answers.count;
-    double slack = family_of(s, &next->choice)->seconds > 0 ? SLACK_LEARNT : PLAN_SLACK;
+    double slack = family_of(s, next)->seconds > 0 ? SLACK_LEARNT : PLAN_SLACK;
     return count == PLAN_ANSWERS && corrected_seconds(s, next) * slack > s->out->answers.item[count - 1].seconds;
 }
 
@@ -346,7 +372,7 @@ static void climb(struct search *s, struct plan_answer best, int stages, int *la
                 own_lists(s->out, &job[jobs++].choice);
                 layers[from]++, layers[to]--;
             }
-        evaluate_all(s->request, job, jobs, s->until);
+        evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
         found = NONE;
         for (int i = 0; i < jobs; i++) {
             s->out->evaluated += job[i].done;
@@ -423,13 +449,31 @@ static void search_units(struct search *s) {
             from[jobs++] = *a;
         }
     if (jobs)
-        evaluate_all(s->request, job, jobs, s->until);
+        evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
     for (int i = 0; i < jobs; i++) {
         s->out->evaluated += job[i].done;
         if (job[i].done && job[i].status == TRIREME_OK && job[i].answer.seconds < from[i].seconds) {
             job[i].answer.estimate = from[i].estimate;
             take(s->out, &job[i].answer);
         }
+    }
+}
+
+// The best, whose programs have been put into the room that there is, as `train` has them.
+static void measure_answers(struct search *s) {
+    struct job job[PLAN_ANSWERS] = {0};
+    double estimate[PLAN_ANSWERS];
+    int jobs = (int)s->out->answers.count;
+    for (int i = 0; i < jobs; i++) {
+        job[i].choice = s->out->answers.item[i].choice;
+        estimate[i] = s->out->answers.item[i].estimate;
+    }
+    evaluate_all(s->request, job, jobs, PLAN_LEAST_MEMORY, 0);
+    s->out->answers.count = 0;
+    for (int i = 0; i < jobs; i++) {
+        CHECK(job[i].status == TRIREME_OK);
+        job[i].answer.estimate = estimate[i];
+        take(s->out, &job[i].answer);
     }
 }
 
@@ -442,7 +486,7 @@ static trireme_status refuse(const struct search *s, const trireme_error *why, t
 
 // It would take more, even if it was estimated as wrongly as the one like it that was estimated most wrongly.
 static bool is_hopeless(struct search *s, const struct candidate *c) {
-    return family_of(s, &c->choice)->bytes > 0 && !may_fit(s, c);
+    return family_of(s, c)->bytes > 0 && !may_fit(s, c);
 }
 
 // With units of half a layer, of which less is gathered and reduced at a time.
@@ -498,8 +542,10 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     estimator_create(&estimator, request);
     trireme_status status = space_list(&all, &estimator, error);
     result.choices = (int)all.count;
-    for (size_t i = 0; i < all.count; i++)
+    for (size_t i = 0; i < all.count; i++) {
+        all.item[i].family = find_family(&search, &all.item[i].choice);
         result.pipelines += all.item[i].choice.stages > 1;
+    }
     if (all.count) {
         struct candidates every = all;
         qsort(all.item, all.count, sizeof *all.item, by_bytes);
@@ -520,6 +566,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);
         result.fits |= result.answers.count > 0;
+        if (!request->only_fit && result.answers.count)
+            measure_answers(&search);
     }
     if (status == TRIREME_OK && result.choices == 0)
         status = refuse(&search, &estimator.why, error);

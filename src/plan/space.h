@@ -7,7 +7,8 @@
 struct candidate {
     struct plan_choice choice;
     struct estimate estimate;
-    bool done; // evaluated
+    bool done;  // evaluated
+    int family; // with whom it is compared, by search.c
 };
 struct candidates {
     VEC(struct candidate);

@@ -35,8 +35,8 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period)
 void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);
 // Gives buffers what their allocations have.
 void set_offsets(struct program *program, const struct lifetimes *lifetimes);
-// Plans anew, with parts of its pools, a program that is planned with slots of one size. Where that takes no less, and
-// not `always`, it returns false and changes nothing.
-bool plan_parts(struct program *program, const struct op_table *table, bool always);
+// Plans anew, with parts of its pools, a program that is planned with slots of one size; a step arena of `room` bytes
+// is small enough. Where that takes no less, and not `always`, it returns false and changes nothing.
+bool plan_parts(struct program *program, const struct op_table *table, int64_t room, bool always);
 
 #endif

@@ -80,7 +80,7 @@ static int64_t most_live(const struct program *program, const struct lifetimes *
     return most;
 }
 
-trireme_status program_plan(struct program *program, const struct op_table *table, trireme_error *error) {
+trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error) {
     int64_t state = 0, fixed = 0, all = 0;
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
@@ -107,8 +107,8 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     bool shared = program_shares_region(program);
     int64_t least = shared ? 0 : most_live(program, &l);
     plan_slots(program, &l);
-    bool wasteful = !shared && (double)program->step_bytes > WASTE * (double)least;
-    if (!(wasteful || had_parts) || !plan_parts(program, table, had_parts))
+    bool wasteful = !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)(room - state));
+    if (!(wasteful || had_parts) || !plan_parts(program, table, room - state, had_parts))
         set_offsets(program, &l);
     lifetimes_release(&l);
     return TRIREME_OK;

@@ -76,7 +76,6 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
             }
         wait_for_link(pp, &item, in->stream, lanes, before);
         lanes[in->stream].item[before[in->stream]++] = item;
-        pp->used[in->stream] = true;
     }
 }
 
@@ -89,11 +88,8 @@ void prepare(struct prepared *out, const struct program *const *program_of_stage
         pp->program = program_of_stage[i];
         size_t templates = pp->program->templates.count;
         pp->lane = mem_alloc(templates * STREAM_COUNT * sizeof *pp->lane);
-        pp->base = mem_alloc(templates * sizeof *pp->base);
-        for (size_t t = 0; t < templates; t++) {
-            pp->base[t] = pp->instructions;
+        for (size_t t = 0; t < templates; t++)
             prepare_template(out, pp, (int)t);
-        }
         slot_waits_create(&pp->slot_waits, pp->program);
     }
 }
@@ -106,7 +102,6 @@ void prepared_release(struct prepared *p) {
         slot_waits_release(&pp->slot_waits);
         VEC_RELEASE(&pp->waits);
         free(pp->lane);
-        free(pp->base);
     }
     free(p->program);
     VEC_RELEASE(&p->uses);

@@ -35,9 +35,7 @@ struct prepared_program {
     struct lane *lane; // [templates][STREAM_COUNT]
     VEC(struct lane_wait) waits;
     struct slot_waits slot_waits;
-    int *base;        // of each template: the number of its first instruction
     int instructions; // of all templates
-    bool used[STREAM_COUNT];
 };
 
 struct prepared {

@@ -302,7 +302,7 @@ static void slots(void **unused) {
     trireme_error error = {0};
     struct program p;
     build_slots(&p, 2, 1);
-    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
     if (program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
@@ -315,12 +315,12 @@ static void slots(void **unused) {
     program_release(&p);
     // Both microbatches in one slot: the second takes what the first still needs.
     build_slots(&p, 2, 0);
-    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, " h"));
     program_release(&p);
     build_slots(&p, 1, 1);
-    assert_int_equal(program_plan(&p, ops, &error), TRIREME_ERROR_PROGRAM);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_ERROR_PROGRAM);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, "slot"));
     program_release(&p);
@@ -365,7 +365,7 @@ static void parts(void **unused) {
     struct program p;
     build_split(&p);
     for (int again = 0; again < 2; again++) { // what is planned is planned alike
-        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+        assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
         if (program_verify(&p, ops, &error) != TRIREME_OK)
             fail_msg("%s", error.message);
         check_round_trip(&p, ops);
@@ -433,7 +433,7 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
         program_invoke(&p, all, NONE, false, false);
         program_invoke(&p, each, 1, false, true);
         if (from_host) {
-            assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+            assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
             if (program_verify(&p, ops, &error) != TRIREME_OK)
                 fail_msg("%s", error.message);
             program_release(&p);

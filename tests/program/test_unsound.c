@@ -68,7 +68,7 @@ static void in_place_but_shifted(void **unused) {
     emit(&p, OP_ADD, 2, in, 1, &g);
     emit(&p, OP_GELU, 1, &g, 1, &y);
     program_invoke(&p, 0, 0, true, true);
-    assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
     if (program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     p.buffers.item[g.buffer].offset = p.buffers.item[h.buffer].offset;
@@ -111,7 +111,7 @@ static void where_scratch_lies(void **unused) {
         struct operand h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL);
         emit(&p, OP_ZERO, 0, NULL, 1, (struct operand[]){operand_shape(h, 1, (int64_t[]){8 * 16})});
         program_invoke(&p, 0, 0, true, true);
-        assert_int_equal(program_plan(&p, ops, &error), TRIREME_OK);
+        assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
         assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
         p.step_bytes += BUFFER_ALIGNMENT;
         p.scratch_base += below ? -4096 : 1;

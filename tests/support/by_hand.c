@@ -22,7 +22,7 @@ void check_round_trip(const struct program *p, const struct op_table *ops) {
     for (size_t i = 0; i < p->buffers.count; i++)
         assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
     // Planned again, it is laid out as before.
-    assert_int_equal(program_plan(&back, ops, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&back, ops, 0, &error), TRIREME_OK);
     struct text third = {0};
     program_print(&back, ops, &third);
     assert_string_equal(first.text, third.text);
@@ -34,7 +34,7 @@ void check_round_trip(const struct program *p, const struct op_table *ops) {
 
 void assert_program_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
     trireme_error error = {0};
-    trireme_status status = program_plan(p, ops, &error); // looks at the structure alone
+    trireme_status status = program_plan(p, ops, 0, &error); // looks at the structure alone
     if (status == TRIREME_OK)
         status = program_verify(p, ops, &error);
     assert_int_equal(status, TRIREME_ERROR_PROGRAM);
