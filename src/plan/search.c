@@ -17,15 +17,22 @@ static const double HOPELESS = 2;
 // PLAN_SLACK where others like it were compared.
 static const double SLACK_LEARNT = .97;
 
+// Nanoseconds by which what is begun may outlast the time.
+static const int64_t GRACE = 5000000000;
+
 enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64 };
+// Of all ranks in a step. What has many takes so long to be compiled that it is not compiled twice: about so many
+// nanoseconds for each (two Zen 4 cores), and so many times as long where layers are mixed to fit.
+enum { MANY_PASSES = 1 << 14, PASS_TIME = 110000, MIXED_TIMES = 2 };
 
 // ---- evaluating several at once
 
 struct job {
     struct plan_choice choice;
-    struct mix mix;         // of a choice that is mixed and has no lists yet
-    int64_t expected, took; // nanoseconds: 0 where nobody knows
-    bool done;              // else time was up before, or would have been
+    struct mix mix; // of a choice that is mixed and has no lists yet
+    enum plan_memory memory;
+    int64_t expected; // nanoseconds: 0 where they are few
+    bool done;        // else time was up before, or would have been
     struct plan_answer answer;
     trireme_status status;
     trireme_error error;
@@ -34,28 +41,25 @@ struct job {
 struct batch {
     const struct plan_request *request;
     struct job *job;
-    enum plan_memory memory;
-    int64_t until; // none is begun that is expected to end later; 0: there is time
+    int64_t until; // none is begun later, or is expected to end GRACE later; 0: there is time
 };
 
 static void evaluate_one(void *argument, int i) {
     const struct batch *b = argument;
     struct job *job = &b->job[i];
     int64_t begin = clock_now();
-    if (b->until > 0 && begin + job->expected > b->until)
+    if (b->until > 0 && (begin > b->until || begin + job->expected > b->until + GRACE))
         return;
     job->done = true;
     job->status = TRIREME_OK;
     if (job->mix.of)
         job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
     if (job->status == TRIREME_OK)
-        job->status = plan_evaluate(&job->answer, b->request, &job->choice, b->memory, &job->error);
-    job->took = clock_now() - begin;
+        job->status = plan_evaluate(&job->answer, b->request, &job->choice, job->memory, &job->error);
 }
 
-static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, enum plan_memory memory,
-                         int64_t until) {
-    struct batch batch = {.request = request, .job = job, .memory = memory, .until = until};
+static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
+    struct batch batch = {.request = request, .job = job, .until = until};
     crew_run(request->threads, jobs, evaluate_one, &batch);
 }
 
@@ -116,8 +120,6 @@ struct search {
     trireme_error why; // of what was refused
     int64_t until;     // 0: there is time
     VEC(struct kin) families;
-    // Of the evaluation with most passes so far, of all ranks: how many, and the nanoseconds that it took.
-    double passes, took;
 };
 
 static int find_family(struct search *s, const struct plan_choice *c) {
@@ -189,16 +191,22 @@ static double passes_of(const struct search *s, const struct plan_choice *c) {
     return batch / (double)(c->replicas * c->shards * c->micro_batch_size) * c->stages * MAX(1, c->chunks);
 }
 
+static struct job create_job(const struct search *s, const struct plan_choice *c) {
+    bool many = passes_of(s, c) > MANY_PASSES;
+    return (struct job){.choice = *c,
+                        .memory = many ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
+                        .expected = many ? (int64_t)(PASS_TIME * passes_of(s, c)) : 0};
+}
+
 // What time does not suffice for is left out: most often what has very many microbatches.
 static void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
     for (int i = 0; i < jobs; i++) {
-        job[i].choice = batch[i]->choice;
-        double passes = passes_of(s, &job[i].choice);
-        job[i].expected = s->passes > 0 && passes > s->passes ? (int64_t)(s->took * passes / s->passes) : 0;
+        job[i] = create_job(s, &batch[i]->choice);
         prepare(s, &job[i]);
+        job[i].expected *= job[i].mix.of ? MIXED_TIMES : 1;
     }
-    evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
+    evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
         mix_release(&job[i].mix);
         own_lists(s->out, &job[i].choice);
@@ -207,11 +215,6 @@ static void run_batch(struct search *s, struct candidate **batch, int jobs) {
         if (!job[i].done)
             continue;
         s->out->evaluated++;
-        double passes = passes_of(s, &job[i].choice);
-        if (passes > s->passes) {
-            s->passes = passes;
-            s->took = (double)job[i].took;
-        }
         if (job[i].status != TRIREME_OK) {
             s->why = job[i].error;
             continue;
@@ -366,13 +369,13 @@ static void climb(struct search *s, struct plan_answer best, int stages, int *la
                 if (from == to || layers[from] == 1 || (stages > FEW_STAGES && abs(from - to) > 1))
                     continue;
                 layers[from]--, layers[to]++;
-                job[jobs] = (struct job){.choice = best.choice};
+                job[jobs] = create_job(s, &best.choice);
                 job[jobs].choice.layout = print_layers(layers, stages);
                 move[jobs][0] = from, move[jobs][1] = to;
                 own_lists(s->out, &job[jobs++].choice);
                 layers[from]++, layers[to]--;
             }
-        evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
+        evaluate_all(s->request, job, jobs, s->until);
         found = NONE;
         for (int i = 0; i < jobs; i++) {
             s->out->evaluated += job[i].done;
@@ -443,13 +446,13 @@ static void search_units(struct search *s) {
             if (a->choice.replicas * a->choice.shards == 1 || !(WAYS[w].prefetch ? prefetch : units) ||
                 (WAYS[w].prefetch && a->choice.zero_stage < 3))
                 continue;
-            job[jobs].choice = a->choice;
+            job[jobs] = create_job(s, &a->choice);
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             from[jobs++] = *a;
         }
     if (jobs)
-        evaluate_all(s->request, job, jobs, PLAN_WITHIN_ROOM, s->until);
+        evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
         s->out->evaluated += job[i].done;
         if (job[i].done && job[i].status == TRIREME_OK && job[i].answer.seconds < from[i].seconds) {
@@ -461,20 +464,26 @@ static void search_units(struct search *s) {
 
 // The best, whose programs have been put into the room that there is, as `train` has them.
 static void measure_answers(struct search *s) {
-    struct job job[PLAN_ANSWERS] = {0};
-    double estimate[PLAN_ANSWERS];
-    int jobs = (int)s->out->answers.count;
-    for (int i = 0; i < jobs; i++) {
-        job[i].choice = s->out->answers.item[i].choice;
-        estimate[i] = s->out->answers.item[i].estimate;
+    struct job job[PLAN_ANSWERS];
+    struct plan_answer answer[PLAN_ANSWERS];
+    int count = (int)s->out->answers.count, which[PLAN_ANSWERS], jobs = 0;
+    memcpy(answer, s->out->answers.item, (size_t)count * sizeof *answer);
+    for (int i = 0; i < count; i++) {
+        job[jobs] = create_job(s, &answer[i].choice);
+        which[jobs] = i;
+        jobs += job[jobs].memory == PLAN_WITHIN_ROOM;
     }
-    evaluate_all(s->request, job, jobs, PLAN_LEAST_MEMORY, 0);
-    s->out->answers.count = 0;
+    for (int i = 0; i < jobs; i++)
+        job[i].memory = PLAN_LEAST_MEMORY;
+    evaluate_all(s->request, job, jobs, 0);
     for (int i = 0; i < jobs; i++) {
         CHECK(job[i].status == TRIREME_OK);
-        job[i].answer.estimate = estimate[i];
-        take(s->out, &job[i].answer);
+        job[i].answer.estimate = answer[which[i]].estimate;
+        answer[which[i]] = job[i].answer;
     }
+    s->out->answers.count = 0;
+    for (int i = 0; i < count; i++)
+        take(s->out, &answer[i]);
 }
 
 static trireme_status refuse(const struct search *s, const trireme_error *why, trireme_error *error) {
@@ -510,19 +519,27 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// Where nothing fits, those that need least tell by how much. Where the question is whether any fits, the first that
-// does answers it.
+// Those that need least, first of all that do not take long to be simulated.
+static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
+    int count = 0;
+    for (int many = 0; many < 2; many++)
+        for (size_t i = 0; i < all->count && count < FULLEST; i++)
+            if ((passes_of(s, &all->item[i].choice) > MANY_PASSES) == many)
+                smallest[count++] = &all->item[i];
+    return count;
+}
+
+// Where nothing fits, those that need least tell by how much. The first that does fit tells that there is something.
 static void search_smallest(struct search *s, struct candidates *all) {
-    struct candidate *batch[FULLEST];
-    bool only_fit = s->request->only_fit;
+    struct candidate *smallest[FULLEST], *batch[AT_ONCE];
     int64_t until = s->until;
     s->until = 0; // there has to be an answer
-    int count = (int)MIN(all->count, (size_t)FULLEST), at_once = only_fit ? AT_ONCE : FULLEST;
-    for (int i = 0; i < count && !(only_fit && s->out->answers.count);) {
+    int count = list_smallest(s, all, smallest);
+    for (int i = 0; i < count && s->out->answers.count == 0;) {
         int jobs = 0;
-        for (; i < count && jobs < at_once; i++)
-            if (!only_fit || !is_hopeless(s, &all->item[i]))
-                batch[jobs++] = &all->item[i];
+        for (; i < count && jobs < AT_ONCE; i++)
+            if (!s->request->only_fit || !is_hopeless(s, smallest[i]))
+                batch[jobs++] = smallest[i];
         if (jobs)
             run_batch(s, batch, jobs);
     }
