@@ -7,7 +7,7 @@
 #include "program/program.h"
 
 enum counter_state {
-    COUNTER_IDLE,    // between programs
+    COUNTER_IDLE,    // between programs, or instructions
     COUNTER_WAITING, // for another stream of this rank
     COUNTER_RUNNING, // a kernel
     COUNTER_MEETING, // in communication

@@ -67,8 +67,32 @@ static void count_waits(struct resolved_template *t) {
         const struct instruction *in = t->item[i].instruction;
         for (int s = 0; s < STREAM_COUNT; s++)
             t->item[i].target[s] = before[s] - (in->wait[s] - 1);
-        before[in->stream]++;
-        VEC_PUSH(&t->of[in->stream], i);
+        t->item[i].turn = before[in->stream]++;
+    }
+}
+
+// Whether compute waits for a collective of tensor ranks before it does anything that takes long. Another thread that
+// is woken for it, and wakes this one when it is done, takes longer than small collectives do.
+static bool is_awaited_soon(const struct op_table *table, const struct resolved_template *t, int index) {
+    const struct instruction *in = t->item[index].instruction;
+    if (in->stream != STREAM_TENSOR || table->op[in->op].role != ROLE_COMMUNICATION)
+        return false;
+    for (int i = index + 1; i < t->count; i++) {
+        const struct instruction *next = t->item[i].instruction;
+        if (next->stream != STREAM_COMPUTE)
+            continue;
+        if (next->wait[in->stream] && t->item[i].target[in->stream] > t->item[index].turn)
+            return true;
+        if (table->op[next->op].family != FAMILY_REST)
+            return false;
+    }
+    return false;
+}
+
+static void share_out(const struct op_table *table, struct resolved_template *t) {
+    for (int i = 0; i < t->count; i++) {
+        t->item[i].computes = is_awaited_soon(table, t, i);
+        VEC_PUSH(&t->of[t->item[i].computes ? STREAM_COMPUTE : t->item[i].instruction->stream], i);
     }
 }
 
@@ -84,6 +108,7 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
             return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
     count_waits(t);
+    share_out(e->table, t);
     return TRIREME_OK;
 }
 

@@ -26,18 +26,21 @@ struct resolved {
     const struct instruction *instruction;
     struct communicator *communicator; // communication: NULL for kernels
     int64_t target[STREAM_COUNT]; // with its waits: instructions of each stream that come before it in its template
+    int64_t turn;                 // instructions of its own stream that do
+    bool computes;                // run by compute's thread, which would only wait for it
 };
 
 struct resolved_template {
     struct resolved *item;
     int count;
-    VEC(int) of[STREAM_COUNT]; // instructions of each stream
+    VEC(int) of[STREAM_COUNT]; // instructions that each stream's thread runs
 };
 
 // A stream: how far it has come, for those that wait for it.
 struct stream_state {
     _Atomic int64_t done; // instructions, in this run
-    bool used;
+    bool counted;         // there are others that may wait for it
+    bool threaded;        // it has a thread of its own
     pthread_t thread;
     // Where its thread sleeps until instructions of another stream are done; guarded by the executor's mutex.
     pthread_cond_t woken;

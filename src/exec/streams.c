@@ -1,6 +1,6 @@
-// Streams: compute runs on the caller's thread, every other one that the program uses on a thread of its own. Each
-// walks the schedule and runs what is its own; waits compare how many instructions of another stream are done with how
-// many come before in that walk.
+// Streams: compute runs on the caller's thread, every other one that the program uses on a thread of its own, but for
+// what compute's thread does for it. Each walks the schedule and runs what is its own; waits compare how many
+// instructions of another stream are done with how many come before in that walk.
 #include "exec/executor.h"
 
 #include "base/clock.h"
@@ -53,14 +53,18 @@ static void want_all(struct executor *e, int more) {
         want(e, s, more);
 }
 
-static void wait_for(struct executor *e, int own, int stream, int64_t target) {
-    struct counter *counter = &e->counters[own];
-    struct stream_state *self = &e->stream[own];
-    if (reached(e, stream, target))
-        return;
+static void count_waiting(struct counter *counter, int stream) {
     counter->awaited = stream;
     counter->since = clock_now();
     counter->state = COUNTER_WAITING;
+}
+
+// The thread of `own` waits until so many instructions of another stream are done; or of its own, some of which
+// compute's thread does.
+static void wait_for(struct executor *e, int own, int stream, int64_t target) {
+    struct stream_state *self = &e->stream[own];
+    if (reached(e, stream, target))
+        return;
     for (int64_t start = clock_now(); clock_now() - start < SPIN_NANOSECONDS;)
         if (reached(e, stream, target))
             return;
@@ -68,11 +72,12 @@ static void wait_for(struct executor *e, int own, int stream, int64_t target) {
     atomic_fetch_add(&e->sleepers, 1);
     self->awaited = stream;
     self->target = target;
-    want(e, stream, 1);
+    int wanted = stream != own; // else it is this rank that has something to do for it first
+    want(e, stream, wanted);
     while (!reached(e, stream, target))
         pthread_cond_wait(&self->woken, &e->mutex);
     self->awaited = NONE;
-    want(e, stream, -1);
+    want(e, stream, -wanted);
     atomic_fetch_sub(&e->sleepers, 1);
     pthread_mutex_unlock(&e->mutex);
 }
@@ -89,16 +94,34 @@ static void count(struct counter *c, const struct instruction *in, const struct 
     c->peer = in->peer;
 }
 
-// *begin is when all waits were over.
-static trireme_status run_one(struct executor *e, int stream, struct resolved *r, size_t invocation, int64_t *begin,
+// What compute's thread does for another stream, compute waits for.
+static trireme_status run_for(struct executor *e, struct resolved *r, const struct invocation *v,
                               trireme_error *error) {
+    int stream = r->instruction->stream;
+    pthread_mutex_lock(&e->mutex);
+    want(e, stream, 1);
+    pthread_mutex_unlock(&e->mutex);
+    trireme_status status = execute(e, r, v, error);
+    pthread_mutex_lock(&e->mutex);
+    want(e, stream, -1);
+    pthread_mutex_unlock(&e->mutex);
+    return status;
+}
+
+// By the thread of `own`. *begin is when all waits were over.
+static trireme_status run_one(struct executor *e, int own, struct resolved *r, size_t invocation, int64_t *begin,
+                              trireme_error *error) {
+    int stream = r->instruction->stream;
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (r->instruction->wait[s] && s != stream) {
+        if (r->instruction->wait[s] && s != stream && s != own) {
             bool slot = r->instruction->wait[s] >= WAIT_OWN;
             int64_t count = slot ? slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s)
                                  : e->slot_waits.before[invocation][s] + r->target[s];
-            wait_for(e, stream, s, count);
+            if (reached(e, s, count))
+                continue;
+            count_waiting(counter, s);
+            wait_for(e, own, s, count);
         }
     if (atomic_load(&e->failed))
         return TRIREME_ERROR_LOST;
@@ -107,7 +130,8 @@ static trireme_status run_one(struct executor *e, int stream, struct resolved *r
     if (r->communicator)
         counter->since = *begin;
     counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
-    return execute(e, r, &e->program->schedule.item[invocation], error);
+    const struct invocation *v = &e->program->schedule.item[invocation];
+    return r->computes ? run_for(e, r, v, error) : execute(e, r, v, error);
 }
 
 // "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before what went wrong.
@@ -122,18 +146,24 @@ static void say_where(const struct executor *e, int stream, const struct invocat
                  e->table->op[in->op].name, axes_print(in->group, group), microbatch);
 }
 
-static void walk(struct executor *e, int stream) {
+static void walk(struct executor *e, int own) {
     const struct program *p = e->program;
     int64_t position = 0;
     trireme_error error = {0};
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct invocation *v = &p->schedule.item[k];
         struct resolved_template *t = &e->templates[v->template];
-        for (size_t i = 0; i < t->of[stream].count; i++) {
-            int index = t->of[stream].item[i];
+        for (size_t i = 0; i < t->of[own].count; i++) {
+            int index = t->of[own].item[i], stream = t->item[index].instruction->stream;
             int64_t begin = 0;
+            if (stream != own) {
+                count(&e->counters[own], t->item[index].instruction, v, (int)k, index);
+                count_waiting(&e->counters[own], stream);
+            }
+            if (e->stream[stream].counted)
+                wait_for(e, own, stream, e->slot_waits.before[k][stream] + t->item[index].turn);
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
-            if (run_one(e, stream, &t->item[index], k, &begin, &error) != TRIREME_OK) {
+            if (run_one(e, own, &t->item[index], k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
                     say_where(e, stream, v, index, &error);
                 fail(e, &error);
@@ -141,14 +171,15 @@ static void walk(struct executor *e, int stream) {
             }
             if (e->trace)
                 e->trace->events.item[position + index] = (struct trace_event){(int)k, index, begin, clock_now()};
-            if (e->stream[stream].used) {
+            e->counters[stream].state = COUNTER_IDLE; // whoever goes on with it
+            if (e->stream[stream].counted) {
                 atomic_fetch_add(&e->stream[stream].done, 1);
                 announce(e, stream);
             }
         }
         position += t->count;
     }
-    e->counters[stream].state = COUNTER_IDLE;
+    e->counters[own].state = COUNTER_IDLE;
 }
 
 struct worker {
@@ -180,7 +211,7 @@ static void *work(void *argument) {
 static int workers(const struct executor *e) {
     int count = 0;
     for (int s = 0; s < STREAM_COUNT; s++)
-        count += s != STREAM_COMPUTE && e->stream[s].used;
+        count += e->stream[s].threaded;
     return count;
 }
 
@@ -192,19 +223,21 @@ trireme_status streams_start(struct executor *e, trireme_error *error) {
         e->stream[s].awaited = NONE;
     }
     bool many = false;
+    const int64_t *all = e->slot_waits.before[e->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++)
-        for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)
-            many |= e->stream[s].used |= e->templates[t].of[s].count > 0;
-    e->stream[STREAM_COMPUTE].used = many; // nobody else counts its steps
+        if (s != STREAM_COMPUTE)
+            many |= e->stream[s].counted = all[s] > 0;
+    e->stream[STREAM_COMPUTE].counted = many;
     for (int s = 0; s < STREAM_COUNT; s++) {
-        if (s == STREAM_COMPUTE || !e->stream[s].used)
+        for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)
+            e->stream[s].threaded |= e->templates[t].of[s].count > 0;
+        if (!e->stream[s].threaded)
             continue;
         struct worker *worker = mem_alloc(sizeof *worker);
         *worker = (struct worker){e, s};
         if (pthread_create(&e->stream[s].thread, NULL, work, worker)) {
             free(worker);
-            for (int later = s; later < STREAM_COUNT; later++)
-                e->stream[later].used = false;
+            e->stream[s].threaded = false;
             FAIL(TRIREME_ERROR_IO, "cannot start a thread");
         }
     }
@@ -217,7 +250,7 @@ void streams_stop(struct executor *e) {
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->mutex);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (s != STREAM_COMPUTE && e->stream[s].used)
+        if (e->stream[s].threaded)
             pthread_join(e->stream[s].thread, NULL);
     pthread_mutex_destroy(&e->mutex);
     pthread_cond_destroy(&e->changed);
