@@ -171,7 +171,7 @@ static void walk(struct executor *e, int own) {
             }
             if (e->trace)
                 e->trace->events.item[position + index] = (struct trace_event){(int)k, index, begin, clock_now()};
-            e->counters[stream].state = COUNTER_IDLE; // whoever goes on with it
+            e->counters[stream].state = e->counters[own].state = COUNTER_IDLE; // before others may go on with it
             if (e->stream[stream].counted) {
                 atomic_fetch_add(&e->stream[stream].done, 1);
                 announce(e, stream);
@@ -179,7 +179,6 @@ static void walk(struct executor *e, int own) {
         }
         position += t->count;
     }
-    e->counters[own].state = COUNTER_IDLE;
 }
 
 struct worker {
