@@ -123,6 +123,14 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
          unsigned_nan(result->grad_norm), sound);
 }
 
+// Ends with what all ranks have found: none breaks the world before all have said what the step was.
+static trireme_status meet(const struct run *r, trireme_status found) {
+    trireme_error broken = {0};
+    if (r->control)
+        comm_barrier(r->control, &broken);
+    return found;
+}
+
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
     int64_t step = r->progress.step + 1, steps = config->training.steps;
@@ -164,7 +172,8 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         TRY(run_directory_add(&r->directory, &s, error));
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, &s);
-    TRY(finite);
+    if (finite != TRIREME_OK)
+        return meet(r, finite);
     if (traced)
         TRY(write_trace(r, error));
     out->step = step;

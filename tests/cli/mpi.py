@@ -1,9 +1,11 @@
 """What tests of ranks that are processes share: Open MPI's mpirun, where there is one and trireme was built with it."""
 
+import atexit
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import tool
 
@@ -16,8 +18,12 @@ if tool.SANITIZED:
 
 
 def start(ranks, *command, **environment):
+    # By itself every mpirun of a user makes and removes the same directory, and fails where another makes it meanwhile.
+    session = tempfile.mkdtemp(prefix="trireme-mpi-")
+    atexit.register(shutil.rmtree, session, ignore_errors=True)
     return subprocess.Popen([MPIRUN, "-n", str(ranks), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, errors="replace", env={**os.environ, **environment})
+                            stderr=subprocess.PIPE, text=True, errors="replace",
+                            env={**os.environ, "OMPI_MCA_orte_tmpdir_base": session, **environment})
 
 
 def run(ranks, *arguments):

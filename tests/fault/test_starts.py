@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 
@@ -122,9 +121,8 @@ def test_two_runs_of_one_name():
 def test_a_rank_that_does_not_start():
     # MPI's start has 20 seconds, however short the deadline is.
     begin = time.monotonic()
-    process = subprocess.Popen([mpi.MPIRUN, "-n", "1", tool.BINARY, "train", "c.yaml", "--comm.train_timeout_seconds=1",
-                                ":", "-n", "1", "sleep", "100"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    process = mpi.start(1, tool.BINARY, "train", "c.yaml", "--comm.train_timeout_seconds=1", ":", "-n", "1", "sleep",
+                        "100")
     code, _, err = tool.finish(process)
     assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
     assert len(mpi.told(err)) == 1 and "MPI has not started on all ranks within 20 s" in mpi.told(err)[0], err
