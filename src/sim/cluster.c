@@ -46,7 +46,8 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     struct device *d = &r->cluster->devices.item[r->cluster->devices.count - 1];
     TRY(check_name(t, mapping, d->name, error));
     TRY(outline_known(
-        t, mapping, "peak memory runtime_memory bandwidth launch cores shared communication jitter efficiency", error));
+        t, mapping, "peak memory runtime_memory bandwidth launch cores shared communication meeting jitter efficiency",
+        error));
     int node;
     TRY(outline_need(t, mapping, "peak", &node, error));
     TRY(read_peak(t, node, d, error));
@@ -58,6 +59,7 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &d->bandwidth, error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->launch, error));
     TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
+    TRY(outline_may_figure(t, mapping, "meeting", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->meeting, error));
     TRY(outline_may_figure(t, mapping, "jitter", QUANTITY_NUMBER, 0, 1, &d->jitter, error));
     node = outline_member(t, mapping, "communication");
     if (node >= 0) {

@@ -59,8 +59,8 @@ struct device {
     VEC(struct shared) shared;
     bool cores_communicate; // what communication takes, its cores cannot compute
     // What is alike takes a little longer on one rank than on another: those that meet within a layer wait for the
-    // slowest for this part of what they have computed since they met there last.
-    double jitter;
+    // slowest so many seconds each time, and for this part of what they have computed since they met there last.
+    double meeting, jitter;
     struct curve curve[OP_COUNT][DTYPE_COUNT];
     struct curve other[DTYPE_COUNT]; // what ops have that nothing is said of
     VEC(struct curve_point) points[OP_COUNT];

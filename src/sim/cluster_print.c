@@ -129,6 +129,8 @@ static void print_device(struct text *out, const struct cluster *c, const struct
         text_add(out, "    cores: %d\n", d->cores);
     if (d->cores_communicate)
         text_add(out, "    communication: cores\n");
+    if (d->meeting > 0)
+        text_add(out, "    meeting: %s\n", figure(d->meeting, "s").text);
     if (d->jitter > 0)
         text_add(out, "    jitter: %.4g\n", d->jitter);
     if (d->shared.count) {

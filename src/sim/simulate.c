@@ -200,7 +200,7 @@ static double wait_within_layer(const struct event_loop *l, int who) {
     struct actor *a = &l->actor[who];
     double since = out->computing - a->computed;
     a->computed = out->computing;
-    return out->station.device->jitter * since;
+    return out->station.device->meeting + out->station.device->jitter * since;
 }
 
 // False: others have not come yet.

@@ -1,5 +1,5 @@
 // The instructions of all ranks in time. Streams run in order and wait as program.h says; computing takes what
-// cost_compute says; a collective begins when all members have come to it (within a layer later by the device's jitter)
+// cost_compute says; a collective begins when all members have come to it (within a layer later, for the slowest)
 // and ends for all at once, a message when both ends have. Ranks that nothing tells apart are simulated once (place.h).
 //
 // A rank's step is divided without rest: computing; exposed communication, when its compute stream has nothing to do

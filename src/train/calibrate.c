@@ -34,7 +34,7 @@ static bool is_split(int model) {
 // once.
 struct meeting {
     enum op op;
-    double bytes, seconds;
+    double bytes, seconds, apart; // the last: seconds that it has computed since the one before
 };
 
 // A model, on so many ranks: replicas of it, or one that is split over them. Measured in rounds, between which all
@@ -53,7 +53,6 @@ struct trial {
     double *step, *seconds;       // [all], [all][events]
     struct fit_samples samples;   // when all is done
     VEC(struct meeting) meetings; // of rank 0, where the model is split
-    double apart;                 // seconds that it has computed before them
     double between;               // seconds from one instruction to the next
     int64_t beside;               // bytes that the process has beside the arenas of its ranks
 };
@@ -103,8 +102,7 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
             sum += chosen[s] ? t->seconds[(size_t)s * events + i] : 0;
         bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
         if (communicates && t->split && in->stream == STREAM_TENSOR) {
-            VEC_PUSH(&t->meetings, (struct meeting){in->op, communicated_bytes(p, in), sum / kept});
-            t->apart += computed;
+            VEC_PUSH(&t->meetings, (struct meeting){in->op, communicated_bytes(p, in), sum / kept, computed});
             computed = 0;
         }
         if (in->stream != STREAM_COMPUTE)
@@ -383,28 +381,46 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .cores_communicate = true};
 }
 
-// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.
-static double find_jitter(const struct work *w, int device, int ranks) {
+// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured:
+// so many seconds at each, and a part of what they computed before. A model's sum over those that it has; least squares
+// of the sums' errors over what the models compute.
+static void find_waits(const struct work *w, struct device *d, int device, int ranks) {
     const struct route route = {.ranks = ranks, .parts = {ranks}, .bandwidth = {w->cluster->level[0].bandwidth}};
-    double waited = 0, apart = 0;
+    double nn = 0, n1 = 0, nw = 0, w1 = 0, ones = 0;
     for (size_t i = 0; i < w->trials.count; i++) {
         const struct trial *t = &w->trials.item[i];
-        if (t->device != device)
-            continue;
-        apart += t->apart;
+        double waited = 0, apart = 0;
         for (size_t k = 0; k < t->meetings.count; k++) {
             const struct meeting *m = &t->meetings.item[k];
+            apart += m->apart;
             waited += m->seconds - cost_communicate(w->cluster, &route, m->op, m->bytes);
         }
+        if (t->device != device || apart <= 0)
+            continue;
+        double number = (double)t->meetings.count / apart; // a second
+        nn += number * number;
+        n1 += number;
+        nw += number * waited / apart;
+        w1 += waited / apart;
+        ones++;
     }
-    return apart > 0 ? MIN(MAX(waited / apart, 0), 1) : 0;
+    // Where one of the two would be negative the other one alone is what fits best.
+    double determinant = nn * ones - n1 * n1;
+    d->meeting = determinant > 0 ? (nw * ones - n1 * w1) / determinant : 0;
+    d->jitter = determinant > 0 ? (nn * w1 - n1 * nw) / determinant : 0;
+    if (d->meeting <= 0 && ones > 0)
+        d->jitter = w1 / ones;
+    else if (d->jitter < 0)
+        d->meeting = nw / nn;
+    d->meeting = MIN(MAX(d->meeting, 0), 1);
+    d->jitter = MIN(MAX(d->jitter, 0), 1);
 }
 
 static trireme_status measure_links(struct work *w, int device, int ranks, trireme_error *error) {
     struct link_trial links = {&w->cluster->level[0], ranks};
     say(w, "links");
     TRY(ranks_run(ranks, 300, run_links, &links, error));
-    w->cluster->devices.item[device].jitter = find_jitter(w, device, ranks);
+    find_waits(w, &w->cluster->devices.item[device], device, ranks);
     return TRIREME_OK;
 }
 

@@ -1,7 +1,7 @@
 // Measures the machine that it runs on: a few layers of several models, instruction by instruction, by one rank that
 // has all cores and by ranks that share them; what collectives between threads take; and how long ranks that meet
-// within layers wait for each other (jitter). What comes out is a cluster of one device (sim/cluster.h), for predicting
-// steps on this machine.
+// within layers wait for each other (meeting, jitter). What comes out is a cluster of one device (sim/cluster.h), for
+// predicting steps on this machine.
 #ifndef TRAIN_CALIBRATE_H
 #define TRAIN_CALIBRATE_H
 

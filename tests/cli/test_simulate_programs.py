@@ -197,7 +197,8 @@ def test_this_machine_is_measured_and_simulated():
         if (os.cpu_count() or 1) < 2:
             return
         # What ranks waited for each other in their steps: no two of them come at once.
-        assert re.search(r"cpu-of-2:(\n    .*)*\n    jitter: (0\.\d+|1|\d.*e-.*)\n", cluster), cluster
+        waits = r"(meeting: [\d.]+ [mun]?s|jitter: (0\.\d+|1|\d.*e-.*))"
+        assert re.search(rf"cpu-of-2:(\n    .*)*\n    {waits}\n", cluster), cluster
         both = simulate(*small, "--tensor_parallel_degree=2", f"cluster={out}")
         assert both["exposed"]["tp"] > 0 and "tp" not in one["exposed"]
         measured = tool.good_json("bench", "step", *small, "--tensor_parallel_degree=2", "--training.steps=5")

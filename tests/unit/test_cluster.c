@@ -94,6 +94,7 @@ static void refusals_name_line_and_key(void **unused) {
         {7, "    bandwidth: 0 GB/s", "my.yaml:7: devices.small.bandwidth", "given 0 GB/s"},
         {7, "    bandwidth: [1, 2]", "my.yaml:7: devices.small.bandwidth", "expected a word or number"},
         {8, "    launch: 5 s/us", "my.yaml:8: devices.small.launch", "expected a time"},
+        {8, "    meeting: 2", "my.yaml:8: devices.small.meeting", "without a unit"},
         {8, "    jitter: 1.5", "my.yaml:8: devices.small.jitter", "expected from 0 to 1"},
         {4, "    peak: {f16: 1 TFLOP/s}", "my.yaml:4: devices.small.peak.f16", "there is no such key"},
         {4, "    peak: {f32: 1000 PFLOP/s}", "my.yaml:4: devices.small.peak.f32", "expected from"},

@@ -36,12 +36,13 @@ static void printed_clusters_read_back(void **unused) {
         VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 1 << 20, 93e-6});
         VEC_PUSH(&c.stragglers, (struct straggler){3, 1.25});
         c.devices.item[0].jitter = .04;
+        c.devices.item[0].meeting = 150e-6;
         cluster_print(&c, ops, &first);
         assert_ok(cluster_parse(&again, ops, "printed", first.text, first.length, &error), &error);
         cluster_print(&again, ops, &second);
         assert_string_equal(first.text, second.text);
         assert_int_equal(again.total_devices, c.total_devices);
-        assert_true(again.devices.item[0].jitter == .04);
+        assert_true(again.devices.item[0].jitter == .04 && again.devices.item[0].meeting == 150e-6);
         for (int op = 0; op < OP_COUNT; op++)
             for (int t = 0; t < DTYPE_COUNT; t++) {
                 const struct curve *a = &c.devices.item[0].curve[op][t], *b = &again.devices.item[0].curve[op][t];
