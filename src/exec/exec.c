@@ -71,29 +71,50 @@ static void count_waits(struct resolved_template *t) {
     }
 }
 
-// Whether compute waits for a collective of tensor ranks before it does anything that takes long. Another thread that
-// is woken for it, and wakes this one when it is done, takes longer than small collectives do.
-static bool is_awaited_soon(const struct op_table *table, const struct resolved_template *t, int index) {
+static bool waits_for_others(const struct instruction *in) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (s != in->stream && in->wait[s])
+            return true;
+    return false;
+}
+
+// The instruction of compute that waits for this collective of tensor ranks, if compute does nothing that takes long
+// from what the collective waits for up to it. Another thread that is woken for the collective, and wakes this one when
+// it is done, takes longer than small collectives do.
+// Compute's thread runs the collective right before that instruction. Nothing waits for more than it did, so that what
+// program_verify proved of the order of calls holds: all that compute did before is what the collective waits for, or
+// waits for nobody itself.
+static int find_awaiter(const struct op_table *table, const struct resolved_template *t, int index) {
     const struct instruction *in = t->item[index].instruction;
-    if (in->stream != STREAM_TENSOR || table->op[in->op].role != ROLE_COMMUNICATION)
-        return false;
+    if (in->stream != STREAM_TENSOR || table->op[in->op].role != ROLE_COMMUNICATION || in->wait[STREAM_COMPUTE] != 1)
+        return NONE;
     for (int i = index + 1; i < t->count; i++) {
         const struct instruction *next = t->item[i].instruction;
         if (next->stream != STREAM_COMPUTE)
             continue;
         if (next->wait[in->stream] && t->item[i].target[in->stream] > t->item[index].turn)
-            return true;
-        if (table->op[next->op].family != FAMILY_REST)
-            return false;
+            return i;
+        if (table->op[next->op].family != FAMILY_REST || waits_for_others(next))
+            return NONE;
     }
-    return false;
+    return NONE;
 }
 
 static void share_out(const struct op_table *table, struct resolved_template *t) {
+    VEC(int) waiting = {0}; // for compute's thread to come to their awaiter
+    size_t next = 0;
     for (int i = 0; i < t->count; i++) {
-        t->item[i].computes = is_awaited_soon(table, t, i);
-        VEC_PUSH(&t->of[t->item[i].computes ? STREAM_COMPUTE : t->item[i].instruction->stream], i);
+        int stream = t->item[i].instruction->stream;
+        t->item[i].computes = find_awaiter(table, t, i) != NONE;
+        if (t->item[i].computes) {
+            VEC_PUSH(&waiting, i);
+            continue;
+        }
+        while (stream == STREAM_COMPUTE && next < waiting.count && find_awaiter(table, t, waiting.item[next]) == i)
+            VEC_PUSH(&t->of[stream], waiting.item[next++]);
+        VEC_PUSH(&t->of[stream], i);
     }
+    VEC_RELEASE(&waiting);
 }
 
 static trireme_status resolve_template(struct executor *e, int number, enum kernel_set set, int threads,

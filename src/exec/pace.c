@@ -14,10 +14,16 @@ void executor_pace(struct executor *e, double (*seconds)(void *user, int templat
     e->pace.until = 0;
 }
 
+static const struct resolved *first_kernel(const struct resolved_template *t) {
+    for (int i = 0; i < t->count; i++)
+        if (t->item[i].instruction->stream == STREAM_COMPUTE)
+            return &t->item[i];
+    return NULL;
+}
+
 // The first compute instruction of an invocation stands for all of them.
 void pace(struct executor *e, const struct resolved *r, const struct invocation *v) {
-    const struct resolved_template *t = &e->templates[v->template];
-    if (r != &t->item[t->of[STREAM_COMPUTE].item[0]])
+    if (r != first_kernel(&e->templates[v->template]))
         return;
     double seconds = e->pace.seconds(e->pace.user, v->template, v->microbatch);
     if (seconds <= 0)

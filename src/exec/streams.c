@@ -162,6 +162,8 @@ static void walk(struct executor *e, int own) {
             }
             if (e->stream[stream].counted)
                 wait_for(e, own, stream, e->slot_waits.before[k][stream] + t->item[index].turn);
+            if (atomic_load(&e->failed)) // it may not be this one's turn, and the stream's counter is another's
+                return;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
             if (run_one(e, own, &t->item[index], k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
