@@ -16,9 +16,10 @@ int64_t place_some(struct lifetimes *lifetimes, const int *which, size_t count);
 // ones.
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
-// It ends where `enough` bytes do, and where that takes long, where `fair` bytes do.
+// `enough` bytes are looked for, and where that takes long, `fair` ones. It ends sooner where `room` bytes do, and else
+// finds what it finds without: with `room` it returns more than that only where it does with 0, too.
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough, int64_t fair,
-                   int microbatches);
+                   int64_t room, int microbatches);
 
 // Memory that is in use from one time to another, inclusive; where it is placed.
 struct in_use {

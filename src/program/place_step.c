@@ -197,6 +197,7 @@ static void move_up(struct stepping *s, size_t from, size_t to) {
 struct best {
     int64_t top;
     int64_t *offset; // by range
+    int64_t end;     // bytes at which no better is looked for
 };
 
 static void note(struct best *best, const struct stepping *s, int64_t top) {
@@ -216,10 +217,10 @@ static struct in_use *in_use_all(const struct stepping *s) {
 
 // Where classes in order leave holes.
 static void try_skyline(const struct stepping *s, struct best *best, int64_t enough) {
-    if (best->top - enough < enough / HOLES)
+    if (best->top <= best->end || best->top - enough < enough / HOLES)
         return;
     struct in_use *all = in_use_all(s);
-    int64_t top = place_skyline(all, s->count, enough);
+    int64_t top = place_skyline(all, s->count, best->end);
     if (top < best->top)
         for (size_t i = 0; i < s->count; i++)
             best->offset[i] = all[i].offset;
@@ -256,18 +257,18 @@ static void take_turns(struct stepping *s, struct best *best, int64_t enough) {
     struct range_class *c = s->classes.item;
     size_t highest = 0;
     for (c->turns = 2; c->turns <= TURNS; c->turns++)
-        for (int part = 5; part > 2 && best->top > enough; part -= 2) { // fifths of what there is
+        for (int part = 5; part > 2 && best->top > best->end; part -= 2) { // fifths of what there is
             c->distance = (enough - c->bytes) / (c->turns - 1) / 5 * part / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
             note(best, s, place(s, best->top, &highest));
         }
 }
 
 // What stands on top is placed earlier, and every other time something else, too, as long as that helps.
-static void vary(struct stepping *s, struct best *best, int64_t enough) {
+static void vary(struct stepping *s, struct best *best) {
     size_t highest = 0, classes = s->classes.count, size = classes * sizeof *s->classes.item;
     struct range_class *kept = mem_alloc(size);
     int64_t least = place(s, INT64_MAX, &highest);
-    for (uint64_t round = 0; classes > 1 && best->top > enough && s->work < WORK; round++) {
+    for (uint64_t round = 0; classes > 1 && best->top > best->end && s->work < WORK; round++) {
         struct rng_block random = rng_philox(0, 1, round);
         size_t other = random.word[1] % classes, now = 0;
         memcpy(kept, s->classes.item, size);
@@ -289,7 +290,7 @@ static void vary(struct stepping *s, struct best *best, int64_t enough) {
 
 // Where more than `fair` bytes are left, and more than a few.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
-    if (best->top <= fair || best->top < FEW)
+    if (best->top <= MAX(fair, best->end) || best->top < FEW)
         return;
     int end = 0;
     struct in_use *all = in_use_all(s);
@@ -305,7 +306,7 @@ static void try_repair(const struct stepping *s, struct best *best, int64_t fair
     free(all);
 }
 
-int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair,
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair, int64_t room,
                    int microbatches) {
     size_t total = ranges->items.count, highest = 0;
     struct stepping s = {.item = ranges->items.item,
@@ -317,10 +318,10 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         *longest = MAX(*longest, s.item[i].last - s.item[i].first);
         s.order[s.count++] = (int)i;
     }
-    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
+    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset), MAX(enough, room)};
     enum order first = BY_BYTES;
     int64_t least = INT64_MAX;
-    for (int by = 0; by < ORDERS && best.top > enough; by++) {
+    for (int by = 0; by < ORDERS && best.top > best.end; by++) {
         arrange(&s, (enum order)by);
         if (by && too_many(&s))
             continue;
@@ -331,11 +332,11 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
     }
     try_skyline(&s, &best, enough);
     arrange(&s, BY_INVOCATION);
-    if (best.top > enough && !too_many(&s)) {
+    if (best.top > best.end && !too_many(&s)) {
         take_turns(&s, &best, enough);
         s.work = 0;
         arrange(&s, first);
-        vary(&s, &best, enough);
+        vary(&s, &best);
     }
     try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
