@@ -1,22 +1,16 @@
 #include "base/clock.h"
 #include "base/crew.h"
+#include "plan/learn.h"
 #include "plan/mix.h"
-#include "plan/space.h"
 #include "sim/place.h"
 
 #include <math.h>
 #include <unistd.h>
 
-// How much more memory than a choice has may be estimated before it is left out: at first, and when others like it were
-// compared.
-static const double MEMORY_SLACK = 1.2, MEMORY_SLACK_LEARNT = 1.05;
 // What fits by estimate even if it takes so many times as much need not be tried out first.
 static const double SURELY = 1.5;
 // And what does not, by estimate, even if it takes half as much is not tried where the question is whether it fits.
 static const double HOPELESS = 2;
-// PLAN_SLACK where others like it were compared.
-static const double SLACK_LEARNT = .97;
-
 // Nanoseconds by which what is begun may outlast the time.
 static const int64_t GRACE = 5000000000;
 
@@ -104,65 +98,14 @@ static void take(struct plan_result *out, const struct plan_answer *answer) {
         out->closest = *answer;
 }
 
-// How estimates of choices with the same schedule and ZeRO stage were wrong: the smallest that were seen. Where devices
-// differ, balanced layouts are a kind of their own: layers of the same cost, on any device.
-struct kin {
-    const char *schedule;
-    int zero_stage;
-    bool pipeline, balanced;
-    double seconds, bytes; // real over estimated
-};
-
 struct search {
     const struct plan_request *request;
     struct plan_result *out;
     struct estimator *estimator;
     trireme_error why; // of what was refused
     int64_t until;     // 0: there is time
-    VEC(struct kin) families;
+    struct learnt learnt;
 };
-
-static int find_family(struct search *s, const struct plan_choice *c) {
-    const struct kin own = {.schedule = c->schedule,
-                            .zero_stage = c->zero_stage,
-                            .pipeline = c->stages > 1,
-                            .balanced = s->estimator->slower && c->balanced};
-    for (size_t i = 0; i < s->families.count; i++) {
-        const struct kin *f = &s->families.item[i];
-        if (f->zero_stage == own.zero_stage && f->pipeline == own.pipeline && f->balanced == own.balanced &&
-            strcmp(f->schedule, own.schedule) == 0)
-            return (int)i;
-    }
-    VEC_PUSH(&s->families, own);
-    return (int)s->families.count - 1;
-}
-
-static struct kin *family_of(const struct search *s, const struct candidate *c) {
-    return &s->families.item[c->family];
-}
-
-static void learn(struct search *s, const struct candidate *c, const struct plan_answer *a) {
-    struct kin *f = family_of(s, c);
-    // Estimates know of no runtime, and of one room only.
-    int64_t runtime = a->of_tightest.part[MEMORY_RUNTIME];
-    double scale = s->estimator->room / (double)MAX(1, a->room - runtime);
-    int64_t used = a->memory - runtime - a->of_tightest.part[MEMORY_UNUSED];
-    double seconds = a->seconds / c->estimate.seconds, bytes = (double)used * scale / c->estimate.bytes;
-    if (!c->choice.mixed) // which is made to fit
-        f->bytes = f->bytes > 0 ? MIN(f->bytes, bytes) : bytes;
-    f->seconds = f->seconds > 0 ? MIN(f->seconds, seconds) : seconds;
-}
-
-static double corrected_seconds(struct search *s, const struct candidate *c) {
-    double factor = family_of(s, c)->seconds;
-    return c->estimate.seconds * (factor > 0 ? factor : 1);
-}
-
-static bool may_fit(struct search *s, const struct candidate *c) {
-    const struct kin *f = family_of(s, c);
-    return c->choice.mixed ||
-           c->estimate.bytes * (f->bytes > 0 ? f->bytes / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= s->estimator->room;
-}
 
 // What is mixed is so for the memory that its estimate leaves; the rest is done by its job.
 static void prepare(struct search *s, struct job *job) {
@@ -220,14 +163,14 @@ static void run_batch(struct search *s, struct candidate **batch, int jobs) {
             continue;
         }
         if (batch[i]->estimate.bytes > 0)
-            learn(s, batch[i], &job[i].answer);
+            learn(&s->learnt, batch[i], &job[i].answer);
         job[i].answer.estimate = batch[i]->estimate.seconds;
         take(s->out, &job[i].answer);
     }
     free(job);
 }
 
-// The most promising that may fit, not more than a few of a family at once: so much is learnt of each first.
+// The most promising that may fit, not more than a few of a kin at once: so much is learnt of each first.
 static int choose(struct search *s, const struct candidates *all, struct candidate **batch) {
     int count = 0;
     while (count < BATCH) {
@@ -235,15 +178,15 @@ static int choose(struct search *s, const struct candidates *all, struct candida
         double least = INFINITY;
         for (size_t i = 0; i < all->count; i++) {
             struct candidate *c = &all->item[i];
-            if (c->done || c->estimate.seconds * .5 > least || !may_fit(s, c))
+            if (c->done || c->estimate.seconds * .5 > least || !may_fit(&s->learnt, c))
                 continue;
-            double seconds = corrected_seconds(s, c);
+            double seconds = learnt_seconds(&s->learnt, c);
             if (seconds >= least)
                 continue;
             int alike = 0;
             bool taken = false;
             for (int k = 0; k < count; k++) {
-                alike += batch[k]->family == c->family;
+                alike += batch[k]->kin == c->kin;
                 taken |= batch[k] == c;
             }
             if (!taken && alike < ALIKE) {
@@ -261,8 +204,8 @@ static int choose(struct search *s, const struct candidates *all, struct candida
 // None of the rest can be among the best.
 static bool enough(struct search *s, const struct candidate *next) {
     size_t count = s->out->answers.count;
-    double slack = family_of(s, next)->seconds > 0 ? SLACK_LEARNT : PLAN_SLACK;
-    return count == PLAN_ANSWERS && corrected_seconds(s, next) * slack > s->out->answers.item[count - 1].seconds;
+    return count == PLAN_ANSWERS &&
+           learnt_seconds(&s->learnt, next) * learnt_slack(&s->learnt, next) > s->out->answers.item[count - 1].seconds;
 }
 
 static void search_promising(struct search *s, const struct candidates *all) {
@@ -304,7 +247,7 @@ static void search_siblings(struct search *s, const struct candidates *all) {
     for (size_t i = 0; i < meshes; i++) {
         int count = 0;
         for (size_t k = 0; k < all->count; k++)
-            if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) && may_fit(s, &all->item[k]))
+            if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) && may_fit(&s->learnt, &all->item[k]))
                 siblings[count++] = &all->item[k];
         qsort(siblings, (size_t)count, sizeof *siblings, by_seconds);
         if (count)
@@ -493,11 +436,6 @@ static trireme_status refuse(const struct search *s, const trireme_error *why, t
     return error_prefix(error, why->status, "no plan for %d ranks is possible", s->request->ranks);
 }
 
-// It would take more, even if it was estimated as wrongly as the one like it that was estimated most wrongly.
-static bool is_hopeless(struct search *s, const struct candidate *c) {
-    return family_of(s, c)->bytes > 0 && !may_fit(s, c);
-}
-
 // With units of half a layer, of which less is gathered and reduced at a time.
 static void search_half_units(struct search *s, const struct candidates *all) {
     const struct config *config = s->request->config;
@@ -519,13 +457,17 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// Those that need least, first of all that do not take long to be simulated.
+// Those that need least, first of all that do not take long to be simulated; half of them may be others.
 static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
-    int count = 0;
-    for (int many = 0; many < 2; many++)
-        for (size_t i = 0; i < all->count && count < FULLEST; i++)
+    int count = 0, others = 0;
+    for (size_t i = 0; i < all->count; i++)
+        others += passes_of(s, &all->item[i].choice) > MANY_PASSES;
+    for (int many = 0; many < 2; many++) {
+        int most = many ? FULLEST : MAX(FULLEST / 2, FULLEST - others);
+        for (size_t i = 0; i < all->count && count < most; i++)
             if ((passes_of(s, &all->item[i].choice) > MANY_PASSES) == many)
                 smallest[count++] = &all->item[i];
+    }
     return count;
 }
 
@@ -538,7 +480,7 @@ static void search_smallest(struct search *s, struct candidates *all) {
     for (int i = 0; i < count && s->out->answers.count == 0;) {
         int jobs = 0;
         for (; i < count && jobs < AT_ONCE; i++)
-            if (!s->request->only_fit || !is_hopeless(s, smallest[i]))
+            if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
                 batch[jobs++] = smallest[i];
         if (jobs)
             run_batch(s, batch, jobs);
@@ -553,14 +495,15 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct estimator estimator;
     struct candidates all = {0};
     struct plan_result result = {.answers = {0}};
-    struct search search = {.request = request, .out = &result, .estimator = &estimator};
+    struct search search = {
+        .request = request, .out = &result, .estimator = &estimator, .learnt.estimator = &estimator};
     if (request->seconds > 0)
         search.until = clock_now() + (int64_t)(1e9 * request->seconds);
     estimator_create(&estimator, request);
     trireme_status status = space_list(&all, &estimator, error);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
-        all.item[i].family = find_family(&search, &all.item[i].choice);
+        all.item[i].kin = learnt_kin(&search.learnt, &all.item[i].choice);
         result.pipelines += all.item[i].choice.stages > 1;
     }
     if (all.count) {
@@ -590,7 +533,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         status = refuse(&search, &estimator.why, error);
     else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)
         status = refuse(&search, &search.why, error);
-    VEC_RELEASE(&search.families);
+    learnt_release(&search.learnt);
     VEC_RELEASE(&all);
     estimator_release(&estimator);
     if (status == TRIREME_OK)
