@@ -212,7 +212,6 @@ static void search_promising(struct search *s, const struct candidates *all) {
     const struct plan_request *r = s->request;
     struct candidate *batch[BATCH];
     int count;
-    s->out->complete = true;
     while ((count = choose(s, all, batch)) > 0 && !enough(s, batch[0])) {
         if (s->until > 0 && clock_now() > s->until) {
             s->out->complete = false;
@@ -457,13 +456,11 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// Those that need least, first of all that do not take long to be simulated; half of them may be others.
-static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
-    int count = 0, others = 0;
-    for (size_t i = 0; i < all->count; i++)
-        others += passes_of(s, &all->item[i].choice) > MANY_PASSES;
+// Those that need least: first of what is simulated soon, then of the rest.
+static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[2 * FULLEST]) {
+    int count = 0;
     for (int many = 0; many < 2; many++) {
-        int most = many ? FULLEST : MAX(FULLEST / 2, FULLEST - others);
+        int most = count + FULLEST;
         for (size_t i = 0; i < all->count && count < most; i++)
             if ((passes_of(s, &all->item[i].choice) > MANY_PASSES) == many)
                 smallest[count++] = &all->item[i];
@@ -471,17 +468,18 @@ static int list_smallest(const struct search *s, struct candidates *all, struct 
     return count;
 }
 
-// Where nothing fits, those that need least tell by how much. The first that does fit tells that there is something.
+// Where nothing fits, those that need least tell by how much: there has to be one, whatever time it takes. The first
+// that does fit tells that there is something.
 static void search_smallest(struct search *s, struct candidates *all) {
-    struct candidate *smallest[FULLEST], *batch[AT_ONCE];
+    struct candidate *smallest[2 * FULLEST], *batch[AT_ONCE];
     int64_t until = s->until;
-    s->until = 0; // there has to be an answer
     int count = list_smallest(s, all, smallest);
     for (int i = 0; i < count && s->out->answers.count == 0;) {
         int jobs = 0;
         for (; i < count && jobs < AT_ONCE; i++)
             if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
                 batch[jobs++] = smallest[i];
+        s->until = s->out->closest.memory ? until : 0;
         if (jobs)
             run_batch(s, batch, jobs);
     }
@@ -494,7 +492,7 @@ static void search_smallest(struct search *s, struct candidates *all) {
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
     struct estimator estimator;
     struct candidates all = {0};
-    struct plan_result result = {.answers = {0}};
+    struct plan_result result = {.complete = true};
     struct search search = {
         .request = request, .out = &result, .estimator = &estimator, .learnt.estimator = &estimator};
     if (request->seconds > 0)
@@ -522,6 +520,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_layouts(&search);
             search_whole_rows(&search);
             search_units(&search);
+        } else {
+            result.complete = false;
         }
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);
