@@ -1,12 +1,9 @@
 // The devices that ranks are on, where they are not all alike.
 #include "compile/options.h"
 #include "plan/estimate.h"
+#include "sim/place.h"
 
 #include <math.h>
-
-static const struct device *device_of(const struct cluster *c, int rank) {
-    return &c->devices.item[cluster_type(c, MIN(rank, c->total_devices - 1))];
-}
 
 // Ranks that are more than devices share these.
 static double *find_rooms(const struct plan_request *request) {
@@ -14,8 +11,8 @@ static double *find_rooms(const struct plan_request *request) {
     double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
     int shared = (request->ranks + c->total_devices - 1) / c->total_devices;
     for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = device_of(c, r / shared);
-        rooms[r] = MAX(1, (double)(d->memory / shared - d->runtime_memory));
+        struct station s = station_on(c, r / shared, shared);
+        rooms[r] = MAX(1, (double)(s.room - s.device->runtime_memory));
     }
     return rooms;
 }
@@ -31,7 +28,7 @@ static double *compare_devices(const struct plan_request *request) {
         return NULL;
     double *slower = mem_alloc((size_t)request->ranks * sizeof *slower), first = 0;
     for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = device_of(c, r);
+        const struct device *d = station_on(c, r, 1).device;
         double compute = d->curve[OP_MATMUL][dtype].compute;
         slower[r] = 1 / (d->peak[dtype] * (compute > 0 ? compute : 1));
         first = r ? first : slower[0];

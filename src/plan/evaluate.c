@@ -98,9 +98,11 @@ static void take_time(struct plan_answer *out, const struct plan_request *r, con
 // Of the device that leaves a rank least.
 static int64_t least_room(const struct cluster *c, int ranks_per_device) {
     int64_t least = INT64_MAX;
+    int number = 0;
     for (size_t i = 0; i < c->groups.count; i++) {
-        const struct device *d = &c->devices.item[c->groups.item[i].device];
-        least = MIN(least, d->memory / ranks_per_device - d->runtime_memory);
+        struct station s = station_on(c, number, ranks_per_device);
+        least = MIN(least, s.room - s.device->runtime_memory);
+        number += c->groups.item[i].nodes * c->groups.item[i].devices;
     }
     return MAX(0, least);
 }

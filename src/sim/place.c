@@ -4,20 +4,14 @@
 
 // ---- devices
 
-static int device_of(const struct place *p, int rank) {
-    return rank / p->ranks_per_device;
-}
-
-struct station place_station(const struct place *p, int rank) {
-    int number = device_of(p, rank);
-    const struct cluster *c = p->cluster;
+struct station station_on(const struct cluster *c, int number, int ranks_per_device) {
     struct station s = {.device = &c->devices.item[cluster_type(c, number)], .part = 1, .slower = 1};
     const struct device *whole = s.device;
-    s.room = whole->memory / p->ranks_per_device;
-    if (p->ranks_per_device > 1)
-        s.part = 1.0 / p->ranks_per_device;
+    s.room = whole->memory / ranks_per_device;
+    if (ranks_per_device > 1)
+        s.part = 1.0 / ranks_per_device;
     for (size_t i = 0; i < whole->shared.count; i++)
-        if (whole->shared.item[i].ranks == p->ranks_per_device) {
+        if (whole->shared.item[i].ranks == ranks_per_device) {
             s.device = &c->devices.item[whole->shared.item[i].device];
             s.part = 1;
         }
@@ -25,6 +19,14 @@ struct station place_station(const struct place *p, int rank) {
         if (c->stragglers.item[i].device == number)
             s.slower *= c->stragglers.item[i].slower;
     return s;
+}
+
+static int device_of(const struct place *p, int rank) {
+    return rank / p->ranks_per_device;
+}
+
+struct station place_station(const struct place *p, int rank) {
+    return station_on(p->cluster, device_of(p, rank), p->ranks_per_device);
 }
 
 int place_threads(const struct cluster *c, int64_t asked, int ranks_per_device) {

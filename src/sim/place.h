@@ -15,6 +15,9 @@ struct station {
     int64_t room;  // bytes: of the whole device's memory what one of the ranks that share it has
 };
 
+// What a rank has of the device with this number, of those that ranks_per_device share each.
+struct station station_on(const struct cluster *cluster, int device, int ranks_per_device);
+
 // Between the members of a group. At each level so many parts are joined (1: nothing to do there).
 struct route {
     int ranks;

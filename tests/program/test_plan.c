@@ -396,6 +396,50 @@ static void what_does_not_fit_is_told(void **unused) {
     close_fixture(&f);
 }
 
+// Ranks that share a device have the runtime that it says of so many; what just fits, fits.
+static void room_is_that_of_shared_devices(void **unused) {
+    (void)unused;
+    static const char SHARED[] = "devices:\n"
+                                 "  whole:\n"
+                                 "    peak: {f32: 2 TFLOP/s, bf16: 10 TFLOP/s}\n"
+                                 "    memory: 8 GB\n"
+                                 "    bandwidth: 100 GB/s\n"
+                                 "    cores: 2\n"
+                                 "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
+                                 "    shared: {2: half}\n"
+                                 "  half:\n"
+                                 "    peak: {f32: 1 TFLOP/s, bf16: 5 TFLOP/s}\n"
+                                 "    memory: 8 GB\n"
+                                 "    runtime_memory: 1 GB\n"
+                                 "    bandwidth: 50 GB/s\n"
+                                 "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
+                                 "nodes: [{device: whole, nodes: 1, devices: 1}]\n"
+                                 "links: [{name: bus, spans: all, latency: 1 us, bandwidth: 20 GB/s}]\n";
+    static const char *const PAIR[] = {"model.preset=llama-42m", "training.dtype=f32", "training.seq_len=512",
+                                       "training.global_batch_size=16", "activation_checkpoint.mode=none"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, PAIR, ARRAY_LENGTH(PAIR), 2);
+    cluster_release(&f.cluster);
+    assert_ok(cluster_parse(&f.cluster, f.ops, "test", SHARED, strlen(SHARED), &error), &error);
+    struct plan_choice choice = {.schedule = "zb-v",
+                                 .chunks = 2,
+                                 .replicas = 1,
+                                 .shards = 1,
+                                 .tensor = 1,
+                                 .stages = 2,
+                                 .micro_batch_size = 1,
+                                 .recompute = CONFIG_RECOMPUTE_NONE};
+    struct plan_answer most, least, within;
+    assert_ok(plan_evaluate(&most, &f.request, &choice, PLAN_WITHIN_ROOM, &error), &error);
+    assert_ok(plan_evaluate(&least, &f.request, &choice, PLAN_LEAST_MEMORY, &error), &error);
+    assert_true(least.memory > 1000000000 && least.memory < most.memory && most.memory <= most.room);
+    f.cluster.devices.item[0].memory = 2 * least.memory;
+    assert_ok(plan_evaluate(&within, &f.request, &choice, PLAN_WITHIN_ROOM, &error), &error);
+    assert_true(within.memory <= within.room);
+    close_fixture(&f);
+}
+
 // Not halved in estimates, either.
 static void gradients_in_f64_do_not_travel_as_bf16(void **unused) {
     (void)unused;
@@ -420,6 +464,7 @@ int main(void) {
         cmocka_unit_test(answers_are_what_is_saved),
         cmocka_unit_test(exports_have_the_degrees),
         cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(room_is_that_of_shared_devices),
         cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
