@@ -257,3 +257,29 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
         fit_rest(d, fitted, bytes, seconds);
     VEC_RELEASE(&shapes);
 }
+
+// Least squares of what the errors are of what was computed.
+void fit_waits(struct device *d, const struct fit_wait *waits, size_t count) {
+    double rates = 0, squares = 0, shares = 0, products = 0, n = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (waits[i].computed <= 0)
+            continue;
+        double rate = waits[i].meetings / waits[i].computed, share = waits[i].waited / waits[i].computed;
+        rates += rate;
+        squares += rate * rate;
+        shares += share;
+        products += rate * share;
+        n++;
+    }
+    double determinant = squares * n - rates * rates;
+    bool both = determinant > 1e-9 * squares * n;
+    d->meeting = both ? (products * n - rates * shares) / determinant : 0;
+    d->jitter = both ? (squares * shares - rates * products) / determinant : 0;
+    // Where one of the two would be negative the other one alone is what fits best.
+    if (d->meeting <= 0 && n > 0)
+        d->jitter = shares / n;
+    else if (d->jitter < 0)
+        d->meeting = products / squares;
+    d->meeting = MIN(MAX(d->meeting, 0), 1);
+    d->jitter = MIN(MAX(d->jitter, 0), 1);
+}

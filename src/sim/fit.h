@@ -25,6 +25,13 @@ struct fit_sample fit_sample_of(const struct program *program, const struct op_t
 // stay, but for the backward of those that were.
 void fit_device(struct device *device, const struct op_table *table, const struct fit_samples *samples, bool all);
 
+// What ranks that share a device waited for one another, in the steps of one model.
+struct fit_wait {
+    double meetings, computed, waited; // collectives; seconds before them; seconds in them beyond what they take alone
+};
+// Sets the device's meeting and jitter.
+void fit_waits(struct device *device, const struct fit_wait *waits, size_t count);
+
 // Figures of another machine, in place of a cluster's own:
 //   matrix products   a CSV whose first line names columns: m, n, k, dtype, and one of seconds, ms, us, tflops, gflops
 //   collectives       what a program of nccl-tests prints (all_reduce_perf, ...), in one node or over several

@@ -381,39 +381,24 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .cores_communicate = true};
 }
 
-// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured:
-// so many seconds at each, and a part of what they computed before. A model's sum over those that it has; least squares
-// of the sums' errors over what the models compute.
+// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.
 static void find_waits(const struct work *w, struct device *d, int device, int ranks) {
     const struct route route = {.ranks = ranks, .parts = {ranks}, .bandwidth = {w->cluster->level[0].bandwidth}};
-    double nn = 0, n1 = 0, nw = 0, w1 = 0, ones = 0;
+    VEC(struct fit_wait) waits = {0};
     for (size_t i = 0; i < w->trials.count; i++) {
         const struct trial *t = &w->trials.item[i];
-        double waited = 0, apart = 0;
+        if (t->device != device)
+            continue;
+        struct fit_wait wait = {.meetings = (double)t->meetings.count};
         for (size_t k = 0; k < t->meetings.count; k++) {
             const struct meeting *m = &t->meetings.item[k];
-            apart += m->apart;
-            waited += m->seconds - cost_communicate(w->cluster, &route, m->op, m->bytes);
+            wait.computed += m->apart;
+            wait.waited += m->seconds - cost_communicate(w->cluster, &route, m->op, m->bytes);
         }
-        if (t->device != device || apart <= 0)
-            continue;
-        double number = (double)t->meetings.count / apart; // a second
-        nn += number * number;
-        n1 += number;
-        nw += number * waited / apart;
-        w1 += waited / apart;
-        ones++;
+        VEC_PUSH(&waits, wait);
     }
-    // Where one of the two would be negative the other one alone is what fits best.
-    double determinant = nn * ones - n1 * n1;
-    d->meeting = determinant > 0 ? (nw * ones - n1 * w1) / determinant : 0;
-    d->jitter = determinant > 0 ? (nn * w1 - n1 * nw) / determinant : 0;
-    if (d->meeting <= 0 && ones > 0)
-        d->jitter = w1 / ones;
-    else if (d->jitter < 0)
-        d->meeting = nw / nn;
-    d->meeting = MIN(MAX(d->meeting, 0), 1);
-    d->jitter = MIN(MAX(d->jitter, 0), 1);
+    fit_waits(d, waits.item, waits.count);
+    VEC_RELEASE(&waits);
 }
 
 static trireme_status measure_links(struct work *w, int device, int ranks, trireme_error *error) {

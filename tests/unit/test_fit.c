@@ -325,6 +325,32 @@ static void curves_are_found_again(void **unused) {
     cluster_release(&c);
 }
 
+static void waits_are_told_apart(void **unused) {
+    (void)unused;
+    struct device d = {0};
+    // 300 us each time and a hundredth of what is computed; steps of a model with nothing to compute count nothing.
+    const struct fit_wait both[] = {{100, 1, .04}, {400, 2, .14}, {50, 3, .045}, {7, 0, 1}};
+    fit_waits(&d, both, ARRAY_LENGTH(both));
+    assert_true(fabs(d.meeting - 300e-6) < 1e-12 && fabs(d.jitter - .01) < 1e-12);
+    // Off the same way whatever was computed: a short step weighs as much as a long one.
+    const struct fit_wait off[] = {{100, 1, .04 + .001}, {200, 2, .08 - .002}, {200, 1, .07}, {400, 2, .14}};
+    fit_waits(&d, off, ARRAY_LENGTH(off));
+    assert_true(fabs(d.meeting - 300e-6) < 5e-6 && fabs(d.jitter - .01) < .001);
+    // The more often ranks meet, the less they wait: no time each, and what they wait on average.
+    const struct fit_wait shares[] = {{100, 1, .02}, {200, 1, .01}};
+    fit_waits(&d, shares, ARRAY_LENGTH(shares));
+    assert_true(d.meeting == 0 && fabs(d.jitter - .015) < 1e-12);
+    // More than in proportion: nothing but a time each.
+    const struct fit_wait times[] = {{100, 1, .01}, {200, 1, .03}};
+    fit_waits(&d, times, ARRAY_LENGTH(times));
+    assert_true(d.jitter == 0 && fabs(d.meeting - 140e-6) < 1e-12);
+    // One model cannot tell them apart.
+    fit_waits(&d, both, 1);
+    assert_true(d.meeting == 0 && fabs(d.jitter - .04) < 1e-12);
+    fit_waits(&d, both, 0);
+    assert_true(d.meeting == 0 && d.jitter == 0);
+}
+
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
@@ -332,7 +358,8 @@ int main(void) {
         cmocka_unit_test(rows_of_one_shape_are_one),        cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
-        cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(printed_names_read_back),
+        cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
+        cmocka_unit_test(printed_names_read_back),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
