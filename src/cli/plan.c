@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-// Later no plan is begun to be simulated.
+// For the search; the best are measured as `train` has them after it.
 static const double SEARCH_SECONDS = 45;
 
 enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };

@@ -1,6 +1,6 @@
-// Where each stream of a rank stands in its program. The stream's thread writes with plain stores as it goes, so that
-// anybody who maps the same memory may look at any time, at what a dead process left behind too; what is read while it
-// changes may be torn.
+// Where each stream of a rank stands in its program. Who runs its instructions, the stream's thread or compute's for
+// it, writes with plain stores as it goes, so that anybody who maps the same memory may look at any time, at what a
+// dead process left behind too; what is read while it changes may be torn.
 #ifndef EXEC_COUNTERS_H
 #define EXEC_COUNTERS_H
 

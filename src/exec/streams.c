@@ -72,12 +72,13 @@ static void wait_for(struct executor *e, int own, int stream, int64_t target) {
     atomic_fetch_add(&e->sleepers, 1);
     self->awaited = stream;
     self->target = target;
-    int wanted = stream != own; // else it is this rank that has something to do for it first
-    want(e, stream, wanted);
+    if (stream != own) // else it is this rank that has something to do for it first
+        want(e, stream, 1);
     while (!reached(e, stream, target))
         pthread_cond_wait(&self->woken, &e->mutex);
     self->awaited = NONE;
-    want(e, stream, -wanted);
+    if (stream != own)
+        want(e, stream, -1);
     atomic_fetch_sub(&e->sleepers, 1);
     pthread_mutex_unlock(&e->mutex);
 }
@@ -94,7 +95,7 @@ static void count(struct counter *c, const struct instruction *in, const struct 
     c->peer = in->peer;
 }
 
-// What compute's thread does for another stream, compute waits for.
+// By compute's thread, of another stream: compute waits for it meanwhile.
 static trireme_status run_for(struct executor *e, struct resolved *r, const struct invocation *v,
                               trireme_error *error) {
     int stream = r->instruction->stream;

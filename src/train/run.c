@@ -123,12 +123,11 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
          unsigned_nan(result->grad_norm), sound);
 }
 
-// Ends with what all ranks have found: none breaks the world before all have said what the step was.
-static trireme_status meet(const struct run *r, trireme_status found) {
-    trireme_error broken = {0};
+// All ranks have found the same: none breaks the world before all have said what the step was.
+static void end_together(const struct run *r) {
+    trireme_error broken; // by another rank: what this one ends with is known
     if (r->control)
         comm_barrier(r->control, &broken);
-    return found;
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -172,8 +171,10 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         TRY(run_directory_add(&r->directory, &s, error));
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, &s);
-    if (finite != TRIREME_OK)
-        return meet(r, finite);
+    if (finite != TRIREME_OK) {
+        end_together(r);
+        return finite;
+    }
     if (traced)
         TRY(write_trace(r, error));
     out->step = step;
