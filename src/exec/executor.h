@@ -46,7 +46,7 @@ struct stream_state {
     pthread_cond_t woken;
     int awaited; // stream; NONE: it does not sleep
     int64_t target;
-    int waiters;            // threads that sleep until this stream has come further; guarded by the mutex, too
+    int waiters;            // of other streams, or compute that runs its instructions; guarded by the mutex, too
     _Atomic int64_t wanted; // since when there are any (clock_now), 0: there are none
 };
 

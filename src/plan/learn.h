@@ -7,8 +7,8 @@
 // How much more memory than a choice has may be estimated before it is left out.
 #define MEMORY_SLACK 1.2
 
-// Choices with the same schedule and ZeRO stage. Where devices differ, balanced layouts are a kind of their own: layers
-// of the same cost, on any device.
+// Pipelines, or choices without one, of the same schedule and ZeRO stage. Where devices differ, balanced layouts are a
+// kind of their own: layers of the same cost, on any device.
 struct kin {
     const char *schedule;
     int zero_stage;

@@ -7,6 +7,7 @@
 //   estimate   seconds and bytes of a choice from a few layers, in microseconds
 //   shapes     schedules for few microbatches, which estimates for many stand on
 //   evaluate   the same from the programs that its ranks would run: the truth
+//   learn      how wrong estimates were of what was evaluated
 //   search     the promising first, until what is left cannot be better
 //   advise     what would have to change where nothing fits
 //   export     a choice in words of other systems
@@ -51,7 +52,7 @@ struct plan_request {
     int ranks;      // all take part, on the first devices
     bool only_fit;  // whether any fits, and no more: the result's answers are those that tell so
     int threads;    // that search
-    double seconds; // after which nothing more is simulated; 0: never
+    double seconds; // after which the search begins nothing more; 0: never
     void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
     void *user;
 };

@@ -134,8 +134,12 @@ static double passes_of(const struct search *s, const struct plan_choice *c) {
     return batch / (double)(c->replicas * c->shards * c->micro_batch_size) * c->stages * MAX(1, c->chunks);
 }
 
+static bool has_many_passes(const struct search *s, const struct plan_choice *c) {
+    return passes_of(s, c) > MANY_PASSES;
+}
+
 static struct job create_job(const struct search *s, const struct plan_choice *c) {
-    bool many = passes_of(s, c) > MANY_PASSES;
+    bool many = has_many_passes(s, c);
     return (struct job){.choice = *c,
                         .memory = many ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
                         .expected = many ? (int64_t)(PASS_TIME * passes_of(s, c)) : 0};
@@ -321,6 +325,7 @@ static void climb(struct search *s, struct plan_answer best, int stages, int *la
         found = NONE;
         for (int i = 0; i < jobs; i++) {
             s->out->evaluated += job[i].done;
+            s->out->complete &= job[i].done;
             if (!job[i].done || job[i].status != TRIREME_OK || job[i].answer.memory > job[i].answer.room ||
                 job[i].answer.seconds >= best.seconds)
                 continue;
@@ -397,6 +402,7 @@ static void search_units(struct search *s) {
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
         s->out->evaluated += job[i].done;
+        s->out->complete &= job[i].done;
         if (job[i].done && job[i].status == TRIREME_OK && job[i].answer.seconds < from[i].seconds) {
             job[i].answer.estimate = from[i].estimate;
             take(s->out, &job[i].answer);
@@ -456,37 +462,50 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// Those that need least: first of what is simulated soon, then of the rest.
-static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[2 * FULLEST]) {
-    int count = 0;
-    for (int many = 0; many < 2; many++) {
-        int most = count + FULLEST;
-        for (size_t i = 0; i < all->count && count < most; i++)
-            if ((passes_of(s, &all->item[i].choice) > MANY_PASSES) == many)
-                smallest[count++] = &all->item[i];
-    }
-    return count;
-}
-
-// Where nothing fits, those that need least tell by how much: there has to be one, whatever time it takes. The first
-// that does fit tells that there is something.
-static void search_smallest(struct search *s, struct candidates *all) {
-    struct candidate *smallest[2 * FULLEST], *batch[AT_ONCE];
-    int64_t until = s->until;
-    int count = list_smallest(s, all, smallest);
+// Two at a time, until one fits.
+static void search_one_that_fits(struct search *s, struct candidate *const *list, int count) {
+    struct candidate *batch[AT_ONCE];
     for (int i = 0; i < count && s->out->answers.count == 0;) {
         int jobs = 0;
         for (; i < count && jobs < AT_ONCE; i++)
-            if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
-                batch[jobs++] = smallest[i];
-        s->until = s->out->closest.memory ? until : 0;
+            if (!s->request->only_fit || !is_hopeless(&s->learnt, list[i]))
+                batch[jobs++] = list[i];
         if (jobs)
             run_batch(s, batch, jobs);
     }
+    s->out->fits = s->out->answers.count > 0;
+}
+
+// Those that need least, first of all that do not take long to be simulated.
+static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
+    int count = 0;
+    for (int many = 0; many < 2; many++)
+        for (size_t i = 0; i < all->count && count < FULLEST; i++)
+            if (has_many_passes(s, &all->item[i].choice) == many)
+                smallest[count++] = &all->item[i];
+    return count;
+}
+
+// Where nothing fits, those that need least tell by how much. The first that does fit tells that there is something.
+static void search_smallest(struct search *s, struct candidates *all) {
+    struct candidate *smallest[FULLEST];
+    int64_t until = s->until;
+    s->until = 0; // there has to be an answer
+    search_one_that_fits(s, smallest, list_smallest(s, all, smallest));
     if (s->out->answers.count == 0)
         search_half_units(s, all);
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
+}
+
+// Among those that take long to be simulated, as far as there is time.
+static void search_smallest_of_many_passes(struct search *s, struct candidates *all) {
+    struct candidate *smallest[FULLEST];
+    int count = 0;
+    for (size_t i = 0; i < all->count && count < FULLEST; i++)
+        if (!all->item[i].done && has_many_passes(s, &all->item[i].choice))
+            smallest[count++] = &all->item[i];
+    search_one_that_fits(s, smallest, count);
 }
 
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
@@ -514,6 +533,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
                all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)
             result.promising++;
         all.count = (size_t)result.promising;
+        if (!request->only_fit && !surely && !result.fits && all.count > FEW_PROMISING)
+            search_smallest_of_many_passes(&search, &all);
         if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
             search_promising(&search, &all);
             search_siblings(&search, &all);
@@ -521,7 +542,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_whole_rows(&search);
             search_units(&search);
         } else {
-            result.complete = false;
+            result.complete = request->only_fit;
         }
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);

@@ -288,7 +288,7 @@ static void vary(struct stepping *s, struct best *best) {
     free(kept);
 }
 
-// Where more than `fair` bytes are left, and more than a few.
+// Where more than `fair` bytes are taken, more than is enough, and more than a few.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
     if (best->top <= MAX(fair, best->end) || best->top < FEW)
         return;

@@ -335,7 +335,7 @@ static void waits_are_told_apart(void **unused) {
     // Off the same way whatever was computed: a short step weighs as much as a long one.
     const struct fit_wait off[] = {{100, 1, .04 + .001}, {200, 2, .08 - .002}, {200, 1, .07}, {400, 2, .14}};
     fit_waits(&d, off, ARRAY_LENGTH(off));
-    assert_true(fabs(d.meeting - 300e-6) < 5e-6 && fabs(d.jitter - .01) < .001);
+    assert_true(fabs(d.meeting - 300e-6) < 1e-12 && fabs(d.jitter - .01) < 1e-12);
     // The more often ranks meet, the less they wait: no time each, and what they wait on average.
     const struct fit_wait shares[] = {{100, 1, .02}, {200, 1, .01}};
     fit_waits(&d, shares, ARRAY_LENGTH(shares));
