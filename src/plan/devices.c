@@ -9,7 +9,7 @@
 static double *find_rooms(const struct plan_request *request) {
     const struct cluster *c = request->cluster;
     double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
-    int shared = (request->ranks + c->total_devices - 1) / c->total_devices;
+    int shared = place_share(c, request->ranks);
     for (int r = 0; r < request->ranks; r++) {
         struct station s = station_on(c, r / shared, shared);
         rooms[r] = MAX(1, (double)(s.room - s.device->runtime_memory));
@@ -44,6 +44,7 @@ static void make_plain(struct estimator *e) {
     const struct cluster *c = e->request->cluster;
     e->plain = *c;
     e->plain.stragglers.count = 0;
+    e->plain.ranks_per_device = place_share(c, e->request->ranks);
     e->plain.groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
     for (size_t i = 0; i < c->groups.count; i++) {
         e->plain.groups.item[i] = c->groups.item[i];

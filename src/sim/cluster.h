@@ -111,6 +111,7 @@ struct cluster {
     bool pipelined;
     VEC(struct straggler) stragglers;
     int total_devices;
+    int ranks_per_device; // at least, also where there are fewer ranks than devices; no file says it
 };
 
 // Reads a file's text; `name` stands for it in messages (TRIREME_ERROR_USAGE, with line and key).

@@ -33,9 +33,13 @@ int place_threads(const struct cluster *c, int64_t asked, int ranks_per_device) 
     return asked > 0 ? (int)asked : c->devices.item[c->groups.item[0].device].cores / ranks_per_device;
 }
 
+int place_share(const struct cluster *c, int ranks) {
+    return MAX(c->ranks_per_device, (ranks + c->total_devices - 1) / c->total_devices);
+}
+
 trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,
                            trireme_error *error) {
-    int ranks = mesh_ranks(mesh), each = (ranks + c->total_devices - 1) / c->total_devices;
+    int ranks = mesh_ranks(mesh), each = place_share(c, ranks);
     for (size_t i = 0; i < c->groups.count; i++) {
         const struct device *d = &c->devices.item[c->groups.item[i].device];
         if (each > d->cores) {

@@ -48,7 +48,9 @@ struct place {
     int classes;
 };
 
-// How many ranks each device has; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
+// How many of so many ranks each device has.
+int place_share(const struct cluster *cluster, int ranks);
+// The same of a mesh; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
 trireme_status place_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
                            trireme_error *error);
 // Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.

@@ -18,6 +18,24 @@ static const char CLUSTER[] = "devices:\n"
                               "  - {name: inner, spans: node, latency: 2 us, bandwidth: 20 GB/s}\n"
                               "  - {name: outer, spans: all, latency: 10 us, bandwidth: 2 GB/s}\n";
 
+// Two ranks have a device, and what is measured of two.
+static const char SHARED[] = "devices:\n"
+                             "  whole:\n"
+                             "    peak: {f32: 2 TFLOP/s, bf16: 10 TFLOP/s}\n"
+                             "    memory: 8 GB\n"
+                             "    bandwidth: 100 GB/s\n"
+                             "    cores: 2\n"
+                             "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
+                             "    shared: {2: half}\n"
+                             "  half:\n"
+                             "    peak: {f32: 1 TFLOP/s, bf16: 5 TFLOP/s}\n"
+                             "    memory: 8 GB\n"
+                             "    runtime_memory: 1 GB\n"
+                             "    bandwidth: 50 GB/s\n"
+                             "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
+                             "nodes: [{device: whole, nodes: 1, devices: 1}]\n"
+                             "links: [{name: bus, spans: all, latency: 1 us, bandwidth: 20 GB/s}]\n";
+
 struct fixture {
     struct op_table *ops;
     struct cluster cluster;
@@ -39,6 +57,12 @@ static void open_fixture(struct fixture *f, const char *const *settings, size_t 
                                        .ranks = ranks,
                                        .threads = 2,
                                        .seconds = SANITIZED ? 4 : 0};
+}
+
+static void share_device(struct fixture *f) {
+    trireme_error error = {0};
+    cluster_release(&f->cluster);
+    assert_ok(cluster_parse(&f->cluster, f->ops, "test", SHARED, strlen(SHARED), &error), &error);
 }
 
 static void close_fixture(struct fixture *f) {
@@ -166,6 +190,22 @@ static void time_estimates_know_of_slow_links(void **unused) {
     struct fixture f;
     open_fixture(&f, PIPELINES, ARRAY_LENGTH(PIPELINES), 8);
     f.cluster.level[1].bandwidth /= 20;
+    const struct offs offs = compare_estimates(&f, off_seconds);
+    if (offs.sum > .1 * offs.count || offs.least < -.25 || offs.most > .25)
+        fail_msg("of %d estimates of time the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
+                 offs.count, offs.sum / offs.count, offs.least, offs.most);
+    close_fixture(&f);
+}
+
+static void time_estimates_know_of_shared_devices(void **unused) {
+    (void)unused;
+    if (SANITIZED)
+        skip();
+    static const char *const PAIR[] = {"model.preset=llama-42m", "training.dtype=bf16", "training.seq_len=512",
+                                       "training.global_batch_size=16"};
+    struct fixture f;
+    open_fixture(&f, PAIR, ARRAY_LENGTH(PAIR), 2);
+    share_device(&f);
     const struct offs offs = compare_estimates(&f, off_seconds);
     if (offs.sum > .1 * offs.count || offs.least < -.25 || offs.most > .25)
         fail_msg("of %d estimates of time the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
@@ -399,29 +439,12 @@ static void what_does_not_fit_is_told(void **unused) {
 // Ranks that share a device have the runtime that it says of so many; what just fits, fits.
 static void room_is_that_of_shared_devices(void **unused) {
     (void)unused;
-    static const char SHARED[] = "devices:\n"
-                                 "  whole:\n"
-                                 "    peak: {f32: 2 TFLOP/s, bf16: 10 TFLOP/s}\n"
-                                 "    memory: 8 GB\n"
-                                 "    bandwidth: 100 GB/s\n"
-                                 "    cores: 2\n"
-                                 "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
-                                 "    shared: {2: half}\n"
-                                 "  half:\n"
-                                 "    peak: {f32: 1 TFLOP/s, bf16: 5 TFLOP/s}\n"
-                                 "    memory: 8 GB\n"
-                                 "    runtime_memory: 1 GB\n"
-                                 "    bandwidth: 50 GB/s\n"
-                                 "    efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}\n"
-                                 "nodes: [{device: whole, nodes: 1, devices: 1}]\n"
-                                 "links: [{name: bus, spans: all, latency: 1 us, bandwidth: 20 GB/s}]\n";
     static const char *const PAIR[] = {"model.preset=llama-42m", "training.dtype=f32", "training.seq_len=512",
                                        "training.global_batch_size=16", "activation_checkpoint.mode=none"};
     struct fixture f;
     trireme_error error = {0};
     open_fixture(&f, PAIR, ARRAY_LENGTH(PAIR), 2);
-    cluster_release(&f.cluster);
-    assert_ok(cluster_parse(&f.cluster, f.ops, "test", SHARED, strlen(SHARED), &error), &error);
+    share_device(&f);
     struct plan_choice choice = {.schedule = "zb-v",
                                  .chunks = 2,
                                  .replicas = 1,
@@ -459,6 +482,7 @@ int main(void) {
         cmocka_unit_test(winner_is_that_of_all),
         cmocka_unit_test(memory_estimates_are_near),
         cmocka_unit_test(time_estimates_know_of_slow_links),
+        cmocka_unit_test(time_estimates_know_of_shared_devices),
         cmocka_unit_test(layers_differ_where_memory_ends),
         cmocka_unit_test(units_of_the_best_are_searched),
         cmocka_unit_test(answers_are_what_is_saved),
