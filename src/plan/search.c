@@ -462,20 +462,6 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// Two at a time, until one fits.
-static void search_one_that_fits(struct search *s, struct candidate *const *list, int count) {
-    struct candidate *batch[AT_ONCE];
-    for (int i = 0; i < count && s->out->answers.count == 0;) {
-        int jobs = 0;
-        for (; i < count && jobs < AT_ONCE; i++)
-            if (!s->request->only_fit || !is_hopeless(&s->learnt, list[i]))
-                batch[jobs++] = list[i];
-        if (jobs)
-            run_batch(s, batch, jobs);
-    }
-    s->out->fits = s->out->answers.count > 0;
-}
-
 // Those that need least, first of all that do not take long to be simulated.
 static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
     int count = 0;
@@ -488,24 +474,22 @@ static int list_smallest(const struct search *s, struct candidates *all, struct 
 
 // Where nothing fits, those that need least tell by how much. The first that does fit tells that there is something.
 static void search_smallest(struct search *s, struct candidates *all) {
-    struct candidate *smallest[FULLEST];
+    struct candidate *smallest[FULLEST], *batch[AT_ONCE];
     int64_t until = s->until;
     s->until = 0; // there has to be an answer
-    search_one_that_fits(s, smallest, list_smallest(s, all, smallest));
+    int count = list_smallest(s, all, smallest);
+    for (int i = 0; i < count && s->out->answers.count == 0;) {
+        int jobs = 0;
+        for (; i < count && jobs < AT_ONCE; i++)
+            if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
+                batch[jobs++] = smallest[i];
+        if (jobs)
+            run_batch(s, batch, jobs);
+    }
     if (s->out->answers.count == 0)
         search_half_units(s, all);
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
-}
-
-// Among those that take long to be simulated, as far as there is time.
-static void search_smallest_of_many_passes(struct search *s, struct candidates *all) {
-    struct candidate *smallest[FULLEST];
-    int count = 0;
-    for (size_t i = 0; i < all->count && count < FULLEST; i++)
-        if (!all->item[i].done && has_many_passes(s, &all->item[i].choice))
-            smallest[count++] = &all->item[i];
-    search_one_that_fits(s, smallest, count);
 }
 
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
@@ -533,8 +517,6 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
                all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)
             result.promising++;
         all.count = (size_t)result.promising;
-        if (!request->only_fit && !surely && !result.fits && all.count > FEW_PROMISING)
-            search_smallest_of_many_passes(&search, &all);
         if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
             search_promising(&search, &all);
             search_siblings(&search, &all);

@@ -158,6 +158,12 @@ static struct offs compare_estimates(const struct fixture *f,
     return offs;
 }
 
+static void assert_near(const struct offs *offs, const char *what, double mean, double least, double most) {
+    if (offs->sum > mean * offs->count || offs->least < least || offs->most > most)
+        fail_msg("of %d estimates of %s the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
+                 offs->count, what, offs->sum / offs->count, offs->least, offs->most);
+}
+
 // Of pipelines of all schedules.
 static void memory_estimates_are_near(void **unused) {
     (void)unused;
@@ -169,9 +175,7 @@ static void memory_estimates_are_near(void **unused) {
     open_fixture(&f, LARGER, ARRAY_LENGTH(LARGER), 8);
     const struct offs offs = compare_estimates(&f, off_bytes);
     // Lowest are stages of tensor ranks that share the vocabulary.
-    if (offs.sum > .07 * offs.count || offs.least < -.3 || offs.most > .1)
-        fail_msg("of %d estimates of memory the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
-                 offs.count, offs.sum / offs.count, offs.least, offs.most);
+    assert_near(&offs, "memory", .07, -.3, .1);
     close_fixture(&f);
 }
 
@@ -191,9 +195,7 @@ static void time_estimates_know_of_slow_links(void **unused) {
     open_fixture(&f, PIPELINES, ARRAY_LENGTH(PIPELINES), 8);
     f.cluster.level[1].bandwidth /= 20;
     const struct offs offs = compare_estimates(&f, off_seconds);
-    if (offs.sum > .1 * offs.count || offs.least < -.25 || offs.most > .25)
-        fail_msg("of %d estimates of time the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
-                 offs.count, offs.sum / offs.count, offs.least, offs.most);
+    assert_near(&offs, "time", .1, -.25, .25);
     close_fixture(&f);
 }
 
@@ -207,9 +209,7 @@ static void time_estimates_know_of_shared_devices(void **unused) {
     open_fixture(&f, PAIR, ARRAY_LENGTH(PAIR), 2);
     share_device(&f);
     const struct offs offs = compare_estimates(&f, off_seconds);
-    if (offs.sum > .1 * offs.count || offs.least < -.25 || offs.most > .25)
-        fail_msg("of %d estimates of time the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
-                 offs.count, offs.sum / offs.count, offs.least, offs.most);
+    assert_near(&offs, "time", .1, -.25, .25);
     close_fixture(&f);
 }
 
@@ -460,6 +460,10 @@ static void room_is_that_of_shared_devices(void **unused) {
     f.cluster.devices.item[0].memory = 2 * least.memory;
     assert_ok(plan_evaluate(&within, &f.request, &choice, PLAN_WITHIN_ROOM, &error), &error);
     assert_true(within.memory <= within.room);
+    struct estimator estimator; // has the same
+    estimator_create(&estimator, &f.request);
+    assert_true(estimator.room == (double)(least.memory - f.cluster.devices.item[1].runtime_memory));
+    estimator_release(&estimator);
     close_fixture(&f);
 }
 

@@ -44,7 +44,7 @@ static double worst_stage(const struct stages *stages) {
     return worst;
 }
 
-// In any room a plan is found that fits, if without one it does; if not, the same as without.
+// Planned anew: in any room a plan is found that fits, if without one it does; if not, the same as without.
 static void assert_found_in_rooms(const struct stages *stages) {
     static const double ROOMS[] = {.99, 1, 1.005, 1.01};
     for (int i = 0; i < stages->count; i++) {
