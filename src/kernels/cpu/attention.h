@@ -125,11 +125,11 @@ VEC_INLINE void attention_multiply(bool pairs, int64_t columns, int64_t units, c
     int64_t c = 0, left = columns / LANES;
     // Threes, but two twos rather than a three and a one.
     for (; left >= 3 && left != 4; left -= 3, c += 3 * LANES)
-        tile_multiply(3, pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
+        tile_multiply_3(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
     for (; left >= 2; left -= 2, c += 2 * LANES)
-        tile_multiply(2, pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
+        tile_multiply_2(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
     if (left)
-        tile_multiply(1, pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
+        tile_multiply_1(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
 }
 
 // A row of `width` floats from a 64-byte aligned one to where x's dtype says.

@@ -254,10 +254,10 @@ struct factors {
     struct ask ask;
 };
 
-#define TILE_CASE(v, pairs)                                                                                       \
-    case 2 * (v) + (pairs):                                                                                       \
-        tile_multiply(v, pairs, p->units, p->a, p->a_row, p->a_step, p->b, (v)*LANES, &p->ask, out, TILE_COLUMNS, \
-                      false);                                                                                     \
+#define TILE_CASE(v, pairs)                                                                                        \
+    case 2 * (v) + (pairs):                                                                                        \
+        tile_multiply_##v(pairs, p->units, p->a, p->a_row, p->a_step, p->b, (v)*LANES, &p->ask, out, TILE_COLUMNS, \
+                          false);                                                                                  \
         break
 
 VEC_INLINE void tile_vectors(const struct factors *p, int vecs, bool pairs, float *out) {
