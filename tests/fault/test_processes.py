@@ -131,8 +131,8 @@ def test_stopped():
     process, found = in_training(2, "--comm.train_timeout_seconds=2", **patience(6))
     os.kill(found[0], signal.SIGSTOP)
     err = check_survivors(process, 0, [1], 15)
-    # mpirun lets it go on for its last words; it may see first that the other one has ended.
-    assert "rank 0 was stopped for 2." in err or re.search("rank 0, last step done .*rank 1 on .* has died", err), err
+    # mpirun lets it go on for its last words: not of the other one, whatever it sees first.
+    assert "rank 0 was stopped for 2." in err, err
     check_going_on(2)
 
 

@@ -131,6 +131,8 @@ struct process_world {
     atomic_bool broken;
     pthread_mutex_t lock; // guards the reason
     char reason[BREAK_TEXT];
+    _Atomic int64_t looked;            // by the thread at the clock; 0: not yet
+    _Atomic int64_t stopped, resumed;  // how long this process was stopped, longer than the deadline, and until when
     struct process_communicator *near; // open communicators of members that share memory, too
     bool shares, reads;                // whether ranks of a node can share memory, and read each other's, on all nodes
 
@@ -152,11 +154,9 @@ struct process_world {
     MPI_Request *tell; // [ranks]: its sends
     int64_t silence;   // when a broken world stops calling MPI
     bool silent;
-    int64_t looked;           // at the clock
-    int64_t stopped, resumed; // how long this process was stopped, longer than the deadline, and until when; 0: never
-    int *node;                // [ranks]: numbered by their first ranks
-    int64_t *process_id;      // [ranks]
-    struct pollfd *watched;   // pidfds of the other ranks of this machine
+    int *node;              // [ranks]: numbered by their first ranks
+    int64_t *process_id;    // [ranks]
+    struct pollfd *watched; // pidfds of the other ranks of this machine
     int *watched_rank, watched_count;
 };
 

@@ -13,7 +13,6 @@ enum {
     SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks at whether neighbours live
     LAST_WORDS = 500000000, // from the end of a world to the last call of MPI
-    SOON = 1000000000,      // after this process was stopped: what others did meanwhile is known by then
 };
 enum { TAG_BREAK = 0 };
 
@@ -52,23 +51,12 @@ static void spread(struct process_world *w) {
     }
 }
 
-// For what others have done. To those who have not been stopped meanwhile, that was longer than they wait.
-static void break_for_others(struct process_world *w, const char *what) {
-    char reason[BREAK_TEXT];
-    if (w->stopped && clock_now() - w->resumed < SOON)
-        snprintf(reason, sizeof reason, "rank %d was stopped for %.3g s, longer than the others wait for it: %.480s",
-                 w->base.place.rank, (double)w->stopped * 1e-9, what);
-    else
-        snprintf(reason, sizeof reason, "%s", what);
-    process_world_break(&w->base, reason);
-}
-
 static bool listen(struct process_world *w) {
     int done = 0;
     if (MPI_Test(&w->break_receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
         return false;
     w->break_text[BREAK_TEXT - 1] = 0;
-    break_for_others(w, w->break_text);
+    process_world_break(&w->base, w->break_text);
     MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
     return true;
 }
@@ -142,18 +130,20 @@ static void check_neighbours(struct process_world *w) {
         return;
     char reason[BREAK_TEXT];
     snprintf(reason, sizeof reason, PROCESS_HAS_DIED, dead, w->base.place.host);
-    break_for_others(w, reason);
+    process_world_break(&w->base, reason);
 }
 
 // While this process was stopped nobody was late, and all others may have been stopped with it.
 static void look(struct process_world *w) {
-    int64_t now = clock_now(), away = now - w->looked, lost = patience_look(&w->looked, now);
+    int64_t looked = atomic_load(&w->looked), now = clock_now(), away = now - looked;
+    int64_t lost = patience_look(&looked, now);
     for (struct process_communicator *c = w->active; c && lost; c = c->next)
         patience_excuse(&c->patience, now, lost);
     if (lost && w->deadline && away >= w->deadline) {
-        w->stopped = away;
-        w->resumed = now;
+        atomic_store(&w->stopped, away);
+        atomic_store(&w->resumed, now);
     }
+    atomic_store(&w->looked, now);
 }
 
 // Each call is looked after again in an eighth of the time that its round has taken, or will take: often enough to be
@@ -173,7 +163,7 @@ static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quie
 
 static void drive(struct process_world *w) {
     int64_t quiet_since = clock_now(), watched = quiet_since;
-    w->looked = quiet_since;
+    atomic_store(&w->looked, quiet_since);
     while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->broken) && !w->silent)) {
         uint32_t seen = atomic_load(&w->inbox.word);
         look(w);
@@ -241,6 +231,7 @@ static bool meet_last(struct process_world *w) {
             return false;
         if (done)
             return true;
+        look(w);
         listen(w);
         if (atomic_load(&w->broken) || patience_ended(&patience))
             return false;

@@ -1,16 +1,34 @@
 // A world of processes, as others see it.
 #include "comm/mpi/processes.h"
 
+#include "base/clock.h"
+
 static void wake(struct process_world *w) {
     atomic_fetch_add(&w->inbox.word, 1);
     gate_wake(&w->inbox);
 }
 
+// How long this process was stopped just now, longer than others wait for it; else 0. The thread may not know yet.
+static int64_t stopped_just_now(struct process_world *w) {
+    enum { SOON = 1000000000 }; // what others did meanwhile is known by then
+    const int64_t now = clock_now(), looked = atomic_load(&w->looked), resumed = atomic_load(&w->resumed);
+    if (looked && w->deadline && now - looked >= w->deadline)
+        return now - looked;
+    return resumed && now - resumed < SOON ? atomic_load(&w->stopped) : 0;
+}
+
+// A process that was stopped finds the others gone, who could not wait for it: that is why, not what it sees first.
 void process_world_break(struct world *base, const char *reason) {
     struct process_world *w = (struct process_world *)base;
     pthread_mutex_lock(&w->lock);
     if (!atomic_load(&w->broken)) {
-        snprintf(w->reason, sizeof w->reason, "%s", reason);
+        const int64_t stopped = stopped_just_now(w);
+        if (stopped)
+            snprintf(w->reason, sizeof w->reason,
+                     "rank %d was stopped for %.3g s, longer than the others wait for it: %.480s", w->base.place.rank,
+                     (double)stopped * 1e-9, reason);
+        else
+            snprintf(w->reason, sizeof w->reason, "%s", reason);
         atomic_store(&w->broken, true);
         near_wake_all(w);
     }

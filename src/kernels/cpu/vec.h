@@ -199,9 +199,9 @@ VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
     return (vec_f32)_mm512_maskz_scalef_ps(positive, (__m512)p, (__m512)n);
 #else
     // 2^n as the product of two halves, so that neither overflows where the result does not.
-    vec_i32 exponent = (vec_i32)shifted - vec_splat_i32(0x4b400000);
-    vec_i32 half = exponent >> 1;
-    vec_f32 low = (vec_f32)((half + 127) << 23), high = (vec_f32)((exponent - half + 127) << 23);
+    // Of an x far out these are any numbers, which is why they are unsigned.
+    vec_i32 exponent = (vec_i32)((vec_u32)shifted - 0x4b400000u), half = exponent >> 1;
+    vec_f32 low = (vec_f32)((vec_u32)(half + 127) << 23), high = (vec_f32)((vec_u32)(exponent - half + 127) << 23);
     vec_f32 y = p * low * high;
     y = vec_select(x < -87.33655f, (vec_f32){0}, y);
     return vec_select(x > 88.72284f, vec_splat(__builtin_inff()), y);
