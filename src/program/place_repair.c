@@ -9,7 +9,7 @@
 
 // Ranges that may be looked at in all attempts, and since an attempt has come further: part of so many and three times
 // the square of all.
-static const int64_t WORK = 40000000, ATTEMPT = 1000000;
+static const int64_t WORK = 20000000, ATTEMPT = 1000000;
 static const double STUCK = .15;
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
@@ -217,7 +217,7 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period)
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.stands = mem_alloc(count);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    bool worthwhile = (int64_t)(count * count) <= WORK && most_in_use(range, count) <= bytes;
+    bool worthwhile = (int64_t)(count * count) / 2 <= WORK && most_in_use(range, count) <= bytes;
     for (size_t i = 0; worthwhile && r.work < WORK && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
         for (size_t k = 0; k < count; k++)

@@ -288,28 +288,22 @@ static void vary(struct stepping *s, struct best *best) {
     free(kept);
 }
 
-// Where more than `fair` bytes are taken, more than is enough, and more than a few. What cannot be had in so many may be
-// in half as much more: with what is found, or not, the next aim lies between the two nearest.
+// Where more than `fair` bytes are taken, more than is enough, and more than a few: it aims at so many, then at what
+// lies half way.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
-    enum { AIMS = 3 };
     if (best->top <= MAX(fair, best->end) || best->top < FEW)
         return;
     int end = 0;
     struct in_use *all = in_use_all(s);
     for (size_t i = 0; i < s->count; i++)
         end = MAX(end, all[i].last);
-    int64_t aim = fair, missed = fair;
-    for (int k = 0; k < AIMS && best->top > MAX(fair, best->end); k++) {
-        if (place_repair(all, s->count, aim, end / microbatches)) {
-            best->top = 0;
-            for (size_t i = 0; i < s->count; i++) {
-                best->offset[i] = all[i].offset;
-                best->top = MAX(best->top, all[i].offset + all[i].bytes);
-            }
-        } else {
-            missed = aim;
+    if (place_repair(all, s->count, fair, end / microbatches) ||
+        place_repair(all, s->count, fair + (best->top - fair) / 2, end / microbatches)) {
+        best->top = 0;
+        for (size_t i = 0; i < s->count; i++) {
+            best->offset[i] = all[i].offset;
+            best->top = MAX(best->top, all[i].offset + all[i].bytes);
         }
-        aim = missed + (best->top - missed) / 2;
     }
     free(all);
 }
