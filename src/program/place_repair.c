@@ -9,7 +9,7 @@
 
 // Ranges that may be looked at in all attempts, and since an attempt has come further: part of so many and three times
 // the square of all.
-static const int64_t WORK = 20000000, ATTEMPT = 1000000;
+static const int64_t WORK = 40000000, ATTEMPT = 1000000;
 static const double STUCK = .15;
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
@@ -31,7 +31,7 @@ struct weighed {
 struct repair {
     const struct in_use *range;
     size_t count;
-    int64_t bytes, work;
+    int64_t bytes, work, most_work;
     int *by_rank;                     // ranges, in the order in which they are placed
     double *weight;                   // [rank]
     char *stands;                     // [rank]
@@ -148,7 +148,7 @@ static bool attempt(struct repair *r, uint64_t number) {
     }
     int furthest = 0;
     int64_t since = r->work;
-    for (int lowest = 0; r->work < WORK && (double)(r->work - since) < patience;) {
+    for (int lowest = 0; r->work < r->most_work && (double)(r->work - since) < patience;) {
         while (lowest < (int)r->count && r->stands[lowest])
             lowest++;
         if (lowest == (int)r->count)
@@ -210,15 +210,18 @@ static int64_t most_in_use(const struct in_use *range, size_t count) {
     return most;
 }
 
-bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period) {
+bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period, double share) {
     static const int HALVES[] = {3, 5, 2, 8, 4, 1, 6, 12}; // of the period: windows
-    struct repair r = {.range = range, .count = count, .bytes = bytes / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT};
+    struct repair r = {.range = range,
+                       .count = count,
+                       .bytes = bytes / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT,
+                       .most_work = (int64_t)(share * (double)WORK)};
     bool placed = false;
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.stands = mem_alloc(count);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    bool worthwhile = (int64_t)(count * count) / 2 <= WORK && most_in_use(range, count) <= bytes;
-    for (size_t i = 0; worthwhile && r.work < WORK && !placed; i++) {
+    bool worthwhile = (int64_t)(count * count) <= WORK && most_in_use(range, count) <= bytes;
+    for (size_t i = 0; worthwhile && r.work < r.most_work && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
         for (size_t k = 0; k < count; k++)
             r.by_rank[k] = (int)k;

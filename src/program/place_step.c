@@ -288,8 +288,8 @@ static void vary(struct stepping *s, struct best *best) {
     free(kept);
 }
 
-// Where more than `fair` bytes are taken, more than is enough, and more than a few: it aims at so many, then at what
-// lies half way.
+// Where more than `fair` bytes are taken, more than is enough, and more than a few: it aims at so many, then, for half
+// as long, at what lies half way.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
     if (best->top <= MAX(fair, best->end) || best->top < FEW)
         return;
@@ -297,8 +297,8 @@ static void try_repair(const struct stepping *s, struct best *best, int64_t fair
     struct in_use *all = in_use_all(s);
     for (size_t i = 0; i < s->count; i++)
         end = MAX(end, all[i].last);
-    if (place_repair(all, s->count, fair, end / microbatches) ||
-        place_repair(all, s->count, fair + (best->top - fair) / 2, end / microbatches)) {
+    if (place_repair(all, s->count, fair, end / microbatches, 1) ||
+        place_repair(all, s->count, fair + (best->top - fair) / 2, end / microbatches, .5)) {
         best->top = 0;
         for (size_t i = 0; i < s->count; i++) {
             best->offset[i] = all[i].offset;

@@ -177,11 +177,11 @@ static void repaired(void **unused) {
         struct in_use range[COUNT];
         size_t count = cut_rectangle(range, COUNT, (struct in_use){0, 399, bytes, -1}, seed);
         assert_int_equal(most_in_use(range, count), bytes);
-        assert_false(place_repair(range, count, bytes - 1, 400));
+        assert_false(place_repair(range, count, bytes - 1, 400, 1));
         if (place_skyline(range, count, most) <= most)
             continue;
         holes++;
-        if (!place_repair(range, count, most, 400))
+        if (!place_repair(range, count, most, 400, 1))
             continue;
         mended++;
         int64_t top = 0;
