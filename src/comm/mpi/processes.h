@@ -132,7 +132,7 @@ struct process_world {
     pthread_mutex_t lock; // guards the reason
     char reason[BREAK_TEXT];
     _Atomic int64_t looked;            // by the thread at the clock; 0: not yet
-    _Atomic int64_t stopped, resumed;  // how long this process was stopped, longer than the deadline, and until when
+    _Atomic int64_t stopped, resumed;  // how long this process was stopped (process_was_away), and until when
     struct process_communicator *near; // open communicators of members that share memory, too
     bool shares, reads;                // whether ranks of a node can share memory, and read each other's, on all nodes
 
@@ -220,6 +220,10 @@ void part_widen(struct process_communicator *c, int number); // what has come of
 
 // ---- the world
 
+// Whether the others may have lost this process for a pause so long: they may have waited for it before.
+static inline bool process_was_away(const struct process_world *w, int64_t pause) {
+    return w->deadline && pause >= w->deadline / 2;
+}
 void *progress_run(void *world); // progress.c: the thread
 // From any thread: notes the first reason, and wakes the thread, which tells all ranks.
 void process_world_break(struct world *world, const char *reason); // world.c

@@ -139,7 +139,7 @@ static void look(struct process_world *w) {
     int64_t lost = patience_look(&looked, now);
     for (struct process_communicator *c = w->active; c && lost; c = c->next)
         patience_excuse(&c->patience, now, lost);
-    if (lost && w->deadline && away >= w->deadline) {
+    if (process_was_away(w, away)) {
         atomic_store(&w->stopped, away);
         atomic_store(&w->resumed, now);
     }

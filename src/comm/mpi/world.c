@@ -8,11 +8,12 @@ static void wake(struct process_world *w) {
     gate_wake(&w->inbox);
 }
 
-// How long this process was stopped just now, longer than others wait for it; else 0. The thread may not know yet.
+// How long this process was stopped just now, where the others may have lost it for that; else 0. The thread may not
+// know yet.
 static int64_t stopped_just_now(struct process_world *w) {
     enum { SOON = 1000000000 }; // what others did meanwhile is known by then
     const int64_t now = clock_now(), looked = atomic_load(&w->looked), resumed = atomic_load(&w->resumed);
-    if (looked && w->deadline && now - looked >= w->deadline)
+    if (looked && process_was_away(w, now - looked))
         return now - looked;
     return resumed && now - resumed < SOON ? atomic_load(&w->stopped) : 0;
 }
@@ -25,8 +26,8 @@ void process_world_break(struct world *base, const char *reason) {
         const int64_t stopped = stopped_just_now(w);
         if (stopped)
             snprintf(w->reason, sizeof w->reason,
-                     "rank %d was stopped for %.3g s, longer than the others wait for it: %.480s", w->base.place.rank,
-                     (double)stopped * 1e-9, reason);
+                     "rank %d was stopped for %.3g s, and the others wait for it no longer than %.3g s: %.480s",
+                     w->base.place.rank, (double)stopped * 1e-9, (double)w->deadline * 1e-9, reason);
         else
             snprintf(w->reason, sizeof w->reason, "%s", reason);
         atomic_store(&w->broken, true);
