@@ -8,7 +8,7 @@
 
 #define ROUNDING 1e-9
 // Changes in a row that do not help, after which a climb ends.
-enum { VAIN_CHANGES = 800 };
+enum { VAIN_CHANGES = 200 };
 
 // ---- trying
 

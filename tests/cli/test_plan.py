@@ -237,7 +237,7 @@ def test_devices_that_others_are_not():
 
     def seconds(cluster, *words):
         result = tool.good_json("plan", "gpt2-124m", f"cluster={cluster}", "global_batch_size=4", "seq_len=1024",
-                                "mode=none", *words)
+                                "mode=none", "pipeline_parallel_schedule=1f1b", *words)
         assert result["fits"], (cluster, words)
         return result["plans"][0]["step_seconds"]
     # What is not in use, or in another stage, takes no room from those that are.

@@ -170,7 +170,7 @@ static void memory_estimates_are_near(void **unused) {
     if (SANITIZED) // a search has its time
         skip();
     static const char *const LARGER[] = {"model.preset=llama-42m", "training.dtype=bf16", "training.seq_len=512",
-                                         "training.global_batch_size=64", "parallelism.pipeline_parallel_degree=4"};
+                                         "training.global_batch_size=32", "parallelism.pipeline_parallel_degree=4"};
     struct fixture f;
     open_fixture(&f, LARGER, ARRAY_LENGTH(LARGER), 8);
     const struct offs offs = compare_estimates(&f, off_bytes);
@@ -187,7 +187,7 @@ static void time_estimates_know_of_slow_links(void **unused) {
     static const char *const PIPELINES[] = {"model.preset=llama-42m",
                                             "training.dtype=bf16",
                                             "training.seq_len=512",
-                                            "training.global_batch_size=32",
+                                            "training.global_batch_size=16",
                                             "activation_checkpoint.mode=none",
                                             "parallelism.tensor_parallel_degree=1",
                                             "parallelism.pipeline_parallel_degree=8"};
