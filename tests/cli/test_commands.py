@@ -185,8 +185,8 @@ def test_verify():
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
     # No tokens are read, so a vocabulary smaller than that of bytes is as good as any.
     # Groups of microbatches that are larger than the pipeline, with all ranks coming to the loss together; waves.
-    for stages, chunks, microbatches, schedule in ((5, 2, 9, "interleaved"), (8, 2, 15, "interleaved"),
-                                                   (7, 2, 27, "interleaved"), (3, 4, 7, "hanayo")):
+    pipelines = (5, 2, 9, "interleaved"), (8, 2, 15, "interleaved"), (7, 2, 27, "interleaved"), (3, 4, 7, "hanayo")
+    for stages, chunks, microbatches, schedule in pipelines[::3] if tool.SANITIZED else pipelines:
         assert "sound" in tool.good("verify", "c.yaml", f"--model.num_hidden_layers={stages * chunks}",
                                     f"--training.global_batch_size={microbatches}", "--training.micro_batch_size=1",
                                     f"--pipeline_parallel_degree={stages}", f"--pipeline_parallel_chunks={chunks}",

@@ -22,7 +22,7 @@ def check(result, ranks, *what):
 
 
 def bench(*settings, ranks=1):
-    result = tool.good_json("bench", "step", *MODEL, *settings)
+    result = tool.good_json("bench", "step", *MODEL, "model.vocab_size=8192", *settings)
     check(result, ranks, *settings)
     return result
 

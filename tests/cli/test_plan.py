@@ -113,12 +113,13 @@ links:
 
 
 def test_exports():
-    flags = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "export=megatron")
+    words = *MODEL, "tensor_parallel_degree=2", "mode=none", "micro_batch_size=4"
+    flags = tool.good("plan", *words, "export=megatron")
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
-    toml = tool.good("plan", *MODEL, "tensor_parallel_degree=2", "--export=torchtitan")
+    toml = tool.good("plan", *words, "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
     for to, text in ("megatron", flags), ("torchtitan", toml):
-        answer = tool.good_json("plan", *MODEL, "tensor_parallel_degree=2", f"export={to}")
+        answer = tool.good_json("plan", *words, f"export={to}")
         assert answer["export"] == text and answer["fits"], answer
 
 
@@ -362,10 +363,10 @@ def test_what_is_given_is_told():
     assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
     assert all(plan["full_layers"] == "2" for plan in answer["plans"])
     # Keys of pipelines that rule out all of them.
-    none = tool.good("plan", *MODEL, "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
+    none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
             "parallelism.pipeline_parallel_schedule zb-v: plans without one alone\n") in none, none
-    assert "no pipeline" not in tool.good("plan", *MODEL, "pipeline_parallel_schedule=zb-v")
+    assert "no pipeline" not in tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_schedule=zb-v")
     # Differences that are rounding are none.
     alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
                       "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")

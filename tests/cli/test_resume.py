@@ -71,7 +71,7 @@ def test_interrupt():
 
 
 def test_interrupt_same_bits():
-    steps = 1000 if tool.SANITIZED else 3000
+    steps = 600 if tool.SANITIZED else 3000
     arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0"]
     tool.good(*arguments, "--run.directory=whole")
     process = tool.start(*arguments)
@@ -87,7 +87,7 @@ def test_interrupt_same_bits():
 def test_hang_up():
     """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
     arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
-    steps = 1000 if tool.SANITIZED else 3000
+    steps = 600 if tool.SANITIZED else 3000
     for ignored in False, True:
         run = f"run{int(ignored)}"
         with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
@@ -104,15 +104,16 @@ def test_hang_up():
 
 
 def test_killed():
-    arguments = ["train", "c.yaml", "--training.steps=400", "--checkpoint.interval=100"]
+    steps, interval = (160, 40) if tool.SANITIZED else (400, 100)
+    arguments = ["train", "c.yaml", f"--training.steps={steps}", f"--checkpoint.interval={interval}"]
     tool.good(*arguments, "--run.directory=whole")
     process = tool.start(*arguments)
-    while not os.path.exists("run/checkpoint/step-100"):
+    while not os.path.exists(f"run/checkpoint/step-{interval}"):
         assert process.poll() is None, tool.finish(process)
     process.kill()
     tool.finish(process)
     tool.good(*arguments)
-    same_end("whole", "run", 400)
+    same_end("whole", "run", steps)
     assert not [name for name in os.listdir("run/checkpoint") if not name.startswith("step-")]
 
 

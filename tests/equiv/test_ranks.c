@@ -210,7 +210,7 @@ static bool add(struct spec *spec, enum strategy strategy, int degree, const str
 
 static void test_alone(void **state) {
     (void)state;
-    begin(13);
+    begin(19);
     for (int m = 0; m < MODELS; m++)
         for (int s = 0; s < STRATEGIES; s++)
             for (int degree = 2; degree <= MESH_RANKS; degree++) {
@@ -224,7 +224,7 @@ static void test_alone(void **state) {
 static void test_pairs(void **state) {
     (void)state;
     static const int DEGREES[][2] = {{2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 2}};
-    begin(43);
+    begin(67);
     for (int m = 0; m < MODELS; m++)
         for (int a = 0; a < STRATEGIES; a++)
             for (int b = a + 1; b < STRATEGIES; b++)
@@ -244,7 +244,7 @@ static void test_pairs(void **state) {
 static void test_units(void **state) {
     (void)state;
     static const int UNITS[] = {-1, 2, 3};
-    begin(41);
+    begin(61);
     for (int m = 0; m < MODELS; m++)
         for (int s = DP; s <= ZERO3; s++)
             for (int beside = TP; beside <= STRATEGIES; beside++)
@@ -260,7 +260,7 @@ static void test_units(void **state) {
 // Every schedule with the vocabulary spread over its stages, alone and beside the other strategies.
 static void test_vocabulary(void **state) {
     (void)state;
-    begin(17);
+    begin(29);
     for (int m = 0; m < MODELS; m++)
         for (int s = GPIPE; s < STRATEGIES; s++)
             for (int degree = 2; degree <= 4; degree++)
@@ -276,7 +276,7 @@ static void test_vocabulary(void **state) {
 // One layer of each stage wholly computed again, the others not or in part, under every strategy.
 static void test_recomputed_layers(void **state) {
     (void)state;
-    begin(11);
+    begin(17);
     for (int m = 0; m < MODELS; m++)
         for (int s = 0; s < STRATEGIES; s++)
             for (int more = 0; more < 4; more++) {

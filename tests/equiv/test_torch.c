@@ -148,12 +148,17 @@ static void check_gradients(const char *folder, const struct family_model *small
     free(dtype);
     free(kernels);
     engine_scatter(&e, 32);
-    const char *model = path_in(folder, c->dtype), *out = path_in(folder, "gradients.safetensors");
-    engine_save(&e, model);
+    const char *model = path_in(folder, c->dtype);
+    char *name = mem_printf("gradients_%s.safetensors", c->dtype);
+    const char *out = path_in(folder, name);
+    free(name);
     struct batch batch = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, 37);
-    save_batches(folder, &batch, 1);
-    run_reference("grads", model, path_in(folder, "batch.safetensors"), out,
-                  (const char *const[]){"--dtype", c->dtype, NULL});
+    if (access(out, F_OK) != 0) { // the same for all kernels
+        engine_save(&e, model);
+        save_batches(folder, &batch, 1);
+        run_reference("grads", model, path_in(folder, "batch.safetensors"), out,
+                      (const char *const[]){"--dtype", c->dtype, NULL});
+    }
     struct engine_result r = batch_train(&e, &batch, 0);
     assert_true(r.finite);
     struct safetensors *file;
@@ -228,6 +233,8 @@ static void test_model(void **state) {
 
 static void test_other(void **state) {
     static const struct comparison F32 = {"f32", "fast", 1e-5};
+    if (SANITIZED)
+        skip();
     check_gradients(*state, &small_models[OTHERS[current++ - ARRAY_LENGTH(MODELS)]], &F32);
 }
 

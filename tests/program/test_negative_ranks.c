@@ -302,7 +302,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
         "training.micro_batch_size=2", "optimizer.eps=1e-3", SMALL_EXACT
 
-// One mutant of so many is tried, all where TRIREME_ALL_MUTANTS is set.
+// One mutant of so many that others try (mutant_stride) is tried, all where TRIREME_ALL_MUTANTS is set.
 #define SUITE(function, stride, ...)                                                \
     static void function(void **unused) {                                           \
         (void)unused;                                                               \

@@ -22,7 +22,7 @@ void subject_release(struct subject *subject);
 const struct program *subject_program(const struct subject *subject);
 
 // Gives a copy of the program to change, with room for one more instruction per template and invocation, or says that
-// this mutant is not tried: under sanitizers only some are, unless TRIREME_ALL_MUTANTS is set.
+// this mutant is not tried: only some are, unless TRIREME_ALL_MUTANTS is set.
 bool mutant_begin(struct subject *subject, struct program *mutant);
 // One mutant of so many is tried.
 size_t mutant_stride(void);
