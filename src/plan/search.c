@@ -228,6 +228,15 @@ static void search_promising(struct search *s, const struct candidates *all) {
     }
 }
 
+// Where what seems smallest does not fit, something else may, most likely of the smallest too. Whether one did.
+static bool search_few(struct search *s, const struct candidates *all) {
+    struct candidates few = *all;
+    few.count = MIN(few.count, FEW_PROMISING);
+    search_promising(s, &few);
+    s->out->complete &= s->out->answers.count > 0 || few.count == all->count;
+    return s->out->answers.count > 0;
+}
+
 static bool is_sibling(const struct plan_choice *a, const struct plan_choice *b) {
     return a->stages == b->stages && a->tensor == b->tensor && a->replicas == b->replicas && a->shards == b->shards &&
            a->zero_stage == b->zero_stage && a->micro_batch_size == b->micro_batch_size && a->recompute == b->recompute;
@@ -517,14 +526,12 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
                all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)
             result.promising++;
         all.count = (size_t)result.promising;
-        if (!request->only_fit && (surely || result.fits || all.count <= FEW_PROMISING)) {
+        if (!request->only_fit && (surely || result.fits || search_few(&search, &all))) {
             search_promising(&search, &all);
             search_siblings(&search, &all);
             search_layouts(&search);
             search_whole_rows(&search);
             search_units(&search);
-        } else {
-            result.complete = request->only_fit;
         }
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);

@@ -307,6 +307,21 @@ def test_what_little_room_leaves():
                            "micro_batch_size=1")
     assert tight["fits"] and any("half a layer" in p["plan"] for p in tight["plans"]), tight
     assert tool.good_json("plan", *MODEL, "data_parallel_replicate_degree=2", "zero_stage=3")["fits"]
+    # What seems smallest does not fit; of very many that seem larger, some do.
+    tool.write("room.yaml", """
+devices:
+  x: {peak: {f32: 19 TFLOP/s, bf16: 200 TFLOP/s}, memory: 370 MB, bandwidth: 1500 GB/s, launch: 1 us,
+      efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}}
+nodes:
+  - {device: x, nodes: 2, devices: 8}
+links:
+  - {name: in, spans: node, latency: 4 us, bandwidth: 200 GB/s}
+  - {name: out, spans: all, latency: 7 us, bandwidth: 20 GB/s}
+""")
+    tool.write("room.model.yaml", "model: {family: llama, num_hidden_layers: 16, hidden_size: 1024, "
+               "num_attention_heads: 16, num_key_value_heads: 4, vocab_size: 64000}\n")
+    assert tool.good_json("plan", "room.model.yaml", "cluster=room.yaml", "devices=16", "global_batch_size=16",
+                          "seq_len=1024", "tensor_parallel_degree=4")["fits"]
 
 
 def test_refusals():
