@@ -134,7 +134,7 @@ struct pipe_estimate {
     double idle;        // what the bubble adds, in times of F + B + W of a rank with as many layers as are in the mean
     double waiting;     // seconds that the step's messages add
 };
-// False: impossible (estimator->why). A choice that is mixed: as if nothing was computed again.
+// False: impossible (estimator->why). A choice that is mixed: as if all were in its mode.
 bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
 // The step's seconds, from those of the busiest rank, and of a rank in the mean, for a microbatch.
 void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean);

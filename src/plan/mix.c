@@ -1,6 +1,7 @@
 #include "plan/mix.h"
 
 #include "plan/evaluate.h"
+#include "plan/learn.h"
 
 #include <math.h>
 
@@ -73,20 +74,21 @@ static void choose_by_speed(struct mix *mix) {
 bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
     const struct probe *probe[LAYERS_MODES];
     int data = choice->replicas * choice->shards;
+    const bool mode_set = config_is_set(e->request->config, "activation_checkpoint.mode");
+    struct plan_choice of[LAYERS_MODES];
     for (int m = 0; m < LAYERS_MODES; m++) {
-        struct plan_choice of = *choice;
-        of.recompute = (enum config_recompute)m;
+        of[m] = *choice;
+        if (!mode_set) // else all three are that one
+            of[m].recompute = (enum config_recompute)m;
         // Probes move as others are added.
-        find_probe(e, &of);
+        find_probe(e, &of[m]);
     }
     for (int m = 0; m < LAYERS_MODES; m++) {
-        struct plan_choice of = *choice;
-        of.recompute = (enum config_recompute)m;
-        probe[m] = find_probe(e, &of);
+        probe[m] = find_probe(e, &of[m]);
         if (!probe[m]->possible)
             return false;
     }
-    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest};
+    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest, .mode_set = mode_set};
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
@@ -135,18 +137,20 @@ static bool is_mixed(const struct mix *mix) {
     return kinds > 1;
 }
 
-static bool all_fit(const struct mix *mix, const struct layers_choice *of) {
+// Even if all took `slack` times as much.
+static bool all_fit(const struct mix *mix, const struct layers_choice *of, double slack) {
     bool fits = true;
     for (int r = 0; r < mix->problem.stages; r++)
-        fits &= layers_bytes(&mix->problem, r, &of[r]) <= mix->problem.stage[r].room;
+        fits &= slack * layers_bytes(&mix->problem, r, &of[r]) <= mix->problem.stage[r].room;
     return fits;
 }
 
-// As even as can be, or as the user says, nothing computed again.
+// As even as can be, or as the user says, nothing computed again; or in the mode that is set, surely: where estimates
+// are wrong about that, nothing else would be tried.
 static bool none_fits(struct mix *mix) {
     for (int r = 0; r < mix->problem.stages; r++)
         mix->of[r] = (struct layers_choice){{(int)mix->load[r].layers}};
-    return all_fit(mix, mix->of);
+    return all_fit(mix, mix->of, mix->mode_set ? MEMORY_SLACK : 1);
 }
 
 static bool choose_modes(struct mix *mix) {
@@ -162,13 +166,14 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
     double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
-    if (mix->by_speed && all_fit(mix, mix->by_speed)) {
+    if (mix->by_speed && all_fit(mix, mix->by_speed, 1)) {
         memcpy(mix->of, mix->by_speed, (size_t)p->stages * sizeof *mix->of);
         return true;
     }
     if (none_fits(mix) || !layers_may_fit(p))
         return false;
-    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) && (mix->by_speed || is_mixed(mix));
+    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) &&
+           (mix->by_speed || mix->mode_set || is_mixed(mix));
 }
 
 static int slowest_stage(const struct mix *mix) {
@@ -270,8 +275,10 @@ static void write_lists(const struct mix *mix, struct plan_choice *c) {
         *full = mix->of[0].of[2];
         *selective = mix->of[0].of[1];
     }
-    c->full_layers = print_list(full, stages);
-    c->selective_layers = print_list(selective, stages);
+    if (!mix->mode_set) {
+        c->full_layers = print_list(full, stages);
+        c->selective_layers = print_list(selective, stages);
+    }
     if (mix->shape && !mix->given)
         c->layout = print_list(number, stages);
     free(number);

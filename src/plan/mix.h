@@ -1,5 +1,5 @@
 // Internal to plan/: which layers of a choice are computed again, each stage as few as its memory allows; and how many
-// each stage has. First by estimate, then by its programs.
+// each stage has, that alone where the user says what is computed again. First by estimate, then by its programs.
 #ifndef PLAN_MIX_H
 #define PLAN_MIX_H
 
@@ -12,6 +12,7 @@ struct mix {
     struct layers_choice *by_speed; // [stages], where devices differ: as if memory were no matter; else NULL
     const struct shape *shape;      // NULL: no pipeline
     bool given;                     // the user says which layers a stage has
+    bool mode_set;                  // and how much of all is computed again: what the first mode then stands for
     int *first_layer;               // of each virtual stage, the user's or as even as can be; owned
     struct load *load;              // [stages]
     double *fixed;                  // [stages]: bytes that no choice changes
@@ -24,7 +25,7 @@ void mix_release(struct mix *mix);
 
 // Chooses for the memory that the choice's data parallel ranks leave; `quickly` leaves as many layers to each stage as
 // it has, if that fits and devices are equal. False where nothing fits, and, on equal devices, where all layers of all
-// stages are in one mode: that is another choice.
+// stages are in one mode that is not set, or may stay as even as can be: that is another choice.
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // `pipe` as the mix makes it.
 struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);

@@ -29,8 +29,9 @@ struct plan_choice {
     bool vocabulary;      // spread over the stages
     int64_t micro_batch_size;
     enum config_recompute recompute;
-    // Layer by layer, beside `recompute` (none): the values of activation_checkpoint.full_layers, selective_layers and
-    // pipeline_parallel_layout, NULL as long as they are not chosen. The plan_result owns them.
+    // Layer by layer, beside `recompute` (none, or what the user says): the values of
+    // activation_checkpoint.full_layers, selective_layers and pipeline_parallel_layout, NULL as long as they are not
+    // chosen. The plan_result owns them.
     bool mixed;
     const char *full_layers, *selective_layers, *layout;
     // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead.

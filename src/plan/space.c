@@ -144,9 +144,11 @@ static int deepest_mode(const struct config *c) {
                                                       : CONFIG_RECOMPUTE_FULL;
 }
 
+// Whether there is something to choose for each stage: how its layers are computed again, or how many it has.
 static bool mixes(const struct config *c) {
-    return !config_is_set(c, "activation_checkpoint.mode") && !*c->activation_checkpoint.selective_layers &&
-           !*c->activation_checkpoint.full_layers;
+    return !(config_is_set(c, "activation_checkpoint.mode") &&
+             config_is_set(c, "parallelism.pipeline_parallel_layout")) &&
+           !*c->activation_checkpoint.selective_layers && !*c->activation_checkpoint.full_layers;
 }
 
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
@@ -171,7 +173,8 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
             c->recompute = (enum config_recompute)mode;
             add_schedules(s, c, sharings);
         }
-        c->recompute = CONFIG_RECOMPUTE_NONE;
+        c->recompute = config_is_set(config, "activation_checkpoint.mode") ? config->activation_checkpoint.mode
+                                                                           : CONFIG_RECOMPUTE_NONE;
         c->mixed = true;
         if (!s->small && mixes(config))
             add_schedules(s, c, sharings);

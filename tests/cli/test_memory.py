@@ -22,7 +22,7 @@ def check(result, ranks, *what):
 
 
 def bench(*settings, ranks=1):
-    result = tool.good_json("bench", "step", *MODEL, "model.vocab_size=8192", *settings)
+    result = tool.good_json("bench", "step", *MODEL, "model.vocab_size=2048", *settings)
     check(result, ranks, *settings)
     return result
 
@@ -30,7 +30,7 @@ def bench(*settings, ranks=1):
 def test_modes():
     for dtype in "f32", "bf16":
         taken = [bench("training.micro_batch_size=4", f"training.dtype={dtype}", f"activation_checkpoint.mode={mode}",
-                       f"training.kernel_choice={'measured' if mode == 'none' else 'rule'}")
+                       f"training.kernel_choice={'measured' if (mode, dtype) == ('none', 'bf16') else 'rule'}")
                  for mode in MODES]
         sizes = [result["predicted_bytes"] for result in taken]
         assert sizes == sorted(sizes, reverse=True) and sizes[0] > 1.05 * sizes[2], sizes
