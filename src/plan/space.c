@@ -173,8 +173,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
             c->recompute = (enum config_recompute)mode;
             add_schedules(s, c, sharings);
         }
-        c->recompute = config_is_set(config, "activation_checkpoint.mode") ? config->activation_checkpoint.mode
-                                                                           : CONFIG_RECOMPUTE_NONE;
+        c->recompute = config->activation_checkpoint.mode; // none where it is not set
         c->mixed = true;
         if (!s->small && mixes(config))
             add_schedules(s, c, sharings);
