@@ -183,6 +183,7 @@ static void add_choice(struct text *out, const struct config *config, const stru
     json_add_integer(out, "zero_stage", c->zero_stage);
     json_add_integer(out, "tensor_parallel_degree", c->tensor);
     json_add_boolean(out, "sequence_parallel", c->sequence);
+    json_add_boolean(out, "tensor_parallel_overlap", c->overlap);
     json_add_integer(out, "pipeline_parallel_degree", c->stages);
     json_add_integer(out, "pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
     json_add_string(out, "pipeline_parallel_schedule", c->schedule);

@@ -427,6 +427,8 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     emit_passes(&c, o, &e, scale, &gradients, passes, &vocabulary);
     gradients_release(&gradients);
     pass_fuse(p, o->ops);
+    if (o->parallel.overlap)
+        pass_overlap(p);
     for (int chunk = 0; chunk < chunks; chunk++)
         data_gather(p, passes[chunk].forward, NONE, &c.model, &o->parallel, o->ops);
     int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;

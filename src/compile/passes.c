@@ -109,6 +109,78 @@ void pass_fuse(struct program *program, const struct op_table *table) {
     }
 }
 
+// ---- communication ahead of weight gradients
+
+static bool operands_touch(const struct program *p, const struct operand *operand, int count, int root) {
+    for (int i = 0; i < count; i++)
+        if (operand[i].buffer != NONE && program_root(p, operand[i].buffer) == root)
+            return true;
+    return false;
+}
+
+// Whether both orders of `a` and `b` give the same: neither writes what the other touches.
+static bool commute(const struct program *p, const struct instruction *a, const struct instruction *b) {
+    for (int i = 0; i < a->outputs; i++) {
+        int root = a->out[i].buffer == NONE ? NONE : program_root(p, a->out[i].buffer);
+        if (root != NONE && (operands_touch(p, b->in, b->inputs, root) || operands_touch(p, b->out, b->outputs, root)))
+            return false;
+    }
+    for (int i = 0; i < b->outputs; i++) {
+        int root = b->out[i].buffer == NONE ? NONE : program_root(p, b->out[i].buffer);
+        if (root != NONE && operands_touch(p, a->in, a->inputs, root))
+            return false;
+    }
+    return true;
+}
+
+static bool recomputes(const struct program *p, const struct instruction *in) {
+    for (int i = 0; i < in->outputs; i++)
+        if (in->out[i].buffer != NONE && p->buffers.item[in->out[i].buffer].recomputes == NONE)
+            return false;
+    return in->outputs > 0;
+}
+
+static void move(struct instruction *item, size_t from, size_t to) {
+    struct instruction moved = item[from];
+    for (; from < to; from++)
+        item[from] = item[from + 1];
+    for (; from > to; from--)
+        item[from] = item[from - 1];
+    item[to] = moved;
+}
+
+// Where what comes next is computed again for weight gradients, up to something that tensor ranks gather: what stands
+// before that runs while it is gathered.
+static void let_gather_first(const struct program *p, struct instruction *item, size_t count, size_t i) {
+    if (item[i].stream != STREAM_COMPUTE || recomputes(p, &item[i]))
+        return;
+    for (size_t k = i + 1; k < count && recomputes(p, &item[k]) && commute(p, &item[i], &item[k]); k++)
+        if (item[k].stream == STREAM_TENSOR) {
+            move(item, i, k);
+            return;
+        }
+}
+
+static void exchange_early(const struct program *p, struct instruction *item, size_t i) {
+    size_t to = i;
+    while (to > 0 && item[to - 1].phase == PHASE_WEIGHT && item[to - 1].stream == STREAM_COMPUTE &&
+           commute(p, &item[to - 1], &item[i]))
+        to--;
+    move(item, i, to);
+}
+
+void pass_overlap(struct program *program) {
+    for (size_t t = 0; t < program->templates.count; t++) {
+        struct template *template = &program->templates.item[t];
+        struct instruction *item = template->instructions.item;
+        for (size_t i = template->instructions.count; i-- > 0;)
+            let_gather_first(program, item, template->instructions.count, i);
+        for (size_t i = 0; i < template->instructions.count; i++)
+            if (item[i].stream == STREAM_TENSOR && item[i].phase == PHASE_BACKWARD && !recomputes(program, &item[i]))
+                exchange_early(program, item, i);
+    }
+}
+
 // ---- scopes
 
 // Where a buffer was seen: FIXED has its scope already.

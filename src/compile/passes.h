@@ -10,6 +10,10 @@ int pass_split(struct program *program, int backward);
 // Joins neighbouring backward instructions of one forward instruction where ops.def has an op that contributes what
 // both do (one pass over memory in place of two).
 void pass_fuse(struct program *program, const struct op_table *table);
+// Lets tensor ranks exchange beside products: what they gather again for a weight's gradient is under way while the
+// input's gradient is computed, and that is summed while the weight's is. (Megatron-LM does so: Korthikanti et al.
+// 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2, for the first of both.)
+void pass_overlap(struct program *program);
 // Activations that live in more than one template, and messages, become SLOT buffers of their chunk's pool, unless they
 // have been given one.
 void pass_scopes(struct program *program);

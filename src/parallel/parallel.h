@@ -14,6 +14,7 @@ struct parallel {
     // al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
     int zero_stage;
     bool reduce_bf16;         // gradients travel as bf16
+    bool overlap;             // tensor ranks exchange inputs' gradients beside weights' products
     int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: as their bytes ask for
     int unit_layers;          // that are one unit; 0: attention and MLP of a layer are two
     int64_t micro_batch_size; // sequences

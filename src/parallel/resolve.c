@@ -262,6 +262,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     if (p->reduce_dtype == CONFIG_REDUCE_F64 && t->dtype != CONFIG_DTYPE_F64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but gradients are accumulated in f32: f32 is as they are");
+    out->overlap = tensor > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
     int64_t replicas = degree[0].given * degree[1].given;
     out->unit_layers = replicas > 1 ? (int)p->data_parallel_unit_layers : 1;

@@ -11,6 +11,7 @@ static struct plan_choice single(const struct probe *p) {
                                 .shards = 1,
                                 .tensor = p->tensor,
                                 .sequence = p->sequence,
+                                .overlap = p->overlap,
                                 .stages = 1,
                                 .schedule = "1f1b",
                                 .micro_batch_size = p->micro_batch_size,
@@ -203,12 +204,13 @@ static void fill_probe(struct estimator *e, struct probe *p) {
 const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
     for (size_t i = 0; i < e->probes.count; i++) {
         const struct probe *p = &e->probes.item[i];
-        if (p->tensor == c->tensor && p->sequence == c->sequence && p->micro_batch_size == c->micro_batch_size &&
-            p->recompute == c->recompute)
+        if (p->tensor == c->tensor && p->sequence == c->sequence && p->overlap == c->overlap &&
+            p->micro_batch_size == c->micro_batch_size && p->recompute == c->recompute)
             return p;
     }
     struct probe p = {.tensor = c->tensor,
                       .sequence = c->sequence,
+                      .overlap = c->overlap,
                       .micro_batch_size = c->micro_batch_size,
                       .recompute = c->recompute};
     if (!e->collecting)

@@ -32,7 +32,7 @@ struct probe_slot {
 
 struct probe {
     int tensor;
-    bool sequence;
+    bool sequence, overlap;
     int64_t micro_batch_size;
     enum config_recompute recompute;
     bool possible;

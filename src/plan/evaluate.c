@@ -31,6 +31,9 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
                             "plan", error);
     if (status == TRIREME_OK)
         status =
+            config_set(&config, "parallelism.tensor_parallel_overlap", c->overlap ? "true" : "false", "plan", error);
+    if (status == TRIREME_OK)
+        status =
             config_set(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", "plan", error);
     if (status == TRIREME_OK)
         status = config_set(&config, "activation_checkpoint.mode", config_recompute_word(c->recompute), "plan", error);
@@ -180,6 +183,8 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
     if (c->shards > 1)
         text_add(&t, "fsdp %d (zero %d) x ", c->shards, c->zero_stage);
     text_add(&t, "tp %d%s", c->tensor, c->tensor > 1 && !c->sequence ? " (rows whole)" : "");
+    if (c->overlap)
+        text_add(&t, ", overlapped");
     if (c->stages > 1) {
         text_add(&t, " x pp %d, %s", c->stages, c->schedule);
         if (c->chunks > 1)

@@ -413,6 +413,9 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->tensor > 1 && !c->sequence)
         text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");
+    if (c->overlap)
+        text_add(&cannot,
+                 "# not there: inputs' gradients that tensor parallel ranks exchange beside weights' products\n");
     units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);

@@ -22,7 +22,7 @@
 struct plan_choice {
     int replicas, shards, zero_stage; // data parallel; stage 0 with one shard
     int tensor;
-    bool sequence;
+    bool sequence, overlap;
     int stages, chunks;   // chunks 0: without a pipeline
     const char *schedule; // a name of schedule.h, or the user's file
     bool balanced;        // layout auto, else as even as can be, or the user's

@@ -386,6 +386,37 @@ static void search_whole_rows(struct search *s) {
         run_batch(s, batch, count);
 }
 
+// Nor what tensor ranks exchange beside products, which takes memory: where that is faster it takes the plan's place.
+static void search_overlap(struct search *s) {
+    struct job job[PLAN_ANSWERS];
+    struct plan_answer best[PLAN_ANSWERS];
+    int count = (int)s->out->answers.count, which[PLAN_ANSWERS], jobs = 0;
+    if (config_is_set(s->request->config, "parallelism.tensor_parallel_overlap"))
+        return;
+    for (int i = 0; i < count; i++) {
+        best[i] = s->out->answers.item[i];
+        if (best[i].choice.tensor == 1)
+            continue;
+        job[jobs] = create_job(s, &best[i].choice);
+        job[jobs].choice.overlap = true;
+        which[jobs++] = i;
+    }
+    if (jobs)
+        evaluate_all(s->request, job, jobs, s->until);
+    for (int i = 0; i < jobs; i++) {
+        s->out->evaluated += job[i].done;
+        s->out->complete &= job[i].done;
+        if (!job[i].done || job[i].status != TRIREME_OK || job[i].answer.memory > job[i].answer.room ||
+            job[i].answer.seconds >= best[which[i]].seconds)
+            continue;
+        job[i].answer.estimate = best[which[i]].estimate;
+        best[which[i]] = job[i].answer;
+    }
+    s->out->answers.count = 0;
+    for (int i = 0; i < count; i++)
+        take(s->out, &best[i]);
+}
+
 // Other units of the best, and fewer or more of them gathered ahead, where that makes them better.
 static void search_units(struct search *s) {
     static const struct { int unit_layers, prefetch; } WAYS[] = {{HALF_LAYERS, 0}, {2, 0}, {4, 0}, {0, 1}, {0, 2}};
@@ -531,6 +562,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_siblings(&search, &all);
             search_layouts(&search);
             search_whole_rows(&search);
+            search_overlap(&search);
             search_units(&search);
         }
         if (surely && result.answers.count == 0)

@@ -164,6 +164,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         // Where rows may be split that is hardly ever worse: the search tries the other way on the best.
         bool splits = size * config->training.seq_len % c->tensor == 0;
         bool set = config_is_set(config, "parallelism.sequence_parallel");
+        c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
         for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
             if (config_is_set(config, "activation_checkpoint.mode")

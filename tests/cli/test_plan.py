@@ -41,6 +41,16 @@ def test_room_of_ranks_that_share_a_device():
     assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
 
 
+def test_what_tensor_ranks_exchange_beside_products():
+    words = ("llama-5m", "cluster=h100", "devices=4", "global_batch_size=8", "seq_len=1024", "tensor_parallel_degree=4")
+    best = tool.good_json("plan", *words, "save=overlapped.yaml")["plans"][0]
+    apart = tool.good_json("plan", *words, "tensor_parallel_overlap=false")["plans"][0]
+    assert best["tensor_parallel_overlap"] and not apart["tensor_parallel_overlap"], (best, apart)
+    assert best["exposed_seconds"]["tp"] < apart["exposed_seconds"]["tp"], (best, apart)
+    assert best["step_seconds"] < apart["step_seconds"], (best, apart)
+    assert tool.good_json("simulate", "overlapped.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
+
+
 # Nodes of six: of three stages of four the second lies on both nodes.
 NODES_OF_SIX = """
 devices:

@@ -354,6 +354,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
         spec->optimizer = NULL;
     if (roll(dice, 3) == 0 && (!spec->recompute || strcmp(spec->recompute, "full") != 0))
         spec->full_layers = "1";
+    spec->overlap = spec->tp > 1 && roll(dice, 2);
     return true;
 }
 
@@ -398,6 +399,8 @@ static const struct spec SOME[] = {
     {.dp = 2, .fsdp = 2, .zero = 3},
     {.tp = 2},
     {.tp = 4, .no_sequence = true},
+    {.tp = 4, .no_sequence = true, .overlap = true},
+    {.tp = 2, .overlap = true, .recompute = "selective"},
     {.pp = 2, .schedule = "gpipe"},
     {.pp = 3},
     {.fsdp = 2, .zero = 3, .tp = 2, .pp = 2, .recompute = "selective"},
@@ -492,7 +495,7 @@ static const struct {
     {"llama 8/1 heads", {.fsdp = 4, .zero = 1}},
     {"llama 8/1 heads", {.fsdp = 2, .zero = 3, .pp = 2, .recompute = "selective", .optimizer = "lion"}},
     {"qwen3 8/2 heads", {.fsdp = 4, .zero = 2}},
-    {"qwen3 8/2 heads", {.tp = 4}},
+    {"qwen3 8/2 heads", {.tp = 4, .overlap = true}},
     {"qwen3 8/2 heads", {.tp = 2, .pp = 2, .schedule = "zb-v"}},
     {"qwen3 8/2 heads", {.dp = 2, .pp = 2, .schedule = "hanayo"}},
     {"mistral", {.fsdp = 2, .zero = 2, .tp = 2}},

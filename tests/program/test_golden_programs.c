@@ -54,6 +54,7 @@ static const struct strategy STRATEGIES[] = {
     {"zero3-units", 1, {FSDP "2", ZERO "3", UNIT "2"}, 3},
     {"tp", 1, {TP "2", SEQUENCE "false"}, 0},
     {"tp-sequence", 1, {TP "2"}, 0},
+    {"tp-overlap", 1, {TP "2", "parallelism.tensor_parallel_overlap=true", "activation_checkpoint.mode=selective"}, 0},
     {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}, 0},
     {"1f1b-first", 0, {PP "2"}, 0},
     {"1f1b-last", 1, {PP "2"}, 0},

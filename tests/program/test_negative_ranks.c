@@ -298,6 +298,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
+#define OVERLAP "parallelism.tensor_parallel_overlap=true"
 #define BATCH(sequences)                                                                  \
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
         "training.micro_batch_size=2", "optimizer.eps=1e-3", SMALL_EXACT
@@ -316,6 +317,7 @@ SUITE(zero_3_units, 9, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3), UNIT(2))
 SUITE(zero_2_halves, 9, BATCH(8), SMALL_GPT2_MODEL, FSDP(2, 2), UNIT(0))
 SUITE(tensor, 7, BATCH(4), SMALL_LLAMA_MODEL, TP(4), NO_SEQUENCE)
 SUITE(sequence, 6, BATCH(4), SMALL_GPT2_MODEL, TP(2))
+SUITE(overlap, 13, BATCH(4), SMALL_LLAMA_MODEL, TP(2), OVERLAP, "activation_checkpoint.mode=selective")
 SUITE(pipeline, 4, BATCH(4), SMALL_GPT2_MODEL, PP(2))
 SUITE(pipeline_tensor, 11, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
 SUITE(interleaved, 53, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("interleaved"))
@@ -336,7 +338,7 @@ int main(void) {
         cmocka_unit_test(interleaved),   cmocka_unit_test(zero_bubble),
         cmocka_unit_test(zero_bubble_v), cmocka_unit_test(waves),
         cmocka_unit_test(vocabulary),    cmocka_unit_test(vocabulary_tensor),
-        cmocka_unit_test(everything),
+        cmocka_unit_test(overlap),       cmocka_unit_test(everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

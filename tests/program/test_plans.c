@@ -79,6 +79,7 @@ static void every_variant(void **unused) {
         {"training.logits_rows=3"},
         {"training.logits_rows=1", "activation_checkpoint.mode=full"},
         {"activation_checkpoint.mode=selective", "optimizer.name=lion"},
+        {"parallelism.tensor_parallel_overlap=true", "activation_checkpoint.mode=selective"},
         {"training.dtype=bf16", "optimizer.name=sgd", "parallelism.reduce_dtype=bf16"},
         {"training.dtype=f32", "parallelism.reduce_dtype=bf16", "parallelism.data_parallel_prefetch=2"},
     };

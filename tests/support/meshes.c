@@ -70,7 +70,7 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->fsdp > 1)
         add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
     if (s->tp > 1)
-        add_word(text, " x tp %d%s", s->tp, s->no_sequence ? "" : " (sp)");
+        add_word(text, " x tp %d%s%s", s->tp, s->no_sequence ? "" : " (sp)", s->overlap ? " overlapped" : "");
     if (s->pp > 1)
         add_word(text, " x pp %d (%s%s%s%s)", s->pp, text_or(s->schedule, "1f1b"), *s->layout ? " " : "", s->layout,
                  s->vocabulary ? ", vocabulary spread" : "");
@@ -183,6 +183,7 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));
     SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
     SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
+    SET("parallelism.tensor_parallel_overlap=%s", s->overlap ? "true" : "false");
     SET("parallelism.reduce_dtype=%s", text_or(s->reduce, "f32"));
     if (s->prefetch)
         SET("parallelism.data_parallel_prefetch=%d", MAX(s->prefetch, 0));

@@ -13,6 +13,7 @@ struct spec {
     int dp, fsdp, tp, pp;
     int zero;         // stage, with fsdp
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
+    bool overlap;     // what tensor-parallel ranks exchange, with products
     bool vocabulary;  // spread over the stages
     const char
         *schedule;   // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
