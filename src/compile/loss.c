@@ -4,12 +4,17 @@ static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
 
+static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
+    int64_t streams = LOGITS_STREAMS * rows * o->model->hidden_size * dtype_size(o->dtype);
+    return o->parallel.schedule ? MIN(MAX(streams, LOGITS_CHUNK_LEAST), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
+}
+
 // Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.
 static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     if (o->logits_rows > 0)
         return MIN(rows, o->logits_rows);
     int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
-    int64_t chunks = MIN((bytes + LOGITS_CHUNK_BYTES - 1) / LOGITS_CHUNK_BYTES, LOGITS_CHUNKS_MOST);
+    int64_t most = chunk_bytes(o, rows), chunks = MIN((bytes + most - 1) / most, LOGITS_CHUNKS_MOST);
     int64_t step = (rows + chunks - 1) / chunks;
     return MIN(rows, (step + 63) / 64 * 64);
 }

@@ -212,7 +212,7 @@ def test_bench():
     assert "kernels" not in tool.good_json("bench", "step", "c.yaml", "--training.kernel_choice=rule")
     # Without a model four sequences of GPT-2, which ranks share.
     alone = ("--training.seq_len=8", "--training.steps=1", "--training.kernel_choice=rule",
-             "--model.num_hidden_layers=1")
+             "--model.num_hidden_layers=1", "--model.vocab_size=512")
     assert tool.good("bench", "step", "--ranks=2", *alone).startswith("2 ranks (fsdp 2)")
     if tool.SANITIZED: # what follows is more of the same
         return

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 BINARY = os.environ.get("TRIREME_BINARY") or sys.exit("TRIREME_BINARY is not set: run by ctest")
 SANITIZED = bool(os.environ.get("TRIREME_SANITIZE"))
@@ -155,5 +156,6 @@ def main(namespace):
     for name, function in list(namespace.items()):
         if name.startswith("test_") and callable(function):
             enter_prepared()
+            begin = time.monotonic()
             function()
-            print(f"{name}: passed", flush=True)
+            print(f"{name}: passed, {time.monotonic() - begin:.1f} s", flush=True)

@@ -123,8 +123,8 @@ static void hardly_any(void **unused) {
     print_message("%d plans, %.3f%% on average\n", plans, 100 * sum / plans);
 }
 
-// Schedules under which microbatches do not hold as much at all times. Logits that are one block as large as a layer's
-// activations many times over leave holes on the stage that has the head (gpt2).
+// Schedules under which microbatches do not hold as much at all times. The last stage of gpt2 has logits that are much
+// larger than a layer's activations.
 static void hardly_any_by_schedule(void **unused) {
     (void)unused;
     static const struct {
@@ -141,13 +141,13 @@ static void hardly_any_by_schedule(void **unused) {
         {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 1}, 16, .02},
         {{"llama-42m", 1, 512}, {1, 4, 1, 1, "auto", 2}, 16, .02},
         {{"llama-42m", 1, 512}, {1, 4, 2, 2, "zb-v", 0}, 16, .02},
-        {{"llama-42m", 1, 512}, {2, 4, 1, 1, "v-half", 0}, 16, .025},
+        {{"llama-42m", 1, 512}, {2, 4, 1, 1, "v-half", 0}, 16, .02},
         {{"llama-42m", 1, 512}, {1, 2, 1, 1, "v-min", 0}, 16, .02},
         {{"llama-42m", 1, 512}, {1, 4, 1, 1, "interleaved", 2}, 16, .02},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-h1", 0}, 16, .03},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-v", 0}, 16, .05},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "v-min", 0}, 16, .08},
-        {{"gpt2-124m", 1, 1024}, {1, 4, 2, 2, "zb-v", 0}, 16, .04},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-h1", 0}, 16, .02},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "zb-v", 0}, 16, .02},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 1, 1, "v-min", 0}, 16, .02},
+        {{"gpt2-124m", 1, 1024}, {1, 4, 2, 2, "zb-v", 0}, 16, .02},
         {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0}, 1500, .05}, // allocations are placed in blocks
     };
     static const char *const MODES[] = {"none", "selective", "full"};
