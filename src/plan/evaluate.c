@@ -182,9 +182,12 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, "dp %d x ", c->replicas);
     if (c->shards > 1)
         text_add(&t, "fsdp %d (zero %d) x ", c->shards, c->zero_stage);
-    text_add(&t, "tp %d%s", c->tensor, c->tensor > 1 && !c->sequence ? " (rows whole)" : "");
-    if (c->overlap)
-        text_add(&t, ", overlapped");
+    bool whole = c->tensor > 1 && !c->sequence;
+    text_add(&t, "tp %d%s", c->tensor,
+             whole && c->overlap ? " (rows whole, overlapped)"
+             : whole             ? " (rows whole)"
+             : c->overlap        ? " (overlapped)"
+                                 : "");
     if (c->stages > 1) {
         text_add(&t, " x pp %d, %s", c->stages, c->schedule);
         if (c->chunks > 1)

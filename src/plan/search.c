@@ -11,6 +11,8 @@
 static const double SURELY = 1.5;
 // And what does not, by estimate, even if it takes half as much is not tried where the question is whether it fits.
 static const double HOPELESS = 2;
+// Of the time: for what the space has; the rest is for ways to better the best.
+static const double OF_SPACE = .9;
 // Nanoseconds by which what is begun may outlast the time.
 static const int64_t GRACE = 5000000000;
 
@@ -538,8 +540,9 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct plan_result result = {.complete = true};
     struct search search = {
         .request = request, .out = &result, .estimator = &estimator, .learnt.estimator = &estimator};
-    if (request->seconds > 0)
-        search.until = clock_now() + (int64_t)(1e9 * request->seconds);
+    int64_t begin = clock_now(), end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
+    if (end)
+        search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
     estimator_create(&estimator, request);
     trireme_status status = space_list(&all, &estimator, error);
     result.choices = (int)all.count;
@@ -560,9 +563,10 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         if (!request->only_fit && (surely || result.fits || search_few(&search, &all))) {
             search_promising(&search, &all);
             search_siblings(&search, &all);
+            search.until = end;
+            search_overlap(&search);
             search_layouts(&search);
             search_whole_rows(&search);
-            search_overlap(&search);
             search_units(&search);
         }
         if (surely && result.answers.count == 0)
