@@ -147,6 +147,15 @@ static struct job create_job(const struct search *s, const struct plan_choice *c
                         .expected = many ? (int64_t)(PASS_TIME * passes_of(s, c)) : 0};
 }
 
+// Counts a way to better an answer; whether it does, and fits. It has that answer's estimate.
+static bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
+    s->out->evaluated += job->done;
+    s->out->complete &= job->done;
+    job->answer.estimate = answer->estimate;
+    return job->done && job->status == TRIREME_OK && job->answer.memory <= job->answer.room &&
+           job->answer.seconds < answer->seconds;
+}
+
 // What time does not suffice for is left out: most often what has very many microbatches.
 static void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
@@ -335,12 +344,8 @@ static void climb(struct search *s, struct plan_answer best, int stages, int *la
         evaluate_all(s->request, job, jobs, s->until);
         found = NONE;
         for (int i = 0; i < jobs; i++) {
-            s->out->evaluated += job[i].done;
-            s->out->complete &= job[i].done;
-            if (!job[i].done || job[i].status != TRIREME_OK || job[i].answer.memory > job[i].answer.room ||
-                job[i].answer.seconds >= best.seconds)
+            if (!betters(s, &job[i], &best))
                 continue;
-            job[i].answer.estimate = best.estimate;
             best = job[i].answer;
             found = i;
         }
@@ -406,13 +411,8 @@ static void search_overlap(struct search *s) {
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
-        s->out->evaluated += job[i].done;
-        s->out->complete &= job[i].done;
-        if (!job[i].done || job[i].status != TRIREME_OK || job[i].answer.memory > job[i].answer.room ||
-            job[i].answer.seconds >= best[which[i]].seconds)
-            continue;
-        job[i].answer.estimate = best[which[i]].estimate;
-        best[which[i]] = job[i].answer;
+        if (betters(s, &job[i], &best[which[i]]))
+            best[which[i]] = job[i].answer;
     }
     s->out->answers.count = 0;
     for (int i = 0; i < count; i++)
@@ -443,12 +443,8 @@ static void search_units(struct search *s) {
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
-        s->out->evaluated += job[i].done;
-        s->out->complete &= job[i].done;
-        if (job[i].done && job[i].status == TRIREME_OK && job[i].answer.seconds < from[i].seconds) {
-            job[i].answer.estimate = from[i].estimate;
+        if (betters(s, &job[i], &from[i]))
             take(s->out, &job[i].answer);
-        }
     }
 }
 
