@@ -385,11 +385,6 @@ void json_add_text(struct text *t, const char *key, const struct text *value) {
     add_bytes(t, value->text ? value->text : "", value->length);
 }
 
-void json_add_null(struct text *t, const char *key) {
-    add_key(t, key);
-    text_add_bytes(t, "null", 4);
-}
-
 static void add_tree(struct text *t, const json_t *value, bool indented, int level);
 
 static void add_newline(struct text *t, bool indented, int level) {

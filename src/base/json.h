@@ -65,7 +65,6 @@ void json_add_string(struct text *t, const char *key, const char *value);
 void json_add_text(struct text *t, const char *key, const struct text *value);
 // Values that stand in another text already, with commas between them; none where length is 0.
 void json_add_written(struct text *t, const char *values, size_t length);
-void json_add_null(struct text *t, const char *key);
 void json_add_value(struct text *t, const char *key, const json_t *value);
 // A whole tree for people: indented by two spaces as Hugging Face's files are, a newline at the end.
 void json_print(struct text *t, const json_t *value);

@@ -8,7 +8,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 18 };
+enum { PIECE = 1 << 18, TOLD = 1 << 26 };
+
+// A file that is being read.
+struct reading {
+    int fd;
+    const char *path;
+    unsigned char *buffer; // [PIECE]
+    const struct checksum_watch *watch;
+    uint64_t untold; // bytes
+};
+
+static void tell(struct reading *r) {
+    r->untold = 0;
+    if (r->watch)
+        r->watch->read(r->watch->user);
+}
 
 void checksum_file_release(struct checksum_file *f) {
     for (size_t i = 0; i < f->part.count; i++)
@@ -29,32 +44,35 @@ void checksum_file_copy(struct checksum_file *to, const struct checksum_file *fr
 }
 
 // Hashes the next `bytes` of the file; *got is less at its end.
-static trireme_status hash_next(int fd, const char *path, uint64_t bytes, unsigned char *buffer, uint64_t *got,
-                                char hex[CHECKSUM_HEX], trireme_error *error) {
+static trireme_status hash_next(struct reading *r, uint64_t bytes, uint64_t *got, char hex[CHECKSUM_HEX],
+                                trireme_error *error) {
     struct checksum c;
     checksum_begin(&c);
     *got = 0;
     while (*got < bytes) {
-        ssize_t n = read(fd, buffer, (size_t)MIN(bytes - *got, (uint64_t)PIECE));
+        ssize_t n = read(r->fd, r->buffer, (size_t)MIN(bytes - *got, (uint64_t)PIECE));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", path, strerror(errno));
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", r->path, strerror(errno));
         if (n == 0)
             break;
-        checksum_add(&c, buffer, (size_t)n);
+        checksum_add(&c, r->buffer, (size_t)n);
         *got += (uint64_t)n;
+        r->untold += (uint64_t)n;
+        if (r->untold >= TOLD)
+            tell(r);
     }
     checksum_end(&c, hex);
     return TRIREME_OK;
 }
 
 trireme_status checksum_file_compute(struct checksum_file *f, int fd, const char *path, trireme_error *error) {
-    unsigned char *buffer = mem_alloc(PIECE);
+    struct reading reading = {.fd = fd, .path = path, .buffer = mem_alloc(PIECE)};
     uint64_t got = 0;
     char hex[CHECKSUM_HEX];
-    trireme_status status = hash_next(fd, path, UINT64_MAX, buffer, &got, hex, error);
-    free(buffer);
+    trireme_status status = hash_next(&reading, UINT64_MAX, &got, hex, error);
+    free(reading.buffer);
     TRY(status);
     f->bytes = got;
     memcpy(f->hex, hex, sizeof hex);
@@ -80,22 +98,21 @@ static trireme_status verify_size(const struct checksum_file *f, const char *pat
     FAIL(TRIREME_ERROR_CORRUPT, "%s: %s: %" PRIu64 " bytes, expected %" PRIu64, path, what, found, f->bytes);
 }
 
-static trireme_status verify_content(const struct checksum_file *f, int fd, const char *path, unsigned char *buffer,
-                                     trireme_error *error) {
+static trireme_status verify_content(const struct checksum_file *f, struct reading *r, trireme_error *error) {
     char hex[CHECKSUM_HEX], name[JSON_EXCERPT_BYTES];
     uint64_t got, begin = 0;
     if (!f->part.count) {
-        TRY(hash_next(fd, path, f->bytes, buffer, &got, hex, error));
+        TRY(hash_next(r, f->bytes, &got, hex, error));
         if (got != f->bytes || strcmp(hex, f->hex))
-            FAIL(TRIREME_ERROR_CORRUPT, "%s: content is damaged: BLAKE2b expected %s, found %s", path, f->hex, hex);
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: content is damaged: BLAKE2b expected %s, found %s", r->path, f->hex, hex);
         return TRIREME_OK;
     }
     for (size_t i = 0; i < f->part.count; i++) {
         const struct checksum_part *part = &f->part.item[i];
-        TRY(hash_next(fd, path, part->bytes, buffer, &got, hex, error));
+        TRY(hash_next(r, part->bytes, &got, hex, error));
         if (got != part->bytes || strcmp(hex, part->hex))
             FAIL(TRIREME_ERROR_CORRUPT,
-                 "%s: tensor %s (bytes %" PRIu64 " to %" PRIu64 ") is damaged: BLAKE2b expected %s, found %s", path,
+                 "%s: tensor %s (bytes %" PRIu64 " to %" PRIu64 ") is damaged: BLAKE2b expected %s, found %s", r->path,
                  json_excerpt(part->name, name), begin, begin + part->bytes, part->hex, hex);
         begin += part->bytes;
     }
@@ -103,7 +120,7 @@ static trireme_status verify_content(const struct checksum_file *f, int fd, cons
 }
 
 trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, bool sizes_only,
-                                    trireme_error *error) {
+                                    const struct checksum_watch *watch, trireme_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: missing, expected %" PRIu64 " bytes", path, f->bytes);
@@ -118,9 +135,11 @@ trireme_status checksum_file_verify(const struct checksum_file *f, const char *p
     else
         status = verify_size(f, path, (uint64_t)st.st_size, error);
     if (status == TRIREME_OK && !sizes_only) {
-        unsigned char *buffer = mem_alloc(PIECE);
-        status = verify_content(f, fd, path, buffer, error);
-        free(buffer);
+        struct reading reading = {.fd = fd, .path = path, .buffer = mem_alloc(PIECE), .watch = watch};
+        status = verify_content(f, &reading, error);
+        if (status == TRIREME_OK)
+            tell(&reading);
+        free(reading.buffer);
     }
     close(fd);
     return status;

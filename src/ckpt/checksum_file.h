@@ -26,12 +26,18 @@ struct checksum_file {
     VEC(struct checksum_part) part;
 };
 
+// Told while content is read: after each 64 MB, and at the end of each file.
+struct checksum_watch {
+    void (*read)(void *user);
+    void *user;
+};
+
 void checksum_file_release(struct checksum_file *f);
 void checksum_file_copy(struct checksum_file *to, const struct checksum_file *from);
 // Reads the file `path` and compares. The message names the file and the first tensor that is damaged or cut off, with
-// the checksum or size expected and found. sizes_only looks at no content.
+// the checksum or size expected and found. sizes_only looks at no content. `watch` may be NULL.
 trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, bool sizes_only,
-                                    trireme_error *error);
+                                    const struct checksum_watch *watch, trireme_error *error);
 // Fills bytes and hex of *f (whose name the caller sets) from the open file; `path` is for messages.
 trireme_status checksum_file_compute(struct checksum_file *f, int fd, const char *path, trireme_error *error);
 

@@ -31,7 +31,7 @@ void directory_abort(struct directory *d);
 
 // TRIREME_OK when complete; else the message names what is missing or damaged: file, tensor, expected and found.
 // `watch` (may be NULL) is told while content is read.
-trireme_status directory_verify(const char *path, struct manifest_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
                                 trireme_error *error);
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
@@ -52,7 +52,7 @@ struct directory_search {
 // replacement that a crash left half done. `watch` (may be NULL) is told while content is read. Caller releases
 // *out.
 trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
-                                const struct manifest_watch *watch, struct directory_search *out, trireme_error *error);
+                                const struct checksum_watch *watch, struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
 // The largest N below `number` for which it is complete by its sizes; -1: none.
 int64_t directory_before(const char *parent, const char *prefix, int64_t number);

@@ -16,7 +16,7 @@ struct candidates {
     VEC(struct candidate) entry;
 };
 
-trireme_status directory_verify(const char *path, struct manifest_check check, const struct manifest_watch *watch,
+trireme_status directory_verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
                                 trireme_error *error) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -81,7 +81,7 @@ void directory_search_release(struct directory_search *s) {
 }
 
 trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
-                                const struct manifest_watch *watch, struct directory_search *out,
+                                const struct checksum_watch *watch, struct directory_search *out,
                                 trireme_error *error) {
     struct candidates c = {0};
     temporary_sweep(parent, prefix, false);

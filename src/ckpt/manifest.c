@@ -33,14 +33,6 @@ struct checksum_file *manifest_find(const struct manifest *m, const char *name) 
     return i < m->file.count && !strcmp(m->file.item[i].name, name) ? &m->file.item[i] : NULL;
 }
 
-const struct checksum_part *manifest_find_part(const struct manifest *m, const char *file, const char *part) {
-    const struct checksum_file *f = manifest_find(m, file);
-    for (size_t i = 0; f && i < f->part.count; i++)
-        if (!strcmp(f->part.item[i].name, part))
-            return &f->part.item[i];
-    return NULL;
-}
-
 void manifest_add(struct manifest *m, struct checksum_file *file) {
     size_t i = lower_bound(m, file->name);
     CHECK(i == m->file.count || strcmp(m->file.item[i].name, file->name));
@@ -208,17 +200,16 @@ static bool is(const char *name, const char *file) {
 }
 
 trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
-                               const struct manifest_watch *watch, trireme_error *error) {
+                               const struct checksum_watch *watch, trireme_error *error) {
     for (size_t i = 0; i < m->file.count; i++) {
         const char *name = m->file.item[i].name;
         char *path = mem_printf("%s/%s", directory, name);
         bool content = check.content || is(name, check.content_of);
         bool spared = is(name, check.spare) && access(path, F_OK) != 0 && errno == ENOENT;
-        trireme_status status = spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, !content, error);
+        trireme_status status =
+            spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, !content, watch, error);
         free(path);
         TRY(status);
-        if (watch && content)
-            watch->file_read(watch->user);
     }
     return TRIREME_OK;
 }

@@ -20,18 +20,11 @@ void manifest_release(struct manifest *m);
 // Takes over *file's memory. The name must not be there yet.
 void manifest_add(struct manifest *m, struct checksum_file *file);
 struct checksum_file *manifest_find(const struct manifest *m, const char *name);
-// A tensor of a file; NULL if either is unknown.
-const struct checksum_part *manifest_find_part(const struct manifest *m, const char *file, const char *part);
 
 // Writes `directory`/manifest.json and syncs it.
 trireme_status manifest_write(const struct manifest *m, const char *directory, trireme_error *error);
 // TRIREME_ERROR_CORRUPT when there is none or it is not of the form above. Caller releases *out.
 trireme_status manifest_read(const char *directory, struct manifest *out, trireme_error *error);
-// Told of each file whose content has been read: up to some GB, one after the other.
-struct manifest_watch {
-    void (*file_read)(void *user);
-    void *user;
-};
 // When a directory counts as complete: by the sizes of its files, or by every byte.
 struct manifest_check {
     bool content;
@@ -44,6 +37,6 @@ struct manifest_check {
 // Every listed file is there, and is what the check asks for. Files that are not listed do not matter. `watch` may be
 // NULL.
 trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
-                               const struct manifest_watch *watch, trireme_error *error);
+                               const struct checksum_watch *watch, trireme_error *error);
 
 #endif

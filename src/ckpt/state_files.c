@@ -35,7 +35,6 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
         safetensors_writer_metadata(writer, counters[i].key, number);
     }
     safetensors_writer_metadata(writer, "config", progress->config);
-    safetensors_writer_metadata(writer, "kernels", progress->kernels);
     if (progress->data)
         safetensors_writer_metadata(writer, "trained_on", progress->data);
 }
@@ -128,9 +127,7 @@ static trireme_status get_progress(const struct safetensors *files, const char *
     }
     const char *config;
     TRY(get_text(files, path, "config", &config, error));
-    TRY(get_text(files, path, "kernels", &text, error));
     out->config = mem_strdup(config);
-    out->kernels = mem_strdup(text);
     const char *data = safetensors_metadata(files, "trained_on");
     out->data = data ? mem_strdup(data) : NULL;
     return TRIREME_OK;
@@ -149,7 +146,6 @@ trireme_status state_files_progress(const char *path, struct state_progress *out
 
 void state_progress_release(struct state_progress *progress) {
     free(progress->config);
-    free(progress->kernels);
     free(progress->data);
     *progress = (struct state_progress){0};
 }

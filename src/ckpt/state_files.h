@@ -23,9 +23,8 @@ struct state_progress {
     int64_t updates; // of the optimizer: its t
     int64_t skipped; // steps, for loss or gradients that were not finite
     int64_t skipped_in_a_row;
-    char *config;  // the run's configuration as YAML
-    char *kernels; // which kernels ran: the same must run again for the same bits
-    char *data;    // which tokens it trains on, in words to compare; NULL in files that do not say
+    char *config; // the run's configuration as YAML
+    char *data;   // which tokens it trains on, in words to compare; NULL in files that do not say
 };
 
 // Writes state.safetensors into a directory that is being made; padding is left out.

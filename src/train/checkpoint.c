@@ -120,7 +120,7 @@ trireme_status checkpoint_load_model(struct engine *e, const char *directory, bo
     return TRIREME_OK;
 }
 
-trireme_status checkpoint_verify(const char *path, const struct manifest_watch *watch, trireme_error *error) {
+trireme_status checkpoint_verify(const char *path, const struct checksum_watch *watch, trireme_error *error) {
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);

@@ -29,7 +29,7 @@ void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
 // Where the directory has a manifest, all of its content is checked, of the training state what is there; `watch` may
 // be NULL.
-trireme_status checkpoint_verify(const char *path, const struct manifest_watch *watch, trireme_error *error);
+trireme_status checkpoint_verify(const char *path, const struct checksum_watch *watch, trireme_error *error);
 // The model of a configuration (model_config_resolve). model.init_from may name a run: *start (may be NULL; the caller
 // frees it) is the directory whose weights are meant, empty without any, complete by its sizes.
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,

@@ -45,7 +45,7 @@ static void tell_differences(const struct run *r) {
 }
 
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
-    const struct manifest_watch watch = {tell_of_file, r};
+    const struct checksum_watch watch = {tell_of_file, r};
     char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
     struct directory_search search;
     trireme_status status =
@@ -124,7 +124,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     if (!r->leads) {
         TRY(wait_for_files(r, error));
     } else {
-        const struct manifest_watch watch = {tell_of_file, r};
+        const struct checksum_watch watch = {tell_of_file, r};
         TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
         TRY(end_of_files(r, error));
     }
@@ -304,10 +304,8 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     // What the state's text fields say from now on is this run's.
     struct text yaml = {0};
     config_print(&yaml, r->config);
-    state_progress_release(&(struct state_progress){
-        .config = r->progress.config, .kernels = r->progress.kernels, .data = r->progress.data});
+    state_progress_release(&(struct state_progress){.config = r->progress.config, .data = r->progress.data});
     r->progress.config = yaml.text;
-    r->progress.kernels = mem_strdup(r->engine.kernels == KERNELS_REFERENCE ? "reference" : "fast");
     r->progress.data = mem_strdup(r->data);
     return TRIREME_OK;
 }

@@ -377,7 +377,7 @@ static void test_writes_one_file(void **state) {
 
     // The checksums find the tensor that was changed, and the one where a file was cut.
     char *path = mem_printf("%s/model.safetensors", folder);
-    assert_ok(checksum_file_verify(file, path, false, &error), &error);
+    assert_ok(checksum_file_verify(file, path, false, NULL, &error), &error);
     struct safetensors *s = NULL;
     assert_ok(safetensors_open(path, &s, &error), &error);
     uint64_t position = safetensors_find(s, "t.4")->position, cut = safetensors_find(s, "t.3")->position + 1;
@@ -385,16 +385,38 @@ static void test_writes_one_file(void **state) {
     safetensors_close(s);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "\xff", 1, (off_t)position + 5), 1);
-    assert_ok(checksum_file_verify(file, path, true, &error), &error);
-    assert_refused(checksum_file_verify(file, path, false, &error), TRIREME_ERROR_CORRUPT, &error,
+    assert_ok(checksum_file_verify(file, path, true, NULL, &error), &error);
+    assert_refused(checksum_file_verify(file, path, false, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                    "model.safetensors: tensor \"t.4\" (bytes ");
     assert_int_equal(ftruncate(fd, (off_t)cut), 0);
-    assert_refused(checksum_file_verify(file, path, true, &error), TRIREME_ERROR_CORRUPT, &error,
+    assert_refused(checksum_file_verify(file, path, true, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                    "first tensor cut off: \"t.3\"");
     assert_refused(safetensors_open(path, &s, &error), TRIREME_ERROR_CORRUPT, &error, "truncated: tensor \"t.3\"");
     close(fd);
     free(path);
     safetensors_writer_free(w);
+}
+
+static void count(void *user) {
+    ++*(int *)user;
+}
+
+// Who waits for a large file is told while it is read.
+static void test_tells_of_large_files(void **state) {
+    trireme_error error = {0};
+    enum { MEGABYTE = 1 << 20 };
+    char *path = mem_printf("%s/large", (const char *)*state);
+    int fd = open(path, O_RDWR | O_CREAT, 0600), told = 0;
+    assert_int_equal(ftruncate(fd, 130 * MEGABYTE + 1), 0);
+    struct checksum_file file = {.name = path};
+    assert_ok(checksum_file_compute(&file, fd, path, &error), &error);
+    const struct checksum_watch watch = {count, &told};
+    assert_ok(checksum_file_verify(&file, path, true, &watch, &error), &error);
+    assert_int_equal(told, 0);
+    assert_ok(checksum_file_verify(&file, path, false, &watch, &error), &error);
+    assert_int_equal(told, 3); // at 64 and 128 MB, and at its end
+    close(fd);
+    checksum_file_release(&file);
 }
 
 static void test_writes_shards(void **state) {
@@ -412,7 +434,7 @@ static void test_writes_shards(void **state) {
         for (size_t j = 0; j < files[i]; j++) {
             char *path = mem_printf("%s/%s", below, safetensors_writer_file(w, j)->name);
             const struct checksum_file *file = safetensors_writer_file(w, j);
-            assert_ok(checksum_file_verify(file, path, false, &error), &error);
+            assert_ok(checksum_file_verify(file, path, false, NULL, &error), &error);
             free(path);
             uint64_t data = 0;
             size_t filled = 0;
@@ -548,6 +570,7 @@ int main(void) {
         IN_FOLDER(test_index),
         IN_FOLDER(test_offsets_beyond_32_bits),
         IN_FOLDER(test_writes_one_file),
+        IN_FOLDER(test_tells_of_large_files),
         IN_FOLDER(test_writes_shards),
         IN_FOLDER(test_writes_nothing_but_metadata),
         IN_FOLDER(test_writer_refuses),

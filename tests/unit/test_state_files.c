@@ -9,8 +9,7 @@ static struct state_progress progress_of(int64_t step) {
                                    .updates = step - 2,
                                    .skipped = 2,
                                    .skipped_in_a_row = 1,
-                                   .config = "a: 1\n# \"b\"\n",
-                                   .kernels = "fast avx512"};
+                                   .config = "a: 1\n# \"b\"\n"};
 }
 
 struct moments {
@@ -70,7 +69,6 @@ static void state_survives_to_the_bit(void **state) {
     assert_true(progress.step == 12345 && progress.tokens == 12345000 && progress.updates == 12343);
     assert_true(progress.skipped == 2 && progress.skipped_in_a_row == 1);
     assert_string_equal(progress.config, expected.config);
-    assert_string_equal(progress.kernels, expected.kernels);
     state_progress_release(&progress);
     moments_release(&before, &f.table);
     moments_release(&after, &f.table);
