@@ -118,8 +118,7 @@ size_t file_write(int file, const void *bytes, size_t length) {
     return done;
 }
 
-// Makes a rename or a creation in the directory of `path` last through a power failure.
-static trireme_status sync_directory_of(const char *path, trireme_error *error) {
+trireme_status file_sync_directory(const char *path, trireme_error *error) {
     const char *slash = strrchr(path, '/');
     char *directory = slash ? mem_printf("%.*s", (int)MAX(slash - path, 1), path) : mem_strdup(".");
     trireme_status status = TRIREME_OK;
@@ -138,8 +137,7 @@ static bool is_stdout(const char *path) {
     return strcmp(path, "/dev/stdout") == 0;
 }
 
-// A pipe, a terminal or another device is not replaced by a file.
-static bool is_device(const char *path) {
+bool file_is_device(const char *path) {
     struct stat info;
     return is_stdout(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
@@ -157,7 +155,7 @@ static trireme_status write_device(const char *path, const void *bytes, size_t l
 }
 
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error) {
-    if (is_device(path))
+    if (file_is_device(path))
         return write_device(path, bytes, length, error);
     char *temporary = mem_printf("%s.tmp", path);
     trireme_status status = TRIREME_OK;
@@ -179,7 +177,7 @@ trireme_status file_write_atomic(const char *path, const void *bytes, size_t len
     if (status != TRIREME_OK)
         unlink(temporary);
     else
-        status = sync_directory_of(path, error);
+        status = file_sync_directory(path, error);
 free_name:
     free(temporary);
     return status;

@@ -17,11 +17,15 @@ void text_release(struct text *t);
 
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
-// Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one. What is
-// no file, as a pipe, is written to.
+// Whether it is something to write to that no file can take the place of: a pipe, a terminal or another device.
+bool file_is_device(const char *path);
+// Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one. A device
+// is written to.
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
 // Writes `length` bytes where the descriptor stands. Returns how many it wrote; where that is fewer, errno says why.
 size_t file_write(int file, const void *bytes, size_t length);
+// Makes a rename or a creation in the directory of `path` last through a power failure.
+trireme_status file_sync_directory(const char *path, trireme_error *error);
 // Whether a process holds the whole file's lock (flock).
 bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.

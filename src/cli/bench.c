@@ -320,7 +320,15 @@ static void print_step_json(const struct engine *e, const struct measured *m, co
     text_add(out, "\n");
 }
 
-// Without a model, the usual yardstick. One microbatch is a step here, unless a global batch is asked for.
+// Data parallel ranks, as far as degrees tell.
+static int64_t replicas_of(const struct config_parallelism *p) {
+    int64_t others = MAX(1, p->tensor_parallel_degree) * MAX(1, p->pipeline_parallel_degree);
+    int64_t said = MAX(1, p->data_parallel_replicate_degree) * MAX(1, p->data_parallel_shard_degree);
+    return p->ranks > 0 ? MAX(1, p->ranks / others) : said;
+}
+
+// Without a model, the usual yardstick. One microbatch of each replica is a step here, unless a global batch is asked
+// for.
 static trireme_status choose_work(struct config *config, trireme_error *error) {
     int64_t microbatch = config->training.micro_batch_size;
     bool named = *config->model.preset || *config->model.config || *config->model.init_from ||
@@ -330,7 +338,8 @@ static trireme_status choose_work(struct config *config, trireme_error *error) {
     if (config_is_set(config, "training.global_batch_size") || (named && microbatch == 0))
         return TRIREME_OK;
     char batch[24];
-    snprintf(batch, sizeof batch, "%lld", microbatch > 0 ? (long long)microbatch : 4);
+    long long sequences = microbatch > 0 ? (long long)(microbatch * replicas_of(&config->parallelism)) : 4;
+    snprintf(batch, sizeof batch, "%lld", sequences);
     return config_set(config, "training.global_batch_size", batch, "bench step", error);
 }
 

@@ -122,10 +122,24 @@ static trireme_status calibrate_links(const struct launcher *launcher, struct op
     return status;
 }
 
+// What is measured is this machine's models; elsewhere nobody counts them.
+static trireme_status check_counts(const struct command_value *values, const char *why, trireme_error *error) {
+    static const int COUNTS[] = {CALIBRATE_MODELS, CALIBRATE_STEPS};
+    for (size_t i = 0; i < ARRAY_LENGTH(COUNTS); i++)
+        if (values[COUNTS[i]].given)
+            FAIL(TRIREME_ERROR_USAGE, "%s=%.20s: %s measures no models", KEYS[COUNTS[i]].name, values[COUNTS[i]].given,
+                 why);
+    return TRIREME_OK;
+}
+
 static trireme_status run(const struct command_value *values, trireme_error *error) {
-    struct op_table *ops = op_table_create();
     struct launcher launcher = launcher_find();
-    trireme_status status;
+    trireme_status status = TRIREME_OK;
+    if (launcher.ranks > 1 || values[CALIBRATE_FROM].given)
+        status = check_counts(values, launcher.ranks > 1 ? launcher.name : "from=", error);
+    if (status != TRIREME_OK)
+        return launcher.ranks > 1 ? processes_refuse(&launcher, status, error) : status;
+    struct op_table *ops = op_table_create();
     if (launcher.ranks > 1) {
         status = calibrate_links(&launcher, ops, values, error);
         free(ops);

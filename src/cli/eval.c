@@ -5,9 +5,12 @@
 
 #include <math.h>
 
-static void show_progress(void *user, int64_t done, int64_t total) {
-    (void)user;
+static trireme_status show_progress(void *user, int64_t done, int64_t total, trireme_error *error) {
+    const volatile sig_atomic_t *stop = user;
+    if (*stop)
+        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
     progress_line("%lld of %lld batches", (long long)done, (long long)total);
+    return TRIREME_OK;
 }
 
 struct evaluation {
@@ -53,8 +56,12 @@ static void choose_lengths(struct config *config, const struct model_config *mod
     bool trained = checkpoint_config(&run, directory);
     if (!config_is_set(config, "training.seq_len"))
         t->seq_len = MIN(model->max_position_embeddings, trained ? run.training.seq_len : t->seq_len);
-    if (trained && !config_is_set(config, "training.global_batch_size"))
-        t->global_batch_size = run.training.global_batch_size;
+    if (trained && !config_is_set(config, "training.global_batch_size")) {
+        char batch[24];
+        trireme_error never; // a run's is one
+        snprintf(batch, sizeof batch, "%lld", (long long)run.training.global_batch_size);
+        CHECK(config_set(config, "training.global_batch_size", batch, "the run", &never) == TRIREME_OK);
+    }
     if (trained && t->micro_batch_size == 0) {
         t->micro_batch_size = MIN(t->global_batch_size, AT_ONCE);
         while (t->global_batch_size % t->micro_batch_size)
@@ -89,7 +96,8 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
         status = checkpoint_load_model(&engine, directory, true, error);
     if (status == TRIREME_OK) {
         int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
-        status = corpus_validate(&corpus, &engine, batches, &out->loss, show_progress, NULL, stop_on_signals(), error);
+        status =
+            corpus_validate(&corpus, &engine, batches, &out->loss, show_progress, (void *)stop_on_signals(), error);
         out->predicted = engine_bytes(&engine);
         out->resident = memory_resident();
     }

@@ -101,7 +101,8 @@ static trireme_status check_model(const struct config *config, trireme_error *er
 
 static trireme_status check_batch(const struct config *config, trireme_error *error) {
     const struct config_training *training = &config->training;
-    if (training->micro_batch_size > 0 && training->global_batch_size % training->micro_batch_size != 0)
+    bool both = config_is_set(config, "training.global_batch_size") && training->micro_batch_size > 0;
+    if (both && training->global_batch_size % training->micro_batch_size != 0)
         return config_refuse(config, "training.micro_batch_size", error,
                              "must divide training.global_batch_size, which is %" PRId64 " (%s)",
                              training->global_batch_size, config_origin(config, "training.global_batch_size"));

@@ -8,6 +8,7 @@
 #ifndef DATA_MANIFEST_H
 #define DATA_MANIFEST_H
 
+#include "data/token_set.h"
 #include "data/tokenizer.h"
 
 struct token_manifest {
@@ -24,6 +25,10 @@ void token_manifest_print(const struct token_manifest *m, struct text *out);
 // Without a PREFIX.json, *found is false and *out untouched. CORRUPT when it belongs to other token files.
 trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found,
                                    trireme_error *error);
+// The manifest of a set of token files: that of each of them, with all they hold. Without any, *found is false.
+// Refuses (TRIREME_ERROR_USAGE) files of several tokenizers, or of which some have a manifest and some have none.
+trireme_status token_manifest_of_set(const struct token_set *set, struct token_manifest *out, bool *found,
+                                     trireme_error *error);
 // Whether the file at `path` is a manifest of any version.
 bool token_manifest_recognise(const char *path);
 // The tokenizer that made the tokens; caller frees.

@@ -30,7 +30,7 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
         validation = (int64_t)((double)total * options->validation_fraction + 0.5);
         int64_t cut = total - validation, search = MIN(validation / 10, cut_search_tokens), found;
         TRY(token_set_next_document(set, cut, cut + search, &found, error));
-        if (found < cut + search)
+        if (cut > 0 && found < cut + search) // of a set of which nothing else is used, all is
             validation = total - found;
         if (validation < 2)
             FAIL(TRIREME_ERROR_USAGE,

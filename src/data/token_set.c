@@ -106,6 +106,18 @@ int64_t token_set_tokens(const struct token_set *set) {
     return set->tokens;
 }
 
+size_t token_set_shards(const struct token_set *set) {
+    return set->shards.count;
+}
+
+const char *token_set_shard_path(const struct token_set *set, size_t shard) {
+    return set->shards.item[shard].bin.path;
+}
+
+int64_t token_set_shard_tokens(const struct token_set *set, size_t shard) {
+    return set->shards.item[shard].tokens;
+}
+
 // The shard that holds token `position`.
 static size_t find_shard(const struct token_set *set, int64_t position) {
     size_t low = 0, high = set->shards.count;

@@ -21,6 +21,10 @@ trireme_status token_set_open(const char *path, struct token_set **out, trireme_
 void token_set_close(struct token_set *set);
 
 int64_t token_set_tokens(const struct token_set *set);
+// Its files, in order: how many, the path of one's .bin, its tokens.
+size_t token_set_shards(const struct token_set *set);
+const char *token_set_shard_path(const struct token_set *set, size_t shard);
+int64_t token_set_shard_tokens(const struct token_set *set, size_t shard);
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
                               trireme_error *error);

@@ -67,16 +67,11 @@ static trireme_status output_open(struct output *o, trireme_error *error) {
 }
 
 static trireme_status output_flush(struct output *o, trireme_error *error) {
-    for (size_t done = 0; done < o->used;) {
-        ssize_t n = write(o->fd, o->buffer + done, o->used - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", o->temporary,
-                 o->used - done, o->written, strerror(errno));
-        done += (size_t)n;
-        o->written += n;
-    }
+    size_t put = file_write(o->fd, o->buffer, o->used);
+    o->written += (int64_t)put;
+    if (put < o->used)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", o->temporary,
+             o->used - put, o->written, strerror(errno));
     o->used = 0;
     return TRIREME_OK;
 }
@@ -347,21 +342,6 @@ static trireme_status finish_manifest(struct token_writer *w, const struct token
     return output_sync(&w->manifest, error);
 }
 
-// The names in a directory are on the disk only once the directory is.
-static trireme_status sync_directory(const char *prefix, trireme_error *error) {
-    const char *slash = strrchr(prefix, '/');
-    char *path = slash ? mem_printf("%.*s", (int)(slash - prefix + 1), prefix) : mem_strdup(".");
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    trireme_status status = TRIREME_OK;
-    // Some network file systems cannot sync a directory and say EINVAL.
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot sync the directory: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    free(path);
-    return status;
-}
-
 static trireme_status finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
     CHECK(w->document_tokens == 0);
     if (w->documents == 0)
@@ -370,8 +350,10 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
     TRY(finish_index(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
-    // A machine that stops between these leaves files of different sizes, which token_set_open and token_manifest_read
-    // refuse.
+    // A machine that stops between these leaves no index, and token_set_open refuses that: tokens with the index of
+    // others of the same number would not be told from its own.
+    if (unlink(w->index.path) != 0 && errno != ENOENT)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot remove what was there: %s", w->index.path, strerror(errno));
     TRY(output_commit(&w->bin, error));
     TRY(output_commit(&w->index, error));
     if (manifest) {
@@ -379,7 +361,7 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
     } else {
         unlink(w->manifest.path);
     }
-    return sync_directory(w->prefix, error);
+    return file_sync_directory(w->prefix, error);
 }
 
 trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest,

@@ -4,6 +4,13 @@
 
 #define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
 
+static trireme_status find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
+    struct token_manifest manifest;
+    bool found;
+    TRY(token_manifest_of_set(set, &manifest, &found, error));
+    return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
+}
+
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
     *c = (struct corpus){0};
     if (!*config->data.path)
@@ -11,12 +18,10 @@ trireme_status corpus_open(struct corpus *c, const struct config *config, trirem
     trireme_status status = token_set_open(config->data.path, &c->set, error);
     if (status == TRIREME_OK && *config->data.validation_path)
         status = token_set_open(config->data.validation_path, &c->validation_set, error);
-    struct token_manifest manifest;
-    bool found = false;
     if (status == TRIREME_OK)
-        status = token_manifest_read(config->data.path, token_set_tokens(c->set), &manifest, &found, error);
-    if (status == TRIREME_OK && found)
-        status = token_manifest_tokenizer(&manifest, &c->tokenizer, error);
+        status = find_tokenizer(c->set, &c->tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = find_tokenizer(c->validation_set, &c->validation_tokenizer, error);
     if (status != TRIREME_OK)
         corpus_close(c);
     return status;
@@ -26,6 +31,7 @@ void corpus_close(struct corpus *c) {
     token_set_close(c->set);
     token_set_close(c->validation_set);
     tokenizer_free(c->tokenizer);
+    tokenizer_free(c->validation_tokenizer);
     *c = (struct corpus){0};
 }
 
@@ -35,13 +41,20 @@ int64_t corpus_vocab_size(const struct corpus *c) {
 
 trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
                                   trireme_error *error) {
-    char why[200];
-    if (!c->tokenizer || !*directory || !tokenizer_differs(c->tokenizer, directory, why))
-        return TRIREME_OK;
-    return config_refuse(config, "data.path", error,
-                         "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): use token "
-                         "files made with its own, or remove its tokenizer.json to train it on these tokens",
-                         tokenizer_kind(c->tokenizer), directory, why);
+    const struct {
+        const char *key;
+        const struct tokenizer *tokenizer;
+    } OF[] = {{"data.path", c->tokenizer}, {"data.validation_path", c->validation_tokenizer}};
+    for (size_t i = 0; i < ARRAY_LENGTH(OF); i++) {
+        char why[200];
+        if (OF[i].tokenizer && *directory && tokenizer_differs(OF[i].tokenizer, directory, why))
+            return config_refuse(config, OF[i].key, error,
+                                 "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): "
+                                 "use token files made with its own, or remove its tokenizer.json to train it on these "
+                                 "tokens",
+                                 tokenizer_kind(OF[i].tokenizer), directory, why);
+    }
+    return TRIREME_OK;
 }
 
 // Of so many as are asked for, 0: all.
@@ -93,6 +106,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
     c->has_validation = options.validation_fraction > 0;
     if (c->validation_set) {
         options.validation_fraction = 1;
+        options.tokenizer = c->validation_tokenizer;
         c->has_validation = true;
         TRY(sampler_init(&c->validation, c->validation_set, &options, error));
     }
@@ -144,21 +158,17 @@ trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64
 }
 
 trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
-                               void (*progress)(void *user, int64_t done, int64_t total), void *user,
-                               const volatile sig_atomic_t *stop, trireme_error *error) {
+                               corpus_goes_on *goes_on, void *user, trireme_error *error) {
     batches = validation_batches(c, batches);
     double sum = 0, targets = 0;
     struct sampler_counts counts = {0};
     for (int64_t b = 0; b < batches; b++) {
-        if (stop && *stop)
-            FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
+        TRY(goes_on(user, b, batches, error));
         TRY(fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
         struct engine_result r;
         TRY(engine_evaluate(e, &r, error));
         sum += r.loss * r.count;
         targets += r.count;
-        if (progress)
-            progress(user, b + 1, batches);
     }
     if (targets == 0)
         FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "validation");

@@ -7,11 +7,9 @@
 #include "data/sampler.h"
 #include "train/engine.h"
 
-#include <signal.h>
-
 struct corpus {
-    struct token_set *set, *validation_set; // the second only with data.validation_path
-    struct tokenizer *tokenizer;            // NULL for token files that name none
+    struct token_set *set, *validation_set;             // the second only with data.validation_path
+    struct tokenizer *tokenizer, *validation_tokenizer; // NULL for token files that name none
     struct sampler train, validation;
     bool has_validation;
 };
@@ -39,10 +37,11 @@ struct corpus_loss {
     int64_t targets;
     int64_t text_bytes; // that the targets of this rank stand for; 0 without a tokenizer
 };
-// Mean loss over the first `batches` global batches of the validation part (0: all of them). `progress` may be NULL;
-// a non-zero *stop ends it early with TRIREME_ERROR_INTERRUPTED.
+// Told before each batch how many of `total` are done. What it fails with ends the validation, on all ranks alike:
+// TRIREME_ERROR_INTERRUPTED where it is to stop.
+typedef trireme_status corpus_goes_on(void *user, int64_t done, int64_t total, trireme_error *error);
+// Mean loss over the first `batches` global batches of the validation part (0: all of them).
 trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches,
-                               struct corpus_loss *out, void (*progress)(void *user, int64_t done, int64_t total),
-                               void *user, const volatile sig_atomic_t *stop, trireme_error *error);
+                               struct corpus_loss *out, corpus_goes_on *goes_on, void *user, trireme_error *error);
 
 #endif

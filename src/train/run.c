@@ -57,11 +57,31 @@ static trireme_status save(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// A loss that is not finite is given as infinite: NaN says that it was not measured.
+static bool asked_to_stop(const struct run *r) {
+    return r->callbacks->stop && *r->callbacks->stop;
+}
+
+// Any rank may have been asked to stop.
+static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
+    const struct run *r = user;
+    int32_t stop = asked_to_stop(r);
+    if (r->control)
+        TRY(comm_all_reduce(r->control, &stop, &stop, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    if (stop)
+        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after %lld of %lld validation batches", (long long)done,
+             (long long)total);
+    return TRIREME_OK;
+}
+
+// A loss that is not finite is given as infinite: NaN says that it was not measured, as where the run is to stop.
 static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
     rank_record_set(r->record, RANK_VALIDATING);
-    TRY(corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, NULL, NULL, NULL, error));
+    trireme_status status =
+        corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, goes_on, r, error);
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        return TRIREME_OK;
+    TRY(status);
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
 }
@@ -189,7 +209,7 @@ enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
 
 static trireme_status choose_next(struct run *r, enum next *next, trireme_error *batch, trireme_error *error) {
     int32_t wanted = NEXT_STOP;
-    if (r->progress.step < r->config->training.steps && !(r->callbacks->stop && *r->callbacks->stop)) {
+    if (r->progress.step < r->config->training.steps && !asked_to_stop(r)) {
         rank_record_set(r->record, RANK_STEPPING);
         r->step_began = clock_now();
         bool filled = corpus_fill_train(r->corpus, &r->engine, r->progress.step, batch) == TRIREME_OK;
@@ -345,6 +365,8 @@ static void job_free(struct job *job) {
 // The result names its checkpoint in full.
 static trireme_status check_directory(const struct config *config, trireme_error *error) {
     const char *directory = config->run.directory;
+    if (!*directory)
+        return config_refuse(config, "run.directory", error, "expected a path");
     size_t room = sizeof((struct train_result *)NULL)->checkpoint - 1;
     int bytes = snprintf(NULL, 0, "%s/checkpoint/step-%lld", directory, (long long)config->training.steps);
     if ((size_t)bytes > room)

@@ -172,6 +172,24 @@ def test_foreign_tokens():
               "run")
 
 
+def test_several_token_files():
+    """A pattern of prepared files is as one of them; text of its own to validate on has a tokenizer, too."""
+    tool.write("u.txt", "Pack my box with five dozen liquor jugs. " * 100)
+    tool.good("prepare", "u.txt", "--data.path=text/u")
+    trained = tool.good_json("train", "c.yaml", "--data.path=text/*.bin")
+    assert os.path.exists(trained["checkpoint"] + "/tokenizer.json")
+    assert tool.good_json("eval", "run", "data.path=text/*.bin")["bits_per_byte"] > 0
+    own = tool.good_json("eval", "run", "data.path=text/t", "data.validation_path=text/u")
+    assert own["bits_per_byte"] == tool.good_json("eval", "run", "data.path=text/u")["bits_per_byte"]
+    os.rename("text/u.json", "u.json")
+    untouched(2, r"text/t\.bin was made by `trireme prepare`, text/u\.bin was not", "train", "c.yaml",
+              "--data.path=text/*.bin", "--run.directory=none")
+    tool.write("text/u.json", tool.read("u.json").replace(b'"tokens": 4100', b'"tokens": 4101'))
+    untouched(1, r"text/u\.json: tells of 4101 tokens, but the token files hold 4100", "train", "c.yaml",
+              "--data.split=[1, 0]", "--data.validation_path=text/u", "--run.directory=none")
+    untouched(2, "run.directory: given \"\", expected a path", "train", "c.yaml", "--run.directory=")
+
+
 def test_does_not_fit():
     size = [f"--model.{key}=0" for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
     begin = time.monotonic()
@@ -407,6 +425,9 @@ def test_tokenizer_of_the_model():
     untouched(2, words, "eval", "other", "data.path=text/t", "--training.seq_len=8")
     for end in "bin", "idx":
         shutil.copy(f"text/t.{end}", f"text/plain.{end}")
+    untouched(2, words.replace("data.path", "data.validation_path"), "train", "c.yaml", "--model.init_from=other",
+              "--run.directory=new", "--model.vocab_size=256", "--data.path=text/plain", "--data.split=[1, 0]",
+              "--data.validation_path=text/t")
     train = ["train", "c.yaml", "--data.path=text/plain", "--model.vocab_size=256", "--run.directory=new"]
     tool.good(*train, "--model.init_from=other")
     tool.good(*train, "--training.steps=7")

@@ -119,7 +119,10 @@ def test_eval_and_generate():
     part = ["eval", "long", "data.path=text/t", "data.split=[0.8, 0.2]", "--validation.steps=2"]
     result = tool.good_json(*part)
     assert result["seq_len"] == 16 and abs(result["loss"] - trained["val_loss"]) < 1e-5, (result, trained)
-    assert tool.good_json(*part, "--training.micro_batch_size=4")["tokens"] == result["tokens"]
+    for size in 4, 6:
+        assert tool.good_json(*part, f"--training.micro_batch_size={size}")["tokens"] == result["tokens"]
+    tool.refused(2, r"the run: training\.global_batch_size: given 12, .*microbatches of 8", *part,
+                 "--training.micro_batch_size=8")
     assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
     # Four kinds of choosing; the seed repeats.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
@@ -165,6 +168,7 @@ def test_show():
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
     text = tool.good("show", "memory", "c.yaml")
     assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
+    tool.refused(2, r"show\.rank: given 0, but a timeline is of all ranks", "show", "timeline", "c.yaml", "--rank=0")
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)
@@ -214,6 +218,8 @@ def test_bench():
     alone = ("--training.seq_len=8", "--training.steps=1", "--training.kernel_choice=rule",
              "--model.num_hidden_layers=1", "--model.vocab_size=512")
     assert tool.good("bench", "step", "--ranks=2", *alone).startswith("2 ranks (fsdp 2)")
+    three = tool.good_json("bench", "step", "--ranks=2", "--training.micro_batch_size=3", *alone)
+    assert round(three["tokens_per_second"] * three["step_seconds"]) == 2 * 3 * 8, three
     if tool.SANITIZED: # what follows is more of the same
         return
     said = tool.good("bench", "step", "c.yaml")

@@ -70,6 +70,27 @@ def test_interrupt():
     assert tool.read("run/kernels.json") == kernels
 
 
+def test_interrupt_validation():
+    """A validation is no reason to wait."""
+    if tool.SANITIZED: # takes long to get there
+        return
+    tool.write("large.txt", "The quick brown fox jumps over the lazy dog. " * 100000)
+    tool.good("prepare", "large.txt", "--data.path=text/large")
+    for number, ranks in enumerate(([], ["--ranks=2"])):
+        run = f"run{number}"
+        arguments = ["train", "c.yaml", f"--run.directory={run}", "--data.path=text/large", "--validation.freq=1",
+                     *ranks]
+        process = tool.start(*arguments, "--validation.steps=1000000")
+        while "validating" not in tool.run("show", "ranks", run)[1]:
+            assert process.poll() is None, tool.finish(process)
+        process.send_signal(signal.SIGINT)
+        code, _, err = tool.finish(process)
+        assert code == 75 and "stopped after step 1 of 6; all is saved" in err, (code, err)
+        assert [(line["step"], "val_loss" in line) for line in tool.metrics(run)] == [(1, False)]
+        assert os.listdir(f"{run}/checkpoint") == ["step-1"]
+        assert tool.good_json(*arguments, "--validation.steps=2")["step"] == 6
+
+
 def test_interrupt_same_bits():
     steps = 600 if tool.SANITIZED else 3000
     arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0"]

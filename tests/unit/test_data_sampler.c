@@ -393,6 +393,26 @@ static void test_delimiter(void **state) {
     token_set_close(set);
 }
 
+// Of a shard that begins within a document, all is evaluated where nothing of it is trained on.
+static void test_begins_within_a_document(void **state) {
+    enum { COUNT = 100 };
+    int32_t header[256] = {20240520, 1, COUNT};
+    uint16_t tokens[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        tokens[i] = i % 5 == 3 ? 50256 : (uint16_t)i;
+    FILE *file = fopen(in(state, "s.bin"), "wb");
+    fwrite(header, sizeof header, 1, file);
+    fwrite(tokens, sizeof tokens, 1, file);
+    assert_int_equal(fclose(file), 0);
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "s.bin"), &set, &error));
+    struct sampler all = sampler(set, options(9, 1, 1.0)), part = sampler(set, options(9, 1, 0.5));
+    assert_int_equal(all.range[SAMPLER_VALIDATION].begin, 0);
+    assert_int_equal(all.range[SAMPLER_VALIDATION].end, COUNT);
+    assert_int_equal(part.range[SAMPLER_VALIDATION].begin, 53);
+    token_set_close(set);
+}
+
 // 100 billion tokens: sparse files of 200 GB, opened, split and sampled at once.
 static void test_hundred_billion(void **state) {
     const int64_t total = INT64_C(100000000000), longest = INT32_MAX;
@@ -433,10 +453,18 @@ static void test_hundred_billion(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_one_row_by_hand), TEST(test_documents),          TEST(test_each_window_once),
-        TEST(test_phases),          TEST(test_rows_however_asked), TEST(test_resume),
-        TEST(test_split),           TEST(test_too_short),          TEST(test_vocabulary),
-        TEST(test_delimiter),       TEST(test_hundred_billion),
+        TEST(test_one_row_by_hand),
+        TEST(test_documents),
+        TEST(test_each_window_once),
+        TEST(test_phases),
+        TEST(test_rows_however_asked),
+        TEST(test_resume),
+        TEST(test_split),
+        TEST(test_too_short),
+        TEST(test_vocabulary),
+        TEST(test_delimiter),
+        TEST(test_begins_within_a_document),
+        TEST(test_hundred_billion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
