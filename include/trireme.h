@@ -28,7 +28,7 @@ typedef enum trireme_status {
     TRIREME_ERROR_PROGRAM = -5,     // the verifier refused a step program
     TRIREME_ERROR_DIVERGED = -6,    // the loss or gradient was not finite for too many steps in a row
     TRIREME_ERROR_BUSY = -7,        // the run directory belongs to a running process
-    TRIREME_ERROR_INTERRUPTED = -8, // asked to stop; everything is saved, run again to continue
+    TRIREME_ERROR_INTERRUPTED = -8, // asked to stop; what was done is saved, run again to continue
     TRIREME_ERROR_LOST = -9,        // a rank hangs or has died; the run ended on all
 } trireme_status;
 

@@ -50,20 +50,12 @@ static trireme_status read_config(struct config *out, const struct arguments *a,
     return status;
 }
 
-static bool computes(const struct cluster *c, enum dtype dtype) {
-    for (size_t i = 0; i < c->groups.count; i++)
-        if (c->devices.item[c->groups.item[i].device].peak[dtype] <= 0)
-            return false;
-    return true;
-}
-
 // Nobody who asks for a plan on accelerators means f32 by saying nothing.
-static trireme_status choose_dtype(struct config *config, const struct cluster *cluster, trireme_error *error) {
-    if (!config_is_set(config, "training.dtype") && computes(cluster, DTYPE_BF16))
+static trireme_status choose_dtype(struct config *config, const struct cluster *cluster, int ranks,
+                                   trireme_error *error) {
+    if (!config_is_set(config, "training.dtype") && !place_without(cluster, ranks, DTYPE_BF16))
         TRY(config_set(config, "training.dtype", "bf16", "plan", error));
-    if (!computes(cluster, options_dtype(config)))
-        return config_refuse(config, "training.dtype", error, "but a device of %s has no peak of it", cluster->name);
-    return TRIREME_OK;
+    return check_dtype_on(config, cluster, ranks, error);
 }
 
 static bool shares_devices(const struct cluster *c) {
@@ -91,6 +83,8 @@ static trireme_status choose_ranks(int *ranks, const struct config *config, stru
 static trireme_status check_save(const char *path, trireme_error *error) {
     struct config there;
     trireme_error why;
+    if (file_is_device(path))
+        return TRIREME_OK;
     if (access(path, F_OK) == 0) {
         if (config_load(&there, path, NULL, 0, &why) != TRIREME_OK)
             FAIL(TRIREME_ERROR_USAGE, "save=%s: there is such a file, which is no configuration; remove it first",
@@ -104,13 +98,6 @@ static trireme_status check_save(const char *path, trireme_error *error) {
     free(folder);
     if (found != 0)
         FAIL(TRIREME_ERROR_USAGE, "save=%s: cannot be written there: %s", path, strerror(errno));
-    return TRIREME_OK;
-}
-
-static trireme_status check_schedule(const struct config *config, trireme_error *error) {
-    const char *key = "parallelism.pipeline_parallel_schedule", *name = config->parallelism.pipeline_parallel_schedule;
-    if (config_is_set(config, key) && !schedule_kind(name) && access(name, R_OK) != 0)
-        return config_refuse(config, key, error, "which is neither a file nor one of %s", schedule_names());
     return TRIREME_OK;
 }
 
@@ -329,7 +316,8 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     text_release(&advice);
     text_release(&exported);
     if (status == TRIREME_OK && !found)
-        FAIL(TRIREME_ERROR_USAGE, "no plan fits the memory of %d devices of %s", r->ranks, r->cluster->name);
+        FAIL(TRIREME_ERROR_USAGE, "no plan for %d rank%s fits the memory of %s", r->ranks, r->ranks == 1 ? "" : "s",
+             r->cluster->name);
     return status;
 }
 
@@ -347,15 +335,15 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();
-    trireme_status status = check_schedule(config, error);
+    trireme_status status = parallel_check_schedule(config, error);
     if (status == TRIREME_OK && values[PLAN_SAVE].given)
         status = check_save(values[PLAN_SAVE].given, error);
     if (status == TRIREME_OK)
         status = cluster_load(&cluster, ops, values[PLAN_CLUSTER].given, error);
     if (status == TRIREME_OK)
-        status = choose_dtype(config, &cluster, error);
-    if (status == TRIREME_OK)
         status = choose_ranks(&request.ranks, config, &cluster, &values[PLAN_DEVICES], error);
+    if (status == TRIREME_OK)
+        status = choose_dtype(config, &cluster, request.ranks, error);
     if (status == TRIREME_OK)
         status = synthetic_model(&model, config, error);
     if (status == TRIREME_OK)

@@ -28,17 +28,6 @@ static double seconds_since(int64_t *begin) {
     return 1e-9 * (double)(*begin - before);
 }
 
-static trireme_status check_dtype(const struct prediction *p, trireme_error *error) {
-    enum dtype dtype = options_dtype(p->config);
-    for (size_t i = 0; i < p->cluster.groups.count; i++) {
-        const struct device *d = &p->cluster.devices.item[p->cluster.groups.item[i].device];
-        if (d->peak[dtype] <= 0)
-            return config_refuse(p->config, "training.dtype", error, "but %s has no peak of it in %s", d->name,
-                                 p->cluster.name);
-    }
-    return TRIREME_OK;
-}
-
 struct measuring {
     struct prediction *prediction;
     const struct program **of_stage;
@@ -72,8 +61,8 @@ static trireme_status predict(struct prediction *p, const struct command_value *
         TRY(cluster_resize(&p->cluster, (int)values[SIMULATE_PROGRAM_DEVICES].integer, error));
     TRY(synthetic_model(&p->model, p->config, error));
     TRY(parallel_resolve(&p->plan, p->config, &p->model, error));
-    TRY(check_dtype(p, error));
     TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
+    TRY(check_dtype_on(p->config, &p->cluster, mesh_ranks(&p->plan.mesh), error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
     const int threads = place_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
     TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), 0,

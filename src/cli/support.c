@@ -1,7 +1,9 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "compile/options.h"
 #include "model/model.h"
+#include "sim/place.h"
 #include "train/processes.h"
 
 #include <errno.h>
@@ -43,6 +45,14 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
                                       extra, a->command->name, a->command->operands);
     free(extra);
     return arguments_refuse(a, status, error);
+}
+
+trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,
+                              trireme_error *error) {
+    const struct device *d = place_without(cluster, ranks, options_dtype(config));
+    if (d)
+        return config_refuse(config, "training.dtype", error, "but %s has no peak of it in %s", d->name, cluster->name);
+    return TRIREME_OK;
 }
 
 static volatile sig_atomic_t stop, asked;

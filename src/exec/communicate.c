@@ -5,10 +5,12 @@
 static int members_of(const struct executor *e, const struct channel *channel, int members[]) {
     const struct mesh *mesh = &e->program->mesh;
     int rank = e->member.rank, size = mesh_group_size(mesh, channel->group);
-    int own = mesh_index(mesh, rank, channel->group), peer = ((own + channel->peer) % size + size) % size, count = 0;
-    for (int i = 0; i < size; i++)
-        if (!channel->peer || i == own || i == peer)
-            members[count++] = mesh_member(mesh, rank, channel->group, i);
+    int peer = mesh_peer(mesh, rank, channel->group, channel->peer), count = 0;
+    for (int i = 0; i < size; i++) {
+        int member = mesh_member(mesh, rank, channel->group, i);
+        if (!channel->peer || member == rank || member == peer)
+            members[count++] = member;
+    }
     return count;
 }
 

@@ -54,6 +54,11 @@ int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index) {
     return rank;
 }
 
+int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance) {
+    int size = mesh_group_size(mesh, group), index = (mesh_index(mesh, rank, group) + distance % size + size) % size;
+    return mesh_member(mesh, rank, group, index);
+}
+
 axis_set mesh_present(const struct mesh *mesh, axis_set group) {
     axis_set present = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)

@@ -41,6 +41,8 @@ int mesh_group_size(const struct mesh *mesh, axis_set group);
 int mesh_index(const struct mesh *mesh, int rank, axis_set group);
 // The rank at `index` of the group along `group` that `rank` is in.
 int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index);
+// The rank that is `distance` further along `group`, around its end.
+int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance);
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 

@@ -177,17 +177,24 @@ static trireme_status lay_out(struct parallel *parallel, const struct config *co
     return TRIREME_OK;
 }
 
+trireme_status layout_check(const struct config *config, const struct model_config *model, int64_t ranks,
+                            int64_t chunks, trireme_error *error) {
+    static const char *const key = "parallelism.pipeline_parallel_degree";
+    long long layers = model->num_hidden_layers, stages = ranks * chunks;
+    if (stages > layers && chunks == 1)
+        return config_refuse(config, key, error, "but the model has %lld layer%s", layers, layers == 1 ? "" : "s");
+    if (stages > layers)
+        return config_refuse(config, key, error,
+                             "but the model has %lld layer%s for the %lld virtual stages of %lld chunks to a rank",
+                             layers, layers == 1 ? "" : "s", stages, (long long)chunks);
+    return TRIREME_OK;
+}
+
 trireme_status layout_resolve(struct parallel *parallel, const struct config *config, const struct model_config *model,
                               trireme_error *error) {
-    int chunks = parallel->schedule ? parallel->schedule->chunks : 1, layers = (int)model->num_hidden_layers;
+    int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
+    TRY(layout_check(config, model, parallel->mesh.degree[AXIS_PP], chunks, error));
     int stages = parallel->mesh.degree[AXIS_PP] * chunks;
-    if (stages > layers && chunks == 1)
-        return config_refuse(config, "parallelism.pipeline_parallel_degree", error, "but the model has %d layers",
-                             layers);
-    if (stages > layers)
-        return config_refuse(config, "parallelism.pipeline_parallel_degree", error,
-                             "but the model has %d layers for the %d virtual stages of %d chunks to a rank", layers,
-                             stages, chunks);
     const struct config_activation_checkpoint *again = &config->activation_checkpoint;
     bool full_alike = false, selective_alike = false;
     TRY(read_modes(&parallel->full_layers, &full_alike, config, FULL, again->full_layers, CONFIG_RECOMPUTE_FULL, stages,

@@ -11,6 +11,10 @@
 trireme_status layout_resolve(struct parallel *parallel, const struct config *config, const struct model_config *model,
                               trireme_error *error);
 
+// Refuses (TRIREME_ERROR_USAGE) more virtual stages than layers.
+trireme_status layout_check(const struct config *config, const struct model_config *model, int64_t ranks,
+                            int64_t chunks, trireme_error *error);
+
 // The share of so many layers that is wholly computed again on so many virtual stages, as far as the configuration
 // tells before the layout is known.
 double layout_full_share(const struct config *config, int stages, int layers);

@@ -35,6 +35,10 @@ enum { PARALLEL_MAX_RANKS = 1 << 20 };
 // schedule is searched for: once is enough for all ranks, each of which takes a copy.
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                                 trireme_error *error);
+// Refuses (TRIREME_ERROR_USAGE) a schedule that is neither a name that is known nor a file.
+trireme_status parallel_check_schedule(const struct config *config, trireme_error *error);
+// The layers of each virtual stage of a pipeline. The caller frees.
+int *parallel_layers(const struct parallel *parallel, int *stages);
 struct parallel parallel_copy(const struct parallel *parallel);
 void parallel_release(struct parallel *parallel);
 // Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.

@@ -1,6 +1,8 @@
 // From the keys of a configuration to a plan.
 #include "parallel/layout.h"
 
+#include <unistd.h>
+
 // One degree is -1: what the others leave of the ranks.
 struct degree {
     const char *key;
@@ -161,7 +163,9 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
                                     trireme_error *error) {
     trireme_error why = {0};
     const struct config_parallelism *p = &config->parallelism;
-    int stages = out->mesh.degree[AXIS_PP] * (int)MAX(1, p->pipeline_parallel_chunks);
+    int64_t chunks = MAX(1, p->pipeline_parallel_chunks);
+    TRY(layout_check(config, model, out->mesh.degree[AXIS_PP], chunks, error));
+    int stages = out->mesh.degree[AXIS_PP] * (int)chunks;
     struct schedule_options options = {.chunks = (int)p->pipeline_parallel_chunks,
                                        .activation_limit = (int)p->pipeline_parallel_activation_limit,
                                        .times = times_of(config, model, stages),
@@ -208,13 +212,11 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
 static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
     *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;
-    if (*shards != -1)
-        return;
     bool open = MIN(*replicas, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
-    if (open && p->zero_stage > 0)
+    if (*shards == -1 && open && p->zero_stage > 0)
         return;
-    *shards = 1;
-    if (open && !p->data_parallel_replicate_degree)
+    *shards = MAX(1, *shards);
+    if (open && p->zero_stage == 0 && !p->data_parallel_replicate_degree)
         *replicas = -1;
 }
 
@@ -232,6 +234,29 @@ static trireme_status check_zero_stage(const struct config *config, const struct
         return config_refuse(config, "parallelism.zero_stage", error,
                              "but the other degrees leave no ranks to shard over: set data_parallel_shard_degree");
     return TRIREME_OK;
+}
+
+trireme_status parallel_check_schedule(const struct config *config, trireme_error *error) {
+    const char *name = config->parallelism.pipeline_parallel_schedule;
+    if (!schedule_kind(name) && access(name, R_OK) != 0)
+        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
+                             "which is neither a file nor one of %s", schedule_names());
+    return TRIREME_OK;
+}
+
+// What is said of a pipeline says nothing of one stage.
+static trireme_status check_no_pipeline(const struct config *config, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    if (p->vocabulary_parallel)
+        return config_refuse(config, "parallelism.vocabulary_parallel", error,
+                             "but pipeline_parallel_degree is 1: there are no stages to spread it over");
+    if (p->pipeline_parallel_chunks > 1)
+        return config_refuse(config, "parallelism.pipeline_parallel_chunks", error,
+                             "but pipeline_parallel_degree is 1");
+    if (p->pipeline_parallel_activation_limit > 0)
+        return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
+                             "but pipeline_parallel_degree is 1");
+    return parallel_check_schedule(config, error);
 }
 
 static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
@@ -282,9 +307,11 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              "parallelism.sequence_parallel to false",
                              (long long)(out->micro_batch_size * t->seq_len), tensor);
     bool pipeline = out->mesh.degree[AXIS_PP] > 1;
-    if (p->vocabulary_parallel && !pipeline)
-        return config_refuse(config, "parallelism.vocabulary_parallel", error,
-                             "but pipeline_parallel_degree is 1: there are no stages to spread it over");
+    if (!pipeline)
+        TRY(check_no_pipeline(config, error));
+    if (p->vocabulary_parallel && t->logits_rows > 0)
+        return config_refuse(config, "training.logits_rows", error,
+                             "but parallelism.vocabulary_parallel takes all rows of a microbatch at once");
     if (p->vocabulary_parallel)
         TRY(model_split_spread_vocabulary(&out->split, model, out->mesh.degree[AXIS_PP], error));
     if (pipeline)
@@ -311,6 +338,14 @@ struct parallel parallel_single(const struct model_config *config) {
     trireme_error none;
     CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
     return parallel;
+}
+
+int *parallel_layers(const struct parallel *parallel, int *stages) {
+    *stages = parallel->schedule->stages * parallel->schedule->chunks;
+    int *layers = mem_alloc((size_t)*stages * sizeof *layers);
+    for (int v = 0; v < *stages; v++)
+        layers[v] = parallel->first_layer[v + 1] - parallel->first_layer[v];
+    return layers;
 }
 
 static int *copy_numbers(const int *of, size_t count) {

@@ -117,18 +117,30 @@ static void try_recompute(struct advice *a) {
         }
 }
 
-// More first layers of each stage, where one number stands for all stages.
+// More first layers of each stage, where one number stands for all stages: as many as a stage has, of as many stages as
+// it takes for that to fit, and then fewer.
 static void try_full_layers(struct advice *a) {
     const char *key = "activation_checkpoint.full_layers";
     const struct config *config = a->request->config;
     const char *given = config->activation_checkpoint.full_layers;
-    int64_t stages = MAX(1, config->parallelism.pipeline_parallel_degree);
-    struct values more = {0};
+    int64_t layers = a->request->model->num_hidden_layers, set = config->parallelism.pipeline_parallel_degree, last = 0;
+    bool fixed = config_is_set(config, "parallelism.pipeline_parallel_degree") && set > 0;
+    int64_t least = fixed ? set : 1, most = fixed ? set : MIN(layers, a->request->ranks);
     if (!*given || strchr(given, ','))
         return;
-    for (int64_t layers = a->request->model->num_hidden_layers / stages; layers > strtol(given, NULL, 10); layers--)
-        VEC_PUSH(&more, layers);
-    advise_smallest(a, key, &more, false);
+    int64_t now = strtol(given, NULL, 10);
+    for (int64_t stages = least; stages <= most && layers / stages > now; stages++) {
+        int64_t all = layers / stages;
+        if (all == last || !fits_with_number(a, key, all)) {
+            last = all;
+            continue;
+        }
+        struct values more = {0};
+        for (; all > now; all--)
+            VEC_PUSH(&more, all);
+        advise_smallest(a, key, &more, true);
+        return;
+    }
 }
 
 static void try_zero_stage(struct advice *a) {
@@ -285,9 +297,8 @@ static void try_clusters(struct advice *a) {
         if (cluster_load(&cluster, r->ops, s->name, &none) != TRIREME_OK)
             continue;
         other.cluster = &cluster;
-        bool computes = cluster.devices.item[cluster.groups.item[0].device].peak[options_dtype(r->config)] > 0;
-        if (computes && memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks &&
-            fits(a, &other, NULL))
+        if (!place_without(&cluster, r->ranks, options_dtype(r->config)) &&
+            memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks && fits(a, &other, NULL))
             text_add(a->out, "fits with cluster=%s\n", s->name);
         cluster_release(&cluster);
     }
@@ -302,8 +313,7 @@ bool plan_advise(struct text *out, const struct plan_request *r) {
     if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
         try_key(&a, "parallelism.sequence_parallel", "true");
     try_mesh(&a);
-    if (r->config->training.dtype != CONFIG_DTYPE_BF16 &&
-        r->cluster->devices.item[r->cluster->groups.item[0].device].peak[DTYPE_BF16] > 0)
+    if (r->config->training.dtype != CONFIG_DTYPE_BF16 && !place_without(r->cluster, r->ranks, DTYPE_BF16))
         try_key(&a, "training.dtype", "bf16");
     try_lengths(&a);
     try_devices(&a);

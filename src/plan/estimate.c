@@ -53,6 +53,7 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     snprintf(batch, sizeof batch, "%lld", (long long)sequences);
     TRY(config_set(config, "training.global_batch_size", batch, "plan", error));
     TRY(config_set(config, "parallelism.pipeline_parallel_layout", "", "plan", error));
+    TRY(config_set(config, "parallelism.pipeline_parallel_activation_limit", "0", "plan", error));
     TRY(config_set(config, "activation_checkpoint.full_layers", "", "plan", error));
     TRY(config_set(config, "activation_checkpoint.selective_layers", "", "plan", error));
     TRY(parallel_resolve(plan, config, r->model, error));

@@ -19,6 +19,8 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
         {"parallelism.tensor_parallel_degree", c->tensor},
         {"parallelism.pipeline_parallel_degree", c->stages},
         {"parallelism.pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0},
+        {"parallelism.pipeline_parallel_activation_limit",
+         c->stages > 1 ? r->config->parallelism.pipeline_parallel_activation_limit : 0},
         {"training.micro_batch_size", c->micro_batch_size},
     };
     struct config config;
@@ -108,6 +110,16 @@ static int64_t least_room(const struct cluster *c, int ranks_per_device) {
         number += c->groups.item[i].nodes * c->groups.item[i].devices;
     }
     return MAX(0, least);
+}
+
+bool choice_resolve(struct parallel *out, const struct plan_request *r, const struct plan_choice *choice) {
+    struct config config;
+    trireme_error none;
+    if (plan_config(&config, r, choice, &none) != TRIREME_OK)
+        return false;
+    bool possible = parallel_resolve(out, &config, r->model, &none) == TRIREME_OK;
+    config_release(&config);
+    return possible;
 }
 
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *r,

@@ -11,6 +11,8 @@ struct choice_programs {
     int ranks_per_device;
 };
 
+// How a choice is spread over ranks, which the caller releases; false: it is impossible.
+bool choice_resolve(struct parallel *out, const struct plan_request *request, const struct plan_choice *choice);
 // TRIREME_ERROR_USAGE where it is impossible.
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *request,
                               const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);

@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "plan/evaluate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,27 +22,18 @@ static int64_t microbatches_of(const struct plan_request *r, const struct plan_c
 
 // The layers of each virtual stage; NULL where they are as even as can be. The caller frees.
 static int *uneven_layers(const struct plan_request *r, const struct plan_answer *a, int *stages) {
-    struct config config;
     struct parallel plan;
-    trireme_error none;
-    int *layers = NULL;
-    if (a->choice.stages == 1 || plan_config(&config, r, &a->choice, &none) != TRIREME_OK)
+    if (a->choice.stages == 1 || !choice_resolve(&plan, r, &a->choice))
         return NULL;
-    if (parallel_resolve(&plan, &config, r->model, &none) == TRIREME_OK) {
-        *stages = plan.schedule->stages * plan.schedule->chunks;
-        layers = mem_alloc((size_t)*stages * sizeof *layers);
-        bool even = true;
-        for (int v = 0; v < *stages; v++) {
-            layers[v] = plan.first_layer[v + 1] - plan.first_layer[v];
-            even &= layers[v] == layers[0];
-        }
-        if (even) {
-            free(layers);
-            layers = NULL;
-        }
-        parallel_release(&plan);
+    int *layers = parallel_layers(&plan, stages);
+    bool even = true;
+    for (int v = 0; v < *stages; v++)
+        even &= layers[v] == layers[0];
+    if (even) {
+        free(layers);
+        layers = NULL;
     }
-    config_release(&config);
+    parallel_release(&plan);
     return layers;
 }
 

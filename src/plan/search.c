@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "base/crew.h"
+#include "plan/evaluate.h"
 #include "plan/learn.h"
 #include "plan/mix.h"
 #include "sim/place.h"
@@ -284,34 +285,26 @@ static void search_siblings(struct search *s, const struct candidates *all) {
 // The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike
 // devices, or groups on unlike links, so that what takes as long on all is not as much work.
 static bool stages_differ(const struct search *s, const struct plan_choice *c, int *stages, int **layers) {
-    const struct plan_request *r = s->request;
-    struct config config;
     struct parallel plan;
     trireme_error none;
     *layers = NULL;
-    if (plan_config(&config, r, c, &none) != TRIREME_OK)
+    if (!choice_resolve(&plan, s->request, c))
         return false;
+    *layers = parallel_layers(&plan, stages);
     bool differ = s->estimator->slower != NULL;
-    if (parallel_resolve(&plan, &config, r->model, &none) == TRIREME_OK) {
-        *stages = plan.schedule->stages * plan.schedule->chunks;
-        *layers = mem_alloc((size_t)*stages * sizeof **layers);
-        for (int v = 0; v < *stages; v++)
-            (*layers)[v] = plan.first_layer[v + 1] - plan.first_layer[v];
-        const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
-                                        {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
-        struct place place;
-        if (place_create(&place, r->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
-            const int each = place.ranks / c->stages;
-            for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
-                for (int rank = each; rank < place.ranks; rank += each)
-                    for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
-                        differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
-                                  place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
-            place_release(&place);
-        }
-        parallel_release(&plan);
+    const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
+                                    {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
+    struct place place;
+    if (place_create(&place, s->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
+        const int each = place.ranks / c->stages;
+        for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
+            for (int rank = each; rank < place.ranks; rank += each)
+                for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
+                    differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
+                              place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
+        place_release(&place);
     }
-    config_release(&config);
+    parallel_release(&plan);
     return differ;
 }
 

@@ -106,8 +106,10 @@ void fill_shape(struct estimator *e, struct shape *s) {
     struct shape_order *ends = &s->order[0], *spread = &s->order[1];
     struct schedule_options options = {.chunks = s->chunks, .times = times_of(s, false), .search_passes = FEW_PASSES};
     const struct schedule_kind *kind = schedule_kind(s->name);
-    if (kind && kind->properties & SCHEDULE_LIMIT)
+    if (kind && kind->properties & SCHEDULE_LIMIT) {
         options.weight_share = 1;
+        options.activation_limit = (int)e->request->config->parallelism.pipeline_parallel_activation_limit;
+    }
     s->possible = schedule_load(&ends->schedule, s->name, s->stages, s->microbatches, &options, &e->why) == TRIREME_OK;
     if (!s->possible)
         return;

@@ -131,7 +131,10 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
         for (size_t i = 0; i < kinds; i++) {
             c->schedule = kind[i].name;
             bool least = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0;
-            if (kind[i].properties & SCHEDULE_PLANNED && (least || !s->small))
+            bool wanted = s->config->parallelism.pipeline_parallel_activation_limit
+                              ? kind[i].properties & SCHEDULE_LIMIT
+                              : kind[i].properties & SCHEDULE_PLANNED && (least || !s->small);
+            if (wanted)
                 add_chunks(s, c, sharings);
         }
     }
@@ -203,14 +206,15 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
     VEC_RELEASE(&sharings);
 }
 
-static int64_t node_devices(const struct cluster *cluster) {
+// Ranks of a tensor parallel group, at most.
+static int64_t widest_tensor(const struct cluster *cluster) {
     int64_t most = 1;
     for (size_t i = 0; i < cluster->groups.count; i++) {
         const struct node_group *g = &cluster->groups.item[i];
         int cores = cluster->devices.item[g->device].cores;
         most = MAX(most, (int64_t)g->devices * MAX(1, cores)); // where cores are, each may have a rank
     }
-    return most;
+    return most * TENSOR_NODES;
 }
 
 static struct space list(struct candidates *out, struct estimator *estimator) {
@@ -229,7 +233,7 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
         .micro_batch_size = fixed(c, "training.micro_batch_size", c->training.micro_batch_size),
     };
     int ranks = estimator->request->ranks;
-    int64_t widest = s.tensor ? s.tensor : node_devices(estimator->request->cluster) * TENSOR_NODES;
+    int64_t widest = s.tensor ? s.tensor : widest_tensor(estimator->request->cluster);
     for (int tensor = 1; tensor <= MIN(ranks, widest); tensor++) {
         if (ranks % tensor || !allows(s.tensor, tensor))
             continue;
@@ -287,6 +291,21 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
     if (s.stages > s.layers)
         return config_refuse(c, "parallelism.pipeline_parallel_degree", error, "but the model has %lld layers",
                              (long long)s.layers);
+    const struct config_parallelism *p = &c->parallelism;
+    const int64_t set = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1);
+    const bool data_set = s.replicas && s.shards;
+    if (data_set && s.tensor && s.stages && set != r->ranks)
+        return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
+                             "but with it the degrees multiply to %lld, and there are %d ranks", (long long)set,
+                             r->ranks);
+    if (data_set && s.stages && !s.tensor && r->ranks / set > widest_tensor(r->cluster))
+        return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
+                             "but the degrees leave %lld ranks to tensor parallel, wider than %d nodes",
+                             (long long)(r->ranks / set), TENSOR_NODES);
+    if (data_set && s.tensor && !s.stages && r->ranks / set > s.layers)
+        return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
+                             "but the degrees leave %lld stages, and the model has %lld layers",
+                             (long long)(r->ranks / set), (long long)s.layers);
     if (s.meshes == 0)
         return config_refuse(c, "training.global_batch_size", error,
                              "which no way to divide %d ranks into tensor, pipeline and data parallel ones that the "
@@ -296,7 +315,6 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
         return config_refuse(c, "training.micro_batch_size", error,
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
                              r->ranks);
-    const struct config_parallelism *p = &c->parallelism;
     const int64_t others = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1);
     if (config_is_set(c, "parallelism.vocabulary_parallel") && p->vocabulary_parallel &&
         (s.stages == 1 || r->ranks == others))

@@ -106,11 +106,6 @@ static int compare_keys(const void *a, const void *b) {
     return order ? order : x->rank != y->rank ? x->rank - y->rank : x->channel - y->channel;
 }
 
-static int peer_of(const struct world *w, int rank, axis_set group, int peer) {
-    int size = mesh_group_size(&w->mesh, group), own = mesh_index(&w->mesh, rank, group);
-    return mesh_member(&w->mesh, rank, group, ((own + peer) % size + size) % size);
-}
-
 static void open_communicator(struct world *w, const struct key *key) {
     int size = key->high < 0 ? mesh_group_size(&w->mesh, key->group) : 2;
     struct communicator c = {.size = size, .member = mem_alloc((size_t)size * sizeof(int))};
@@ -126,7 +121,7 @@ static void find_groups(struct world *w) {
         w->rank[r].communicator = mem_alloc(calls->channels.list.count * sizeof(int));
         for (size_t k = 0; k < calls->channels.list.count; k++) {
             struct channel channel = calls->channels.list.item[k];
-            int other = channel.peer ? peer_of(w, r, channel.group, channel.peer) : -1;
+            int other = channel.peer ? mesh_peer(&w->mesh, r, channel.group, channel.peer) : -1;
             int low = channel.peer ? MIN(r, other) : mesh_member(&w->mesh, r, channel.group, 0);
             VEC_PUSH(&keys,
                      (struct key){channel.group, channel.number, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
@@ -228,7 +223,7 @@ static bool same_operands(const struct world *w, int rank, const struct call *ca
         return true;
     // What a root has alone is no other's to compare.
     bool rooted = a->op == OP_REDUCE || a->op == OP_BROADCAST;
-    if (rooted && peer_of(w, rank, a->group, a->peer) != peer_of(w, other, b->group, b->peer))
+    if (rooted && mesh_peer(&w->mesh, rank, a->group, a->peer) != mesh_peer(&w->mesh, other, b->group, b->peer))
         return false;
     for (int k = 0; k < a->inputs + a->outputs; k++) {
         struct operand x = k < a->inputs ? a->in[k] : a->out[k - a->inputs];
@@ -307,12 +302,12 @@ static trireme_status check_message(const struct world *w, int from, const struc
 }
 
 static trireme_status post_message(struct world *w, int rank, int stream, const struct call *call) {
-    int other = peer_of(w, rank, call->instruction->group, call->instruction->peer);
+    int other = mesh_peer(&w->mesh, rank, call->instruction->group, call->instruction->peer);
     int end = stream_other_end(stream);
     const struct call *theirs = next_call(&w->rank[other], end);
     if (!w->rank[other].posted[end] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
         theirs->instruction->group != call->instruction->group ||
-        peer_of(w, other, theirs->instruction->group, theirs->instruction->peer) != rank)
+        mesh_peer(&w->mesh, other, theirs->instruction->group, theirs->instruction->peer) != rank)
         return TRIREME_OK;
     bool sends = call->instruction->op == OP_SEND;
     TRY(sends ? check_message(w, rank, call, other, theirs) : check_message(w, other, theirs, rank, call));
@@ -344,7 +339,7 @@ static trireme_status run_rank(struct world *w, int rank) {
 static int missing_member(const struct world *w, int rank, int stream) {
     const struct call *call = next_call(&w->rank[rank], stream);
     if (is_message(call))
-        return peer_of(w, rank, call->instruction->group, call->instruction->peer);
+        return mesh_peer(&w->mesh, rank, call->instruction->group, call->instruction->peer);
     int communicator = w->rank[rank].communicator[call->channel];
     const struct communicator *c = &w->communicators.item[communicator];
     for (int i = 0; i < c->size; i++) {

@@ -37,6 +37,17 @@ int place_share(const struct cluster *c, int ranks) {
     return MAX(c->ranks_per_device, (ranks + c->total_devices - 1) / c->total_devices);
 }
 
+const struct device *place_without(const struct cluster *c, int ranks, enum dtype dtype) {
+    int64_t share = place_share(c, ranks), in_use = (ranks + share - 1) / share, first = 0;
+    for (size_t i = 0; i < c->groups.count && first < in_use; i++) {
+        const struct node_group *g = &c->groups.item[i];
+        if (c->devices.item[g->device].peak[dtype] <= 0)
+            return &c->devices.item[g->device];
+        first += (int64_t)g->nodes * g->devices;
+    }
+    return NULL;
+}
+
 trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,
                            trireme_error *error) {
     int ranks = mesh_ranks(mesh), each = place_share(c, ranks);
@@ -104,8 +115,7 @@ static void links_release(struct links *l) {
 }
 
 static int peer_of(const struct place *p, int rank, const struct link_use *use) {
-    int size = mesh_group_size(&p->mesh, use->group), own = mesh_index(&p->mesh, rank, use->group);
-    return mesh_member(&p->mesh, rank, use->group, ((own + use->peer) % size + size) % size);
+    return mesh_peer(&p->mesh, rank, use->group, use->peer);
 }
 
 // The members of a rank's group, in ascending order.
@@ -202,23 +212,32 @@ static void find_messages(struct links *l, struct route *route) {
         fill_message(l, r, peer_of(p, r, l->use), &route[r]);
 }
 
-// Ranks that share a group share the work of finding its route.
+// Those who count: the first of each group; of pairs the ranks whose peer is there without going around the end.
+static bool counts(const struct place *p, int rank, const struct link_use *use) {
+    int index = mesh_index(&p->mesh, rank, use->group), end = index + use->peer;
+    return use->peer ? end >= 0 && end < mesh_group_size(&p->mesh, use->group) : index == 0;
+}
+
+// Ranks that share a group share the work of finding its route. A pair's is that of the rank whose peer the other is,
+// which may be the peer of a third one.
 static void find_collectives(struct links *l, struct route *route) {
     const struct place *p = l->place;
     int *member = mem_alloc((size_t)MAX(2, mesh_group_size(&p->mesh, l->use->group)) * sizeof *member);
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < p->ranks; r++) {
-            if (!l->use->peer && mesh_index(&p->mesh, r, l->use->group) != 0)
+            bool pair = l->use->peer != 0, first = counts(p, r, l->use);
+            if (!first && (!pair || pass == 0))
                 continue;
             int count = members_of(l, r, member);
-            if (pass == 0 && r == member[0])
+            if (pass == 0) {
                 count_users(l, member, count);
-            if (pass == 0)
                 continue;
+            }
             struct route found;
             fill_route(l, member, count, &found);
             for (int i = 0; i < count; i++)
-                route[member[i]] = found;
+                if (!pair || member[i] == r)
+                    route[member[i]] = found;
         }
     free(member);
 }

@@ -53,6 +53,8 @@ int place_share(const struct cluster *cluster, int ranks);
 // The same of a mesh; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
 trireme_status place_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
                            trireme_error *error);
+// The first device that one of so many ranks is on and that has no peak of a dtype; NULL: all have.
+const struct device *place_without(const struct cluster *cluster, int ranks, enum dtype dtype);
 // Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.
 int place_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
 // Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart

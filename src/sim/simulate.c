@@ -52,9 +52,7 @@ struct event_loop {
 // ---- who meets whom
 
 static int peer_class(const struct place *p, int who, const struct link_use *use) {
-    int rank = place_rank(p, who);
-    int size = mesh_group_size(&p->mesh, use->group), own = mesh_index(&p->mesh, rank, use->group);
-    return place_class(p, mesh_member(&p->mesh, rank, use->group, ((own + use->peer) % size + size) % size));
+    return place_class(p, mesh_peer(&p->mesh, place_rank(p, who), use->group, use->peer));
 }
 
 // The classes of a group, each once, ascending.

@@ -32,6 +32,22 @@ def test_answers():
     tool.good("verify", "best.yaml")
     same = tool.good_json("plan", "best.yaml", "cluster=h100")
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
+    assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, "save=/dev/stdout")
+
+
+def test_a_limit_of_activations():
+    words = (*MODEL, "mode=none", "pipeline_parallel_activation_limit=2")
+    for more in [], ["pipeline_parallel_schedule=auto"]:
+        plans = tool.good_json("plan", *words, *more)["plans"]
+        pipelines = [p for p in plans if p["pipeline_parallel_degree"] > 1]
+        assert pipelines and all(p["pipeline_parallel_schedule"] == "auto" for p in pipelines), plans
+        assert len(pipelines) < len(plans), plans
+    two = "pipeline_parallel_degree=2", "micro_batch_size=1"
+    best = tool.good_json("plan", *words, *two, "save=limited.yaml")["plans"][0]
+    assert tool.good_json("simulate", "limited.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
+    # Of what holds one microbatch at a time no stage works while another does.
+    least = tool.good_json("plan", *MODEL, "mode=none", "pipeline_parallel_activation_limit=1", *two)["plans"][0]
+    assert least["step_seconds"] > 1.2 * best["step_seconds"], (least, best)
 
 
 def test_room_of_ranks_that_share_a_device():
@@ -242,6 +258,21 @@ def test_unequal_devices():
     assert best["step_seconds"] < .9 * even["plans"][0]["step_seconds"], (best, even["plans"][0])
 
 
+def test_dtypes_of_devices_in_use():
+    tool.write("mixed.yaml", UNEQUAL.replace("small: {peak: {f32: 50 TFLOP/s, bf16: 100 TFLOP/s}",
+                                             "small: {peak: {f32: 50 TFLOP/s}"))
+    words = ("plan", "llama-5m", "cluster=mixed.yaml", "global_batch_size=4", "seq_len=64")
+    assert tool.good_json(*words, "devices=2")["dtype"] == "bf16"
+    assert tool.good_json(*words, "devices=4")["dtype"] == "f32"
+    tool.refused(2, "training.dtype: given bf16, but small has no peak of it in mixed.yaml", *words, "devices=4",
+                 "dtype=bf16")
+    two = ("simulate", "--model.preset=llama-5m", "--model.vocab_size=256", "--training.dtype=bf16",
+           "cluster=mixed.yaml")
+    assert tool.good_json(*two, "--ranks=2")["fits"]
+    tool.refused(2, "training.dtype: given bf16, but small has no peak of it", *two, "--ranks=3",
+                 "--training.global_batch_size=3")
+
+
 def test_devices_that_others_are_not():
     if tool.SANITIZED:
         return
@@ -293,6 +324,10 @@ def test_the_smallest_change_that_fits():
     # How many layers are computed again, and rows that are whole.
     found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none", "full_layers=1")
     assert "activation_checkpoint.full_layers=4" in found, found
+    found = changes(*eight[:5], "tensor_parallel_degree=1", "data_parallel_shard_degree=1",
+                    "data_parallel_replicate_degree=1", "pipeline_parallel_schedule=1f1b", "micro_batch_size=4",
+                    "mode=none", "full_layers=2") # the stages follow
+    assert "activation_checkpoint.full_layers=3" in found, found
     found = changes(*eight[:5], "tensor_parallel_degree=8", "sequence_parallel=false", "micro_batch_size=8",
                     "mode=none")
     assert "parallelism.sequence_parallel=true" in found, found
@@ -358,6 +393,13 @@ def test_refusals():
             "tensor_parallel_degree=3")
     refused(r"data_parallel_shard_degree: given 2, but 2 ranks do not divide into groups of 4", *MODEL,
             "pipeline_parallel_degree=2", "data_parallel_shard_degree=2")
+    set_data = ["data_parallel_shard_degree=1", "data_parallel_replicate_degree=1"]
+    refused(r"replicate_degree: given 1, but with it the degrees multiply to 4, and there are 8 ranks", *MODEL[:2],
+            "devices=8", "tensor_parallel_degree=2", "pipeline_parallel_degree=2", *set_data)
+    refused(r"replicate_degree: given 1, but the degrees leave 64 ranks to tensor parallel, wider than 2 nodes",
+            *MODEL[:2], "devices=64", "pipeline_parallel_degree=1", *set_data)
+    refused(r"replicate_degree: given 1, but the degrees leave 8 stages, and the model has 6 layers", *MODEL[:2],
+            "devices=8", "tensor_parallel_degree=1", *set_data)
     refused(r"pipeline_parallel_degree: given 8, but the model has 6 layers", *MODEL[:2], "devices=8",
             "pipeline_parallel_degree=8")
     refused(r"micro_batch_size: given 4, which divides the sequences of no data parallel rank", *MODEL,

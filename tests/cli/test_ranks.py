@@ -25,11 +25,12 @@ def test_meshes():
     meshes = {"fsdp 2": ["--ranks=2"], "fsdp 2 zero": ["--ranks", "2", "--zero_stage=1"],
               "dp 2": ["--parallelism.ranks=2", "--data_parallel_replicate_degree=-1"],
               "dp 2 zero": ["--ranks=2", "--zero_stage=0"],
+              "dp 2 zero zero": ["--ranks=2", "--zero_stage=0", "--data_parallel_shard_degree=1"],
               "tp 2": ["--tensor_parallel_degree=2"], "pp 2": ["--pipeline_parallel_degree=2"],
               "pp 2 x fsdp 2 x tp 2": ["--ranks=8", "--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"]}
     for number, (mesh, arguments) in enumerate(meshes.items()):
         out = tool.good(*TRAIN, *arguments, f"--run.directory=run{number}")
-        assert f"ranks ({mesh.removesuffix(' zero')}) on " in out and "1 thread each" in out, out
+        assert f"ranks ({mesh.replace(' zero', '')}) on " in out and "1 thread each" in out, out
         got = [line["loss"] for line in tool.metrics(f"run{number}")]
         assert len(got) == len(losses) and all(abs(a - b) < 1e-4 for a, b in zip(got, losses)), (mesh, got, losses)
         shown = tool.good("show", "ranks", f"run{number}")
@@ -154,6 +155,17 @@ def test_bad_meshes():
               "--training.micro_batch_size=4")
     untouched(2, r"pipeline_parallel_layout: given \"2,1\".*sum is 2", *TRAIN, "--pipeline_parallel_degree=2",
               "--pipeline_parallel_layout=2,1")
+    untouched(2, r"pipeline_parallel_degree: given 32768, .* for the 2147483648 virtual stages of 65536 chunks", *TRAIN,
+              "--pipeline_parallel_degree=32768", "--pipeline_parallel_chunks=65536")
+    # What is said of a pipeline, without one.
+    untouched(2, r"pipeline_parallel_schedule: given zb-vv, which is neither a file nor one of", *TRAIN,
+              "--pipeline_parallel_schedule=zb-vv")
+    untouched(2, r"pipeline_parallel_chunks: given 4, but pipeline_parallel_degree is 1", *TRAIN,
+              "--pipeline_parallel_chunks=4")
+    untouched(2, r"activation_limit: given 3, but pipeline_parallel_degree is 1", *TRAIN,
+              "--pipeline_parallel_activation_limit=3")
+    untouched(2, r"logits_rows: given 8, but parallelism.vocabulary_parallel", *TRAIN, "--training.logits_rows=8",
+              "--pipeline_parallel_degree=2", "--vocabulary_parallel=true")
     untouched(2, "the mesh has 2000 ranks, and one process has room for 1024", *TRAIN, "--ranks=2000",
               "--training.global_batch_size=2000")
     untouched(2, r"pipeline_parallel_layout.*of which there is 1", *TRAIN, "--pipeline_parallel_layout=1,1")

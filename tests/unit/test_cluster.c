@@ -256,6 +256,30 @@ static void adapters_are_shared_by_groups(void **unused) {
     cluster_release(&c);
 }
 
+// Three stages on two nodes. The ends of the pipeline lie on both, though the middle one is beside the first.
+static void pairs_have_their_own_route(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    assert_ok(parse(&c, GOOD, &error), &error);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 2;
+    mesh.degree[AXIS_PP] = 3;
+    const struct link_use uses[] = {{AXES(AXIS_PP), 2, false}, {AXES(AXIS_PP), -2, false}};
+    struct place p;
+    assert_ok(place_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    for (int tensor = 0; tensor < 2; tensor++)
+        for (int use = 0; use < 2; use++) {
+            const struct route *end = &p.route[use][use ? 4 + tensor : tensor];
+            assert_int_equal(end->ranks, 2);
+            assert_int_equal(end->parts[0], 1);
+            assert_int_equal(end->parts[1], 2);
+            assert_true(end->bandwidth[1] == 1e9 / 2); // of one adapter, which the two pairs share
+        }
+    place_release(&p);
+    cluster_release(&c);
+}
+
 static void stragglers_make_classes(void **unused) {
     (void)unused;
     struct cluster c;
@@ -302,13 +326,10 @@ static void all_reduces_take_what_is_published(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_reduces_take_what_is_published),
-        cmocka_unit_test(figures_have_units),
-        cmocka_unit_test(refusals_name_line_and_key),
-        cmocka_unit_test(shipped_clusters_are_good),
-        cmocka_unit_test(resizing_keeps_nodes_whole),
-        cmocka_unit_test(adapters_are_shared_by_groups),
-        cmocka_unit_test(stragglers_make_classes),
+        cmocka_unit_test(all_reduces_take_what_is_published), cmocka_unit_test(figures_have_units),
+        cmocka_unit_test(refusals_name_line_and_key),         cmocka_unit_test(shipped_clusters_are_good),
+        cmocka_unit_test(resizing_keeps_nodes_whole),         cmocka_unit_test(adapters_are_shared_by_groups),
+        cmocka_unit_test(pairs_have_their_own_route),         cmocka_unit_test(stragglers_make_classes),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
