@@ -81,4 +81,4 @@ help:
 	@echo "make deps       install the Debian packages that a build needs"
 	@echo "make format     format the C sources in place"
 	@echo "make clean      remove the build directories"
-	@echo "PREFIX_PATH=/a;/b names other prefixes to find the dependencies in"
+	@echo "PREFIX_PATH=\"/a;/b\" names other prefixes to find the dependencies in"

@@ -69,9 +69,9 @@ TRIREME_API trireme_status trireme_train(const trireme_settings *settings,
                                          bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                                          trireme_trained *trained, trireme_error *error);
 
-// Continues `prompt` (length bytes) with the model in `directory`, a Hugging Face directory or a run's. `text` is
-// called with pieces of the continuation as they come, and ends it by returning false. Settings of section generate
-// apply.
+// Continues `prompt` (length bytes) with the model in `directory`, a Hugging Face directory or a run's, whose tokens
+// are bytes. `text` is called with pieces of the continuation as they come, and ends it by returning false. Settings of
+// section generate apply.
 TRIREME_API trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                             size_t length, bool (*text)(void *user, const char *bytes, size_t count),
                                             void *user, trireme_error *error);

@@ -173,6 +173,8 @@ trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) 
         status = error_set(error, TRIREME_ERROR_USAGE,
                            "unexpected \"%.80s\"; usage: trireme bench calibrate [out=FILE]", rest.operands.item[1]);
     rest.operands.count = 0;
+    if (status == TRIREME_OK && a->json)
+        status = error_set(error, TRIREME_ERROR_USAGE, "a cluster's file is text: leave --json out");
     if (status == TRIREME_OK)
         status = command_keys_refuse_rest(&rest, KEYS, CALIBRATE_KEYS, "of bench calibrate", error);
     arguments_release(&rest);

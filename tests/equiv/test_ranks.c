@@ -1,5 +1,5 @@
 // Training on any mesh is training on one rank. In f64, over several steps with clipping: losses, gradient norms, every
-// gradient and every parameter agree by the design's measure, for each strategy alone, in pairs, and for a seeded
+// gradient and every parameter agree to rounding, for each strategy alone, in pairs, and for a seeded
 // sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is
 // repeated.
 //
