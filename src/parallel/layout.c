@@ -86,16 +86,25 @@ static trireme_status fit_modes(int *number, bool alike, const struct parallel *
     return TRIREME_OK;
 }
 
-double layout_full_share(const struct config *config, int stages, int layers) {
-    const char *said = config->activation_checkpoint.full_layers;
+// What a list says, in layers of all stages.
+static double count_listed(const char *said, int stages) {
     int *number = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
     double sum = 0;
     for (int i = 0; i < count; i++)
         sum += number[i];
-    if (count == 1)
-        sum *= stages;
     free(number);
-    return config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL ? 1 : MIN(1, sum / layers);
+    return count == 1 ? sum * stages : sum;
+}
+
+void layout_shares(const struct config *config, int stages, int layers, double share[static LAYOUT_MODES]) {
+    const struct config_activation_checkpoint *again = &config->activation_checkpoint;
+    double full = MIN(1, count_listed(again->full_layers, stages) / layers);
+    double selective = MIN(1 - full, count_listed(again->selective_layers, stages) / layers);
+    for (int mode = 0; mode < LAYOUT_MODES; mode++)
+        share[mode] = 0;
+    share[CONFIG_RECOMPUTE_FULL] = full;
+    share[CONFIG_RECOMPUTE_SELECTIVE] = selective;
+    share[again->mode] += 1 - full - selective;
 }
 
 // ---- what balances

@@ -15,8 +15,9 @@ trireme_status layout_resolve(struct parallel *parallel, const struct config *co
 trireme_status layout_check(const struct config *config, const struct model_config *model, int64_t ranks,
                             int64_t chunks, trireme_error *error);
 
-// The share of so many layers that is wholly computed again on so many virtual stages, as far as the configuration
-// tells before the layout is known.
-double layout_full_share(const struct config *config, int stages, int layers);
+// The shares of so many layers that are in each mode on so many virtual stages, as far as the configuration tells
+// before the layout is known; by enum config_recompute.
+enum { LAYOUT_MODES = 3 };
+void layout_shares(const struct config *config, int stages, int layers, double share[static LAYOUT_MODES]);
 
 #endif

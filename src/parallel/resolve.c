@@ -122,7 +122,9 @@ static struct schedule_times times_of(const struct config *config, const struct 
     double weights = short_of / 3, attention = (whole - short_of) / 3;
     struct schedule_times times = {
         .forward = weights + attention, .backward_input = weights + 2 * attention, .backward_weight = weights};
-    times.backward_input += layout_full_share(config, stages, (int)model->num_hidden_layers) * times.forward;
+    double share[LAYOUT_MODES];
+    layout_shares(config, stages, (int)model->num_hidden_layers, share);
+    times.backward_input += share[CONFIG_RECOMPUTE_FULL] * times.forward;
     return times;
 }
 

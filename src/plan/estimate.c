@@ -382,19 +382,46 @@ static struct message_seconds message_seconds(struct estimator *e, const struct 
     return out;
 }
 
+// Where the user says how many layers are computed again, a layer is so much of one in each mode. False: impossible.
+static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, struct probe *out) {
+    double share[LAYOUT_MODES];
+    layout_shares(&e->layout[0][c->recompute], virtual_stages, (int)e->request->model->num_hidden_layers, share);
+    const struct probe base = *find_probe(e, c);
+    *out = base;
+    for (int mode = 0; mode < LAYOUT_MODES; mode++) {
+        if (mode == (int)c->recompute || share[mode] == 0)
+            continue;
+        struct plan_choice other = *c;
+        other.recompute = (enum config_recompute)mode;
+        const struct probe *p = find_probe(e, &other);
+        out->possible &= p->possible;
+        for (int i = 0; i < PROBE_NUMBERS; i++)
+            out->layer.number[i] += share[mode] * (p->layer.number[i] - base.layer.number[i]);
+        for (int i = 0; i < 4; i++) {
+            struct probe_slot *slot = &out->slot[i / 2];
+            slot->possible &= p->slot[i / 2].possible;
+            slot->held[i % 2].layer +=
+                share[mode] * (p->slot[i / 2].held[i % 2].layer - base.slot[i / 2].held[i % 2].layer);
+        }
+    }
+    return out->possible;
+}
+
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
     const struct plan_request *r = e->request;
-    const struct probe *p = find_probe(e, c);
     int data = c->replicas * c->shards;
-    if (e->collecting && c->stages > 1)
-        find_shape(e, c, (int)(r->config->training.global_batch_size / data / c->micro_batch_size));
-    if (e->collecting || !p->possible)
+    int microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
+    struct shape *s = c->stages > 1 ? find_shape(e, c, microbatches) : NULL;
+    struct probe layers_of;
+    const struct probe *p = &layers_of;
+    int chunks = s && s->possible ? s->order[0].schedule.chunks : 1;
+    if (!find_layers(e, c, c->stages * chunks, &layers_of) || e->collecting)
         return false;
     *out = (struct pipe_estimate){.ranks = data,
+                                  .microbatches = microbatches,
                                   .layer_units = MAX(1, p->layer.units),
                                   .layer_parameters = p->layer.parameters,
                                   .layer_gradients = p->layer.gradients};
-    out->microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
     double layers = (double)r->model->num_hidden_layers;
     if (c->stages == 1) {
         add_stage(out, e, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
@@ -403,10 +430,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         pipe_fill(out, out->seconds, 0);
         return true;
     }
-    struct shape *s = find_shape(e, c, out->microbatches);
-    if (!s->possible)
-        return false;
-    int *first = first_layers(e, c, s);
+    int *first = s->possible ? first_layers(e, c, s) : NULL;
     if (!first)
         return false;
     const struct probe_slot *slot = slot_of(p, s);

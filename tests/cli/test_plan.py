@@ -435,6 +435,14 @@ def test_what_is_given_is_told():
     answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
     assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
     assert all(plan["full_layers"] == "2" for plan in answer["plans"])
+    # Layers that the user says are computed again count in estimates: what fits with them is found.
+    three = tool.good_json("plan", "gpt2-124m", "cluster=a100", "devices=4", "global_batch_size=32", "seq_len=1024",
+                           "pipeline_parallel_degree=4", "micro_batch_size=4", "mode=none", "full_layers=3",
+                           "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=false")["plans"][0]
+    assert .97 < three["estimated_seconds"] / three["step_seconds"] < 1.03, three
+    if not tool.SANITIZED:
+        assert tool.good_json("plan", "llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64", "seq_len=8192",
+                              "pipeline_parallel_degree=8", "micro_batch_size=8", "mode=none", "full_layers=1")["fits"]
     # Keys of pipelines that rule out all of them.
     none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "

@@ -179,7 +179,9 @@ static void share_of_full_layers(void **unused) {
         struct config config;
         trireme_error error = {0};
         assert_ok(config_load(&config, NULL, (const char *const *)text, 2, &error), &error);
-        assert_true(layout_full_share(&config, 3, 10) == SAID[i].share);
+        double share[LAYOUT_MODES];
+        layout_shares(&config, 3, 10, share);
+        assert_true(share[CONFIG_RECOMPUTE_FULL] == SAID[i].share);
         config_release(&config);
         free(text[0]);
         free(text[1]);
