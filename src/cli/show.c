@@ -191,7 +191,7 @@ static trireme_status show_ranks(const char *directory, bool json, struct text *
     TRY(rank_view_read(&view, directory, error));
     // Before a start has come so far as to keep counters, the file is that of the run before it.
     bool busy = run_directory_is_busy(directory), runs = busy && rank_file_is_alive(directory);
-    int64_t now = runs ? clock_now() : view.latest;
+    int64_t now = runs ? clock_real() : view.latest;
     char *mesh = mesh_print(&view.mesh);
     if (json) {
         json_begin_object(out, NULL);

@@ -191,7 +191,8 @@ static trireme_status check_how(const struct program *program, const struct op_i
         REFUSE("%s: is left out of all invocations but the last", place);
     for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
         if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
-            program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32)
+            (instruction->op == OP_ALL_GATHER || // which is one of bits
+             program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32))
             REFUSE("%s: %s would travel as bf16", place, verify_buffer_name(program, instruction->in[0].buffer));
     return TRIREME_OK;
 }

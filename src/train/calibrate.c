@@ -25,9 +25,18 @@ static const char *const MODELS[CALIBRATE_SHAPES][12] = {
      "model.num_key_value_heads=4", "model.intermediate_size=2816", "model.vocab_size=32000", "training.seq_len=1024",
      "training.micro_batch_size=1"},
 };
-// Which are also split over ranks, when there are several.
-static bool is_split(int model) {
-    return model % 2 == 0;
+// What a model's settings say of a key, a number.
+static int64_t number_of(const char *const *settings, const char *key) {
+    size_t length = strlen(key);
+    for (; *settings; settings++)
+        if (strncmp(*settings, key, length) == 0 && (*settings)[length] == '=')
+            return strtol(*settings + length + 1, NULL, 10);
+    return 0;
+}
+
+// Which are also split over so many ranks.
+static bool is_split(int model, int ranks) {
+    return model % 2 == 0 && ranks > 1 && ranks <= number_of(MODELS[model], "model.num_attention_heads");
 }
 
 // What a rank spent in a collective within a layer: on its bytes, and waiting for others, since they never come at
@@ -50,6 +59,7 @@ struct trial {
     struct parallel plan;
     const struct op_table *table;
     int steps, done, all;         // of this round, of those before, of all rounds
+    bool left_out;                // there is no memory for it
     double *step, *seconds;       // [all], [all][events]
     struct fit_samples samples;   // when all is done
     VEC(struct meeting) meetings; // of rank 0, where the model is split
@@ -179,12 +189,9 @@ static trireme_status run_trial(struct trial *t, int steps, trireme_error *error
     const char *settings[18];
     char more[4][80];
     size_t count = 0;
-    int64_t sequences = 1;
-    for (; t->settings[count]; count++) {
+    int64_t sequences = number_of(t->settings, "training.micro_batch_size");
+    for (; t->settings[count]; count++)
         settings[count] = t->settings[count];
-        if (strncmp(settings[count], "training.micro_batch_size=", 26) == 0)
-            sequences = strtol(settings[count] + 26, NULL, 10);
-    }
     snprintf(more[0], sizeof more[0], "training.dtype=%s", dtype_name(t->dtype));
     snprintf(more[1], sizeof more[1], "parallelism.%s=%d",
              t->split ? "tensor_parallel_degree" : "data_parallel_replicate_degree", t->ranks);
@@ -305,6 +312,7 @@ struct work {
     struct cluster *cluster;
     int cores, models, steps, links, done, of;
     int64_t resident; // before anything was measured
+    bool left_out;    // some trial
     struct trials trials;
 };
 
@@ -323,7 +331,7 @@ static void measure_peaks(struct work *w) {
 static void list_trials(struct work *w, int device, int ranks) {
     for (int t = 0; t < 2; t++)
         for (int m = 0; m < w->models; m++)
-            for (int split = 0; split < (ranks > 1 && is_split(m) ? 2 : 1); split++) {
+            for (int split = 0; split < (is_split(m, ranks) ? 2 : 1); split++) {
                 struct trial trial = {.settings = MODELS[m],
                                       .dtype = t ? DTYPE_BF16 : DTYPE_F32,
                                       .ranks = ranks,
@@ -343,8 +351,14 @@ static trireme_status run_rounds(struct work *w, trireme_error *error) {
         for (size_t i = 0; i < w->trials.count; i++) {
             struct trial *t = &w->trials.item[i];
             say(w, w->cluster->devices.item[t->device].name);
+            if (t->left_out)
+                continue;
             measure_peaks(w);
-            TRY(run_trial(t, w->steps * (round + 1) / rounds - t->done, error));
+            trireme_status status = run_trial(t, w->steps * (round + 1) / rounds - t->done, error);
+            t->left_out = status == TRIREME_ERROR_MEMORY && t->settings != MODELS[0];
+            if (!t->left_out)
+                TRY(status);
+            w->left_out |= t->left_out;
         }
     return TRIREME_OK;
 }
@@ -357,7 +371,7 @@ static void fit_trials(struct work *w, int device, int ranks) {
     int trials = 0;
     for (size_t i = 0; i < w->trials.count; i++) {
         const struct trial *t = &w->trials.item[i];
-        if (t->device != device)
+        if (t->device != device || t->left_out)
             continue;
         for (size_t k = 0; k < t->samples.count; k++)
             VEC_PUSH(&samples, t->samples.item[k]);
@@ -452,6 +466,10 @@ trireme_status calibrate(struct cluster *out, const struct op_table *table, cons
     work.cores = MIN(work.cores, CORES_MOST);
     trireme_status status = measure_all(&work, error);
     release_trials(&work.trials);
+    if (status == TRIREME_OK && work.left_out) {
+        free(cluster.about);
+        cluster.about = mem_strdup("measured by trireme bench calibrate, without models that memory was too small for");
+    }
     if (status == TRIREME_OK)
         *out = cluster;
     else

@@ -16,7 +16,8 @@ struct calibrate_options {
     void (*say)(const char *what, int done, int of); // NULL: nobody listens
 };
 
-// Takes some minutes, with nothing else running; up to 3 GB.
+// Takes some minutes, with nothing else running, and about 1 GB for each core; models that do not fit are left out, and
+// the cluster's `about` says so.
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error);
 

@@ -41,8 +41,8 @@ static trireme_status write_files(struct whole *whole, const struct tokenizer_fi
     return tokenizer_files_write(tokenizer, directory_path(directory), error);
 }
 
-// A directory whose files rank 0 writes with the help of all others, which go on while it syncs them. What is complete
-// is kept even where another rank has failed by then.
+// A directory whose files rank 0 writes with the help of all others. What is complete is kept even where another rank
+// has failed by then.
 static trireme_status write_directory(struct whole *whole, const struct tokenizer_files *tokenizer, const char *path,
                                       const struct state_progress *progress, trireme_error *error) {
     struct directory *directory = NULL;

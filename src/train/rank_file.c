@@ -68,9 +68,7 @@ static trireme_status fill_file(int file, const char *path, uint64_t identity, c
 }
 
 static uint64_t new_identity(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^ (uint64_t)getpid() << 40;
+    return (uint64_t)clock_real() ^ (uint64_t)getpid() << 40;
 }
 
 trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
@@ -171,6 +169,7 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, uint
         FAIL(TRIREME_ERROR_CORRUPT, "%s/" RANK_FILE_NAME " is not this run's", directory);
     }
     *record = (struct rank_record *)((char *)out->map + h->header_bytes) + rank;
+    (*record)->epoch = clock_real() - clock_now();
     return TRIREME_OK;
 }
 
@@ -212,12 +211,19 @@ static bool names_end(const struct rank_view *view) {
     return true;
 }
 
+// As of clock_real; 0: never.
+static int64_t time_of(const struct rank_record *record, int64_t since) {
+    int64_t real;
+    return since <= 0 || __builtin_add_overflow(since, record->epoch, &real) ? 0 : real;
+}
+
 static int64_t latest(const struct rank_view *view) {
     int64_t t = 0;
     for (int r = 0; r < view->ranks; r++) {
-        t = MAX(t, view->record[r].changed);
+        const struct rank_record *record = &view->record[r];
+        t = MAX(t, time_of(record, record->changed));
         for (int s = 0; s < STREAM_COUNT; s++)
-            t = MAX(t, view->record[r].counter[s].since);
+            t = MAX(t, time_of(record, record->counter[s].since));
     }
     return t;
 }
@@ -276,25 +282,36 @@ static const char *word(const char *const *words, int count, int64_t i) {
     return i >= 0 && i < count ? words[i] : "?";
 }
 
-static double seconds(int64_t now, int64_t since) {
-    return since > 0 && now > since ? 1e-9 * (double)(now - since) : 0;
+static double seconds(const struct rank_record *record, int64_t now, int64_t since) {
+    int64_t then = time_of(record, since);
+    return then > 0 && now > then ? 1e-9 * (double)(now - then) : 0;
 }
 
-// Ranks that a meeting rank may be waiting for: the peer; else members of its group that are not at the same
-// instruction of the same step.
+static const char *op_of(const struct rank_view *view, const struct counter *c) {
+    return c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?";
+}
+
+// Programs of stages differ: what meets is told by what it is, not by where it stands.
+static bool meet(const struct counter *a, const struct counter *b) {
+    return b->state == COUNTER_MEETING && a->op == b->op && a->group == b->group && a->phase == b->phase &&
+           a->layer == b->layer && a->microbatch == b->microbatch;
+}
+
+// Ranks that a meeting rank may be waiting for: the peer; else members of its group that are not in the same meeting of
+// the same step. In a reduction to one rank, and what one gives to all, `peer` is that one, and all meet.
 static void missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
                     void (*add)(void *user, int rank), void *user) {
     axis_set group = c->group & AXES_ALL;
-    int size = mesh_group_size(&view->mesh, group), own = mesh_index(&view->mesh, rank, group);
-    if (c->peer % size) {
-        add(user, mesh_member(&view->mesh, rank, group, ((own + c->peer % size) + size) % size));
+    int size = mesh_group_size(&view->mesh, group);
+    bool rooted = strcmp(op_of(view, c), "reduce") == 0 || strcmp(op_of(view, c), "broadcast") == 0;
+    if (c->peer % size && !rooted) {
+        add(user, mesh_peer(&view->mesh, rank, group, c->peer));
         return;
     }
     for (int i = 0; i < size; i++) {
         int other = mesh_member(&view->mesh, rank, group, i);
         const struct counter *o = &view->record[other].counter[stream];
-        if (o->state != COUNTER_MEETING || o->invocation != c->invocation || o->instruction != c->instruction ||
-            view->record[other].step != view->record[rank].step)
+        if (!meet(c, o) || view->record[other].step != view->record[rank].step)
             add(user, other);
     }
 }
@@ -308,9 +325,9 @@ static void add_json(void *user, int rank) {
 }
 
 static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
-    const struct counter *c = &view->record[rank].counter[stream];
-    const char *op = c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?";
-    text_add(out, "    %-9s %-13s %s", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state), op);
+    const struct rank_record *record = &view->record[rank];
+    const struct counter *c = &record->counter[stream];
+    text_add(out, "    %-9s %-13s %s", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state), op_of(view, c));
     text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
              word(PHASE_WORDS, PHASE_COUNT, c->phase));
     if (c->layer != NONE)
@@ -319,12 +336,13 @@ static void print_counter(const struct rank_view *view, int rank, int stream, in
         text_add(out, ", microbatch %d", c->microbatch);
     text_add(out, ")");
     if (c->state == COUNTER_WAITING)
-        text_add(out, " for stream %s, %.1f s", word(STREAM_WORDS, STREAM_COUNT, c->awaited), seconds(now, c->since));
+        text_add(out, " for stream %s, %.1f s", word(STREAM_WORDS, STREAM_COUNT, c->awaited),
+                 seconds(record, now, c->since));
     if (c->state == COUNTER_MEETING) {
         char axes[AXES_TEXT];
         struct text ranks = {0};
         missing(view, rank, c, stream, add_text, &ranks);
-        text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes), seconds(now, c->since));
+        text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes), seconds(record, now, c->since));
         if (ranks.length)
             text_add(out, ", waiting for rank%s", ranks.text);
         text_release(&ranks);
@@ -337,7 +355,7 @@ static void print_text(const struct rank_view *view, int64_t now, struct text *o
         const struct rank_record *record = &view->record[r];
         text_add(out, "rank %d: %s", r, word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
         if (record->activity != RANK_ENDED)
-            text_add(out, " for %.1f s", seconds(now, record->changed));
+            text_add(out, " for %.1f s", seconds(record, now, record->changed));
         text_add(out, ", last step done %lld\n", (long long)record->step);
         if (record->activity == RANK_FAILED)
             text_add(out, "    %.*s\n", (int)strnlen(record->error, sizeof record->error), record->error);
@@ -354,7 +372,7 @@ static void print_json(const struct rank_view *view, int64_t now, struct text *o
         json_begin_object(out, NULL);
         json_add_integer(out, "rank", r);
         json_add_string(out, "activity", word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
-        json_add_number(out, "seconds", seconds(now, record->changed));
+        json_add_number(out, "seconds", seconds(record, now, record->changed));
         json_add_integer(out, "last_step", record->step);
         if (record->activity == RANK_FAILED) {
             char *message = mem_printf("%.*s", (int)strnlen(record->error, sizeof record->error), record->error);
@@ -370,7 +388,7 @@ static void print_json(const struct rank_view *view, int64_t now, struct text *o
             json_begin_object(out, NULL);
             json_add_string(out, "stream", STREAM_WORDS[s]);
             json_add_string(out, "state", word(STATES, COUNTER_STATES, c->state));
-            json_add_string(out, "op", c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?");
+            json_add_string(out, "op", op_of(view, c));
             json_add_integer(out, "invocation", c->invocation);
             json_add_integer(out, "instruction", c->instruction);
             json_add_string(out, "phase", word(PHASE_WORDS, PHASE_COUNT, c->phase));

@@ -10,7 +10,7 @@
 
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
-enum { RANK_FILE_VERSION = 1, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944 };
+enum { RANK_FILE_VERSION = 2, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944 };
 
 struct rank_file_header {
     char magic[8];
@@ -37,7 +37,9 @@ struct rank_record {
     int64_t changed; // clock_now, of the activity
     int32_t activity;
     char error[RANK_FILE_ERROR_BYTES]; // RANK_FAILED
-    char padding[60];
+    char padding[4];
+    int64_t epoch; // clock_real when the clock_now of the rank's machine was 0
+    char more_padding[48];
     struct counter counter[STREAM_COUNT];
 };
 _Static_assert(sizeof(struct rank_record) == 1024 + STREAM_COUNT * sizeof(struct counter), "as in files");
@@ -67,7 +69,7 @@ struct rank_view {
     struct mesh mesh;
     int64_t pid;
     int ranks, ops;
-    int64_t latest; // of all times in it
+    int64_t latest; // of all times in it, as of clock_real
     const char (*op)[RANK_FILE_OP_BYTES];
     const struct rank_record *record; // [ranks]
     char *bytes;                      // owned: the file
@@ -77,7 +79,7 @@ trireme_status rank_view_read(struct rank_view *view, const char *directory, tri
 trireme_status rank_view_parse(struct rank_view *view, char *bytes, size_t length, const char *path,
                                trireme_error *error);
 void rank_view_release(struct rank_view *view);
-// For people, or as JSON. `now`: clock_now where the run lives, else view.latest.
+// For people, or as JSON. `now`: clock_real where the run lives, else view.latest.
 void rank_view_print(const struct rank_view *view, int64_t now, bool json, struct text *out);
 
 #endif

@@ -274,6 +274,57 @@ static void a_killed_run_leaves_its_counters(void **state) {
     rank_view_release(&view);
 }
 
+// Stages have programs of their own, and machines clocks of their own.
+static void meetings_of_unlike_ranks_are_told(void **state) {
+    trireme_error error = {0};
+    struct mesh mesh = mesh_single();
+    struct op_table *ops = op_table_create();
+    struct rank_file file[3];
+    struct rank_record *record[3];
+    int lock;
+    uint64_t identity;
+    mesh.degree[AXIS_PP] = 3;
+    assert_ok(directory_create(path_in(*state, "run"), &error), &error);
+    assert_ok(rank_file_create(&lock, &identity, path_in(*state, "run"), &mesh, ops, &error), &error);
+    for (int r = 0; r < 3; r++) {
+        assert_ok(rank_file_open(&file[r], path_in(*state, "run"), identity, r, &record[r], &error), &error);
+        rank_record_set(record[r], RANK_STEPPING);
+        record[r]->counter[STREAM_TENSOR] = (struct counter){.since = clock_now(),
+                                                             .state = r ? COUNTER_MEETING : COUNTER_IDLE,
+                                                             .invocation = 10 + r,
+                                                             .instruction = 20 - r,
+                                                             .op = OP_ALL_REDUCE,
+                                                             .phase = PHASE_OPTIMIZER,
+                                                             .layer = NONE,
+                                                             .microbatch = NONE,
+                                                             .group = AXES(AXIS_PP)};
+    }
+    const int64_t hour = INT64_C(3600000000000);
+    record[2]->epoch -= hour; // its machine has been up for an hour longer
+    record[2]->changed += hour;
+    record[2]->counter[STREAM_TENSOR].since += hour;
+    static const enum op OPS[] = {OP_ALL_REDUCE, OP_REDUCE, OP_BROADCAST};
+    for (size_t i = 0; i < ARRAY_LENGTH(OPS); i++) {
+        for (int r = 1; r < 3; r++) {
+            record[r]->counter[STREAM_TENSOR].op = OPS[i];
+            record[r]->counter[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
+        }
+        struct rank_view view = look(*state);
+        struct text text = {0};
+        rank_view_print(&view, view.latest, false, &text);
+        const char *last = strstr(text.text, "rank 2:");
+        assert_non_null(last);
+        assert_non_null(strstr(last, " over pp, 0.0 s, waiting for rank 0\n"));
+        assert_non_null(strstr(text.text, " over pp, 0.0 s, waiting for rank 0\n"));
+        text_release(&text);
+        rank_view_release(&view);
+    }
+    for (int r = 0; r < 3; r++)
+        rank_file_close(&file[r]);
+    close(lock);
+    free(ops);
+}
+
 static void damaged_counters_are_refused(void **state) {
     static const char *const MESH[] = {"parallelism.ranks=2", NULL};
     runs_prepare(*state);
@@ -331,6 +382,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_start_does_not_tell_of_the_run_before_it, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_stopped_run_waits_for_a_slow_rank, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_killed_run_leaves_its_counters, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(meetings_of_unlike_ranks_are_told, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(damaged_counters_are_refused, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("lost_ranks", tests, NULL, NULL);

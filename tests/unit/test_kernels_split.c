@@ -331,6 +331,42 @@ static void check_fast(void (*check)(const struct split *s)) {
         }
 }
 
+// Wherever it is, and beside whatever: the sum of a rank that has one is none, and so is the loss of that row.
+static void check_nan(const struct split *s) {
+    enum dtype sums = dtype_accumulate(s->model);
+    struct tensor logits = tensor_new(s->model, ROWS, s->columns), e = tensor_new(s->model, ROWS, s->columns);
+    struct tensor own = {.dtype = sums, .ndim = 3, .dim = {1, 3, ROWS}, .stride = {3 * ROWS, ROWS, 1}};
+    struct tensor targets = tensor_new(DTYPE_I32, ROWS, 0);
+    own.data = mem_alloc((size_t)(3 * ROWS * dtype_size(sums)));
+    memset(targets.data, 0, ROWS * sizeof(int32_t));
+    int32_t first = 0;
+    const int64_t n = MIN(s->columns, s->vocab), place[] = {0, n - 1, n / 2};
+    for (int64_t m = 0; m < ROWS; m++)
+        for (int64_t v = 0; v < s->columns; v++) {
+            bool none = m == 6 || (m < 6 && v == place[m % 3]);
+            double other = m % 2 ? -INFINITY : 1;
+            tensor_set(&logits, at2(&logits, m, v), none ? NAN : other);
+        }
+    run(s, OP_LOGITS_EXP,
+        (struct call){.inputs = 3,
+                      .outputs = 2,
+                      .in = {logits, targets, scalar_of(&first, DTYPE_I32)},
+                      .out = {e, own},
+                      .attribute = {{.i = s->vocab}}});
+    for (int64_t m = 0; m < ROWS; m++)
+        assert_true(m <= 6 ? isnan(tensor_get(&own, ROWS + m)) : tensor_get(&own, ROWS + m) == (m % 2 ? 0 : n));
+    free(logits.data);
+    free(e.data);
+    free(own.data);
+    free(targets.data);
+}
+
+static void what_is_no_number_is_not_lost(void **state) {
+    (void)state;
+    check_all(check_nan, DTYPE_F64, NULL, "reference");
+    check_fast(check_nan);
+}
+
 static void a_head_with_one_meeting_is_the_whole_one(void **state) {
     (void)state;
     check_all(check_head, DTYPE_F64, NULL, "reference");
@@ -358,6 +394,7 @@ int main(void) {
         cmocka_unit_test(a_split_loss_is_the_whole_one_in_f64),
         cmocka_unit_test(a_split_loss_is_the_whole_one_in_fast_kernels),
         cmocka_unit_test(a_head_with_one_meeting_is_the_whole_one),
+        cmocka_unit_test(what_is_no_number_is_not_lost),
         cmocka_unit_test(a_split_embedding_is_the_whole_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

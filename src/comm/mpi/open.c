@@ -126,7 +126,7 @@ static struct process_communicator *create(struct process_world *w, int size, co
     c->contribution = mem_alloc(n * sizeof *c->contribution);
     c->segment = MIN(MAX(STAGING / size / 64 * 64, (int)SEGMENT_LEAST), (int)SEGMENT_MOST);
     find_nodes(c);
-    for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS) && size > 1; i++)
+    for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS); i++)
         c->staging[i] = mem_alloc(2 * n * (size_t)c->segment);
     c->chunk = aligned_alloc(64, sizeof *c->chunk);
     CHECK(c->chunk);

@@ -266,13 +266,21 @@ VEC_INLINE void exp_store_lanes(int64_t i, int count, int slot, vec_f32 *sum, vo
     sum[slot] += vec_first(value, count);
 }
 
+// The maximum passes over what is no number; where there is nothing else, so would the sum.
+static bool has_nan(const void *x, int64_t n, bool bf16) {
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(element(x, i, bf16)))
+            return true;
+    return false;
+}
+
 VEC_INLINE void exp_row(const struct split *split, int64_t rows, int64_t r, bool bf16) {
     const void *x = row_at(split->logits, r);
     void *e = row_at(split->dlogits, r);
     max_row(split, r, bf16);
     const float max = split->out[OWN_MAX * rows + r];
     const int64_t n = max == -INFINITY ? 0 : split->own, target = own_target(split, r);
-    double sum = 0;
+    double sum = n < split->own && has_nan(x, split->own, bf16) ? NAN : 0;
     for (int64_t i = 0; i < n; i += CHUNK_ELEMENTS) {
         vec_f32 part[SLOTS] = {0};
         ROW_SUM(MIN(CHUNK_ELEMENTS, n - i), exp_store_lanes, part, row_part(e, i, bf16), row_part(x, i, bf16), max,

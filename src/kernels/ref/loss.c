@@ -132,10 +132,10 @@ void ref_logits_exp(const struct call *call) {
         double largest = -INFINITY, sum = 0;
         for (int64_t v = 0; v < columns; v++) {
             double s = tensor_get(logits, at2(logits, m, v));
-            largest = s <= largest ? largest : s; // also a NaN
+            largest = s <= largest || largest != largest ? largest : s; // a NaN stays
         }
         for (int64_t v = 0; v < logits->dim[1]; v++) {
-            bool counts = v < columns && largest > -INFINITY;
+            bool counts = v < columns && largest != -INFINITY;
             double value = counts ? math_exp(tensor_get(logits, at2(logits, m, v)) - largest) : 0;
             tensor_set(e, at2(e, m, v), value);
             sum += value;
