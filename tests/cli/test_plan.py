@@ -261,7 +261,8 @@ def test_unequal_devices():
 def test_dtypes_of_devices_in_use():
     tool.write("mixed.yaml", UNEQUAL.replace("small: {peak: {f32: 50 TFLOP/s, bf16: 100 TFLOP/s}",
                                              "small: {peak: {f32: 50 TFLOP/s}"))
-    words = ("plan", "llama-5m", "cluster=mixed.yaml", "global_batch_size=4", "seq_len=64")
+    words = ("plan", "llama-5m", "cluster=mixed.yaml", "global_batch_size=4", "seq_len=64", "mode=none",
+             "pipeline_parallel_degree=1", "tensor_parallel_degree=1")
     assert tool.good_json(*words, "devices=2")["dtype"] == "bf16"
     assert tool.good_json(*words, "devices=4")["dtype"] == "f32"
     tool.refused(2, "training.dtype: given bf16, but small has no peak of it in mixed.yaml", *words, "devices=4",
