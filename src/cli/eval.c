@@ -93,7 +93,7 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
     if (status == TRIREME_OK)
         status = engine_create(&engine, config, &model, NULL, ENGINE_EVALUATE, NULL, error);
     if (status == TRIREME_OK)
-        status = checkpoint_load_model(&engine, directory, true, error);
+        status = checkpoint_load_model(&engine, NULL, directory, true, error);
     if (status == TRIREME_OK) {
         int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
         status =

@@ -88,10 +88,10 @@ trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t 
     return status;
 }
 
-trireme_status checkpoint_load(struct engine *e, const char *directory, const struct state_progress *progress,
-                               trireme_error *error) {
+trireme_status checkpoint_load(struct engine *e, struct communicator *control, const char *directory,
+                               const struct state_progress *progress, trireme_error *error) {
     struct whole whole;
-    whole_create(&whole, e, NULL);
+    whole_create(&whole, e, control);
     struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
     struct state_group group[MAX_GROUPS];
     size_t groups = groups_of(&whole, group);
@@ -106,9 +106,10 @@ trireme_status checkpoint_load(struct engine *e, const char *directory, const st
     return TRIREME_OK;
 }
 
-trireme_status checkpoint_load_model(struct engine *e, const char *directory, bool exact, trireme_error *error) {
+trireme_status checkpoint_load_model(struct engine *e, struct communicator *control, const char *directory, bool exact,
+                                     trireme_error *error) {
     struct whole whole;
-    whole_create(&whole, e, NULL);
+    whole_create(&whole, e, control);
     struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
     struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS);
     bool has_remainders = e->trains && e->train.optimizer.remainder;

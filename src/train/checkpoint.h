@@ -15,10 +15,12 @@ trireme_status checkpoint_save(const struct engine *engine, struct communicator 
 // Removes all checkpoints of the run up to that of `step` but the newest `keep` (0: none).
 trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error);
 // Fills the engine (parameters, optimizer state, constants) from a checkpoint of the same model, saved on any mesh.
-trireme_status checkpoint_load(struct engine *engine, const char *directory, const struct state_progress *progress,
-                               trireme_error *error);
+// All ranks take part, over `control`; NULL: each for itself.
+trireme_status checkpoint_load(struct engine *engine, struct communicator *control, const char *directory,
+                               const struct state_progress *progress, trireme_error *error);
 // Parameters alone, from any Hugging Face directory; constants too.
-trireme_status checkpoint_load_model(struct engine *engine, const char *directory, bool exact, trireme_error *error);
+trireme_status checkpoint_load_model(struct engine *engine, struct communicator *control, const char *directory,
+                                     bool exact, trireme_error *error);
 // The configuration of the run that a checkpoint is of; the caller releases it. False where the directory is no
 // checkpoint.
 bool checkpoint_config(struct config *out, const char *directory);

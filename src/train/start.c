@@ -115,7 +115,7 @@ static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
 
 static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from)
-        return checkpoint_load(&r->engine, r->resumed_from, &r->progress, error);
+        return checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error);
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
     if (!*r->start)
         return TRIREME_OK;
@@ -128,7 +128,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
         TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
         TRY(end_of_files(r, error));
     }
-    return checkpoint_load_model(&r->engine, r->start, false, error);
+    return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
 // Processes with other working directories, or other machines' disks, may find another run's by the same name. All

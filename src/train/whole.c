@@ -213,6 +213,11 @@ static void *room(void *user, size_t number) {
     const struct engine *e = view->whole->engine;
     if (one_rank(view->whole))
         return engine_part(e, view->what, number).data;
+    // None is ahead of others by more than one parameter, so that nobody waits for long: files may be slow to read on
+    // one machine and known already on another. Remainders are asked for beside their parameter, not by all.
+    trireme_error late; // which who waits next meets, too
+    if (view->whole->control && view->what != ENGINE_REMAINDERS)
+        comm_barrier(view->whole->control, &late);
     for (size_t i = 0; i < e->local.parameters.count; i++)
         if (e->local.parameters.item[i].whole == (int)number)
             return room_for(view->whole, &view->whole->room[view->what == ENGINE_REMAINDERS], view->what, number);

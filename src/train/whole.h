@@ -10,7 +10,7 @@ enum { WHOLE_KINDS = ENGINE_V + 1 };
 
 struct whole {
     const struct engine *engine;
-    struct communicator *control; // all ranks, to put parameters together
+    struct communicator *control; // all ranks, to put parameters together, and to load them together
     int *stage;                   // [parameters of the whole model]: the pipeline stage whose values count
     struct whole_view {
         struct whole *whole;
@@ -25,7 +25,7 @@ struct whole {
     size_t number;
 };
 
-// `control` (NULL where nothing is to be saved, or with one rank) has all ranks, by number.
+// `control` (NULL with one rank; or where ranks load, each for itself) has all ranks, by number.
 void whole_create(struct whole *whole, const struct engine *engine, struct communicator *control);
 void whole_release(struct whole *whole);
 // Values of one kind, for files. Loading, every rank does alike and takes its own part. Saving, rank 0 alone has them;
