@@ -244,6 +244,8 @@ static void print_json(const struct prediction *p, struct text *out) {
     add_axes(p, out, "exposed", s->exposed);
     json_add_integer(out, "peak_bytes", memory_of(p, most).total);
     json_add_integer(out, "peak_rank", most->rank);
+    json_add_integer(out, "tightest_rank", fullest(p)->rank);
+    json_add_integer(out, "headroom_bytes", room_left(p, fullest(p)));
     json_add_boolean(out, "fits", room_left(p, fullest(p)) >= 0);
     json_add_integer(out, "microbatches", p->plan.microbatches);
     json_add_number(out, "compile_seconds", p->compiled);

@@ -106,6 +106,23 @@ trireme_status model_config_check(const struct model_config *config, trireme_err
 
 // ---- how two differ
 
+void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out) {
+    static const char *const SCALING[] = {"none", "linear", "llama3"};
+    const struct {
+        const char *name;
+        double theirs, ours;
+    } number[] = {{"sliding_window", (double)weights->sliding_window, (double)model->sliding_window},
+                  {"norm_eps", weights->norm_eps, model->norm_eps},
+                  {"rope_theta", weights->rope_theta, model->rope_theta},
+                  {"rope_factor", weights->rope_factor, model->rope_factor}};
+    if (weights->rope_scaling != model->rope_scaling)
+        text_add(out, "rope_scaling %s (theirs: %s)", SCALING[model->rope_scaling], SCALING[weights->rope_scaling]);
+    for (size_t i = 0; i < ARRAY_LENGTH(number); i++)
+        if (number[i].theirs != number[i].ours)
+            text_add(out, "%s%s %.15g (theirs: %.15g)", out->length ? ", " : "", number[i].name, number[i].ours,
+                     number[i].theirs);
+}
+
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error) {
     const char *ours = model_architecture(model), *theirs = model_architecture(weights);
@@ -288,6 +305,13 @@ static trireme_status derive(struct model_config *c, const struct config *config
         c->bos_token_id = -1;
     if (c->eos_token_id >= c->vocab_size)
         c->eos_token_id = -1;
+    int kept = 0;
+    for (int i = 0; i < c->more_eos; i++)
+        if (c->more_eos_token_id[i] < c->vocab_size)
+            c->more_eos_token_id[kept++] = c->more_eos_token_id[i];
+    c->more_eos = kept;
+    if (c->eos_token_id < 0 && kept)
+        c->eos_token_id = c->more_eos_token_id[--c->more_eos];
     return TRIREME_OK;
 }
 

@@ -33,26 +33,41 @@ static trireme_status read_fixed(const struct reader *r, const char *key, bool f
     return TRIREME_OK;
 }
 
-// An id that the vocabulary lacks can never be met, so it is none. Of several, the first is kept.
-static trireme_status read_token_id(const struct reader *r, const char *key, int64_t fallback, int64_t *out) {
+// One id or a list of them, up to `most`. An id that the vocabulary lacks can never be met, so it is none.
+static trireme_status read_token_ids(const struct reader *r, const char *key, int64_t fallback, int most, int64_t *out,
+                                     int *count) {
     const json_t *value = json_object_get(r->root, key);
-    if (json_is_array(value))
-        value = json_array_get(value, 0);
-    int64_t id = value ? -1 : fallback;
-    if (json_is_integer(value))
-        id = json_integer_value(value);
-    else if (value && !json_is_null(value)) {
+    size_t given = json_is_array(value) ? json_array_size(value) : 1;
+    *count = 0;
+    for (size_t i = 0; i < given; i++) {
+        const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
         char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"%s\": expected a token's number, found %s", r->where,
-                         key, json_excerpt_value(value, excerpt));
+        if (one && !json_is_integer(one) && !json_is_null(one))
+            return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"%s\": expected a token's number, found %s",
+                             r->where, key, json_excerpt_value(one, excerpt));
+        int64_t id = one ? (json_is_integer(one) ? json_integer_value(one) : -1) : fallback;
+        if (id < 0 || id >= r->out->vocab_size)
+            continue;
+        if (*count == most)
+            return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"%s\": more than %d are not supported", r->where, key,
+                             most);
+        out[(*count)++] = id;
     }
-    *out = id >= 0 && id < r->out->vocab_size ? id : -1;
     return TRIREME_OK;
 }
 
-static trireme_status read_token_ids(const struct reader *r) {
-    TRY(read_token_id(r, "bos_token_id", r->is->bos_token_id, &r->out->bos_token_id));
-    return read_token_id(r, "eos_token_id", r->is->eos_token_id, &r->out->eos_token_id);
+static trireme_status read_special_tokens(const struct reader *r) {
+    struct model_config *out = r->out;
+    int64_t bos = -1, eos[1 + EOS_MORE] = {-1};
+    int begins, ends;
+    TRY(read_token_ids(r, "bos_token_id", r->is->bos_token_id, 1, &bos, &begins));
+    TRY(read_token_ids(r, "eos_token_id", r->is->eos_token_id, 1 + EOS_MORE, eos, &ends));
+    out->bos_token_id = bos;
+    out->eos_token_id = eos[0];
+    out->more_eos = MAX(0, ends - 1);
+    for (int i = 0; i < out->more_eos; i++)
+        out->more_eos_token_id[i] = eos[i + 1];
+    return TRIREME_OK;
 }
 
 static trireme_status refuse_architecture(const struct reader *r, const char *name) {
@@ -137,7 +152,7 @@ static trireme_status read_gpt2(const struct reader *r) {
     TRY(read_fixed(r, "add_cross_attention", false, "models have decoders only"));
     // Ours: nanoGPT's models without biases, which `transformers` opens with biases of zero.
     TRY(json_read_boolean(r->root, r->where, "bias", JSON_OPTIONAL, &out->bias, r->error));
-    return read_token_ids(r);
+    return read_special_tokens(r);
 }
 
 // transformers 4 writes "rope_theta" and "rope_scaling" beside one another, 5 puts both into "rope_parameters".
@@ -148,6 +163,8 @@ static trireme_status read_rope(const struct reader *r) {
     TRY(json_read_number(r->root, r->where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
     TRY(json_read_object(r->root, r->where, "rope_scaling", JSON_OPTIONAL, &scaling, r->error));
     TRY(json_read_object(r->root, r->where, "rope_parameters", JSON_OPTIONAL, &parameters, r->error));
+    if (scaling && json_object_size(scaling) == 0)
+        scaling = NULL;
     if (scaling && parameters)
         return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: has both \"rope_scaling\" and \"rope_parameters\"",
                          r->where);
@@ -161,7 +178,9 @@ static trireme_status read_rope(const struct reader *r) {
         TRY(json_read_number(rope, where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
         const char *type = NULL;
         TRY(json_read_string(rope, where, "type", JSON_OPTIONAL, &type, r->error));
-        TRY(json_read_string(rope, where, "rope_type", type ? JSON_OPTIONAL : JSON_REQUIRED, &type, r->error));
+        TRY(json_read_string(rope, where, "rope_type", type || parameters ? JSON_OPTIONAL : JSON_REQUIRED, &type,
+                             r->error));
+        type = type ? type : "default";
         if (strcmp(type, "linear") == 0)
             out->rope_scaling = ROPE_SCALING_LINEAR;
         else if (strcmp(type, "llama3") == 0)
@@ -180,6 +199,12 @@ static trireme_status read_rope(const struct reader *r) {
                                  &out->rope_high_freq_factor, r->error));
             TRY(json_read_integer(rope, where, "original_max_position_embeddings", JSON_REQUIRED, 1, EXTENT_MAX,
                                   &out->rope_original_max_position_embeddings, r->error));
+            int64_t original = out->rope_original_max_position_embeddings;
+            TRY(json_read_integer(r->root, r->where, "original_max_position_embeddings", JSON_OPTIONAL, 1, EXTENT_MAX,
+                                  &original, r->error));
+            if (original != out->rope_original_max_position_embeddings)
+                return error_set(r->error, TRIREME_ERROR_CORRUPT,
+                                 "%s: has two unlike \"original_max_position_embeddings\"", r->where);
         }
     }
     if (partial != 1)
@@ -291,7 +316,7 @@ static trireme_status read_llama_family(const struct reader *r) {
         TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
     TRY(read_rope(r));
     TRY(read_sliding_window(r));
-    return read_token_ids(r);
+    return read_special_tokens(r);
 }
 
 static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
@@ -416,6 +441,13 @@ void model_config_write(const struct model_config *c, const char *torch_dtype, s
     json_object_set_new(root, "initializer_range", json_real(c->initializer_range));
     put_id(root, "bos_token_id", c->bos_token_id);
     put_id(root, "eos_token_id", c->eos_token_id);
+    if (c->more_eos) {
+        json_t *ids = json_array();
+        json_array_append_new(ids, json_integer(c->eos_token_id));
+        for (int i = 0; i < c->more_eos; i++)
+            json_array_append_new(ids, json_integer(c->more_eos_token_id[i]));
+        json_object_set_new(root, "eos_token_id", ids);
+    }
     json_object_set_new(root, "torch_dtype", json_string(torch_dtype));
     json_object_set_new(root, "use_cache", json_true());
     json_print(out, root);

@@ -20,6 +20,8 @@ enum architecture {
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
+enum { EOS_MORE = 15 };
+
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
     enum family family;
@@ -40,6 +42,8 @@ struct model_config {
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     int64_t rope_original_max_position_embeddings;
     int64_t bos_token_id, eos_token_id; // -1: none
+    int more_eos;                       // further tokens that end a text, as the end of a turn (Llama 3)
+    int64_t more_eos_token_id[EOS_MORE];
 };
 
 // What a run trains: `config->model`'s preset, config.json or directory, or the directory that training starts from,
@@ -65,6 +69,9 @@ trireme_status model_config_check(const struct model_config *config, trireme_err
 // `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding, sliding window.
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error);
+// Adds what gives the same weights another meaning in `model` than where they come from, with both values; nothing
+// where that is the same.
+void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out);
 // The config.json that `transformers` (4 and 5) opens and model_config_read reads back to the same. `torch_dtype` is
 // PyTorch's word: "float32", "bfloat16", "float64".
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);

@@ -7,7 +7,7 @@ struct preset {
     struct model_config config;
 };
 
-// bos_token_id and eos_token_id are those of the base models.
+// bos_token_id and eos_token_id are those of the base models; of Qwen3 those of the models that follow instructions.
 #define GPT2(layers, hidden, heads) GPT(layers, hidden, heads, 50257, 1024)
 // Megatron's: GPT-2's layers, 2048 positions, the tokens padded to 51200.
 #define GPT3(layers, hidden, heads) GPT(layers, hidden, heads, 51200, 2048)

@@ -257,6 +257,8 @@ int32_t generator_choose(struct generator *g, bool *end) {
     double uniform = rng_uniform((uint64_t)c->seed, rng_stream("generate"), (uint64_t)g->count);
     int32_t token = token_choose(g->logits, g->choices, c->temperature, c->top_k, c->top_p, uniform, g->scratch);
     *end = token == g->model.eos_token_id;
+    for (int i = 0; i < g->model.more_eos; i++)
+        *end |= token == g->model.more_eos_token_id[i];
     return token;
 }
 

@@ -121,6 +121,13 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
         return TRIREME_OK;
     if (strcmp(r->start, r->config->model.init_from) != 0)
         run_tell(r, "starting from the weights in %s", r->start);
+    struct model_config theirs;
+    struct text other = {0};
+    TRY(model_config_read(&theirs, r->start, error));
+    model_config_meanings(&theirs, &r->engine.model, &other);
+    if (other.length)
+        run_tell(r, "the model is not quite what the weights are of: %s", other.text);
+    text_release(&other);
     if (!r->leads) {
         TRY(wait_for_files(r, error));
     } else {

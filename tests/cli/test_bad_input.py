@@ -395,6 +395,10 @@ def test_init_from():
     untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")
     code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run")
     assert code == 0 and "starting from the weights in first/checkpoint/step-6" in err, err
+    assert "is not quite what" not in err, err
+    code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=turned",
+                            "--model.rope_theta=500", "--training.steps=1")
+    assert code == 0 and "is not quite what the weights are of: rope_theta 500 (theirs: 10000)\n" in err, err
     assert tool.good("verify", "--model.init_from=first", "--training.seq_len=8")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
     assert [line["loss"] for line in tool.metrics("of-run")] == [line["loss"] for line in tool.metrics("new")]

@@ -97,6 +97,9 @@ def test_unequal_memory():
         assert answer["fits"] == fits and one["memory_bytes"] == other["memory_bytes"] + 10**10, answer
         assert (one["memory"]["runtime"], other["memory"]["runtime"]) == (10**10, 0), answer
         assert answer["peak_bytes"] == one["memory_bytes"] and answer["peak_rank"] == one["rank"], answer
+        room = {c["rank"]: c["device_bytes"] - c["memory_bytes"] for c in answer["classes"]}
+        assert answer["headroom_bytes"] == min(room.values()) == room[answer["tightest_rank"]], answer
+        assert answer["fits"] == (answer["headroom_bytes"] >= 0), answer
         planned = tool.run("plan", *settings, "cluster=mixed.yaml", "mode=none", "zero_stage=0", "--json")
         assert (planned[0] == 0) == fits, planned
         if fits:

@@ -197,7 +197,15 @@ static void absent_members_mean_what_transformers_takes(void **state) {
                                   "[\"sliding_attention\",\"sliding_attention\"]}")
                          .sliding_window,
                      8);
-    assert_int_equal(parsed(LLAMA ",\"eos_token_id\":[7,8,9]}").eos_token_id, 7);
+    const struct model_config many = parsed(LLAMA ",\"eos_token_id\":[1000000,7,8,9]}");
+    assert_true(many.eos_token_id == 7 && many.more_eos == 2 && many.more_eos_token_id[1] == 9);
+    struct text again = {0};
+    model_config_write(&many, "float32", &again);
+    const struct model_config read = parsed(again.text);
+    assert_true(read.eos_token_id == 7 && read.more_eos == 2 && read.more_eos_token_id[0] == 8);
+    text_release(&again);
+    // Rotary embeddings that nothing changes, in the words of version 5.
+    assert_int_equal(parsed(LLAMA ",\"rope_parameters\":{\"rope_theta\":500},\"rope_scaling\":{}}").rope_theta, 500);
 }
 
 static void unsupported_configurations_are_refused(void **state) {
