@@ -370,16 +370,21 @@ static void test_vocabulary(void **state) {
     token_set_close(set);
 }
 
-// llm.c's end-of-text begins a document and is the last target of the one before.
-static void test_delimiter(void **state) {
-    int32_t header[256] = {20240520, 1, 10};
-    uint16_t tokens[] = {50256, 1, 2, 3, 50256, 4, 50256, 50256, 5, 6};
+static struct token_set *shard_of_llm_c(void **state, const uint16_t *tokens, int count) {
+    int32_t header[256] = {20240520, 1, count};
     FILE *file = fopen(in(state, "s.bin"), "wb");
     fwrite(header, sizeof header, 1, file);
-    fwrite(tokens, sizeof tokens, 1, file);
+    fwrite(tokens, sizeof *tokens, (size_t)count, file);
     assert_int_equal(fclose(file), 0);
     struct token_set *set;
     assert_ok(token_set_open(in(state, "s.bin"), &set, &error));
+    return set;
+}
+
+// llm.c's end-of-text begins a document and is the last target of the one before.
+static void test_delimiter(void **state) {
+    const uint16_t tokens[] = {50256, 1, 2, 3, 50256, 4, 50256, 50256, 5, 6};
+    struct token_set *set = shard_of_llm_c(state, tokens, ARRAY_LENGTH(tokens));
     struct sampler s = sampler(set, options(9, 1, 1.0));
     struct filled f = fill(&s, SAMPLER_VALIDATION, 0, 0, 1);
     static const int32_t expected[] = {
@@ -396,16 +401,10 @@ static void test_delimiter(void **state) {
 // Of a shard that begins within a document, all is evaluated where nothing of it is trained on.
 static void test_begins_within_a_document(void **state) {
     enum { COUNT = 100 };
-    int32_t header[256] = {20240520, 1, COUNT};
     uint16_t tokens[COUNT];
     for (int i = 0; i < COUNT; i++)
         tokens[i] = i % 5 == 3 ? 50256 : (uint16_t)i;
-    FILE *file = fopen(in(state, "s.bin"), "wb");
-    fwrite(header, sizeof header, 1, file);
-    fwrite(tokens, sizeof tokens, 1, file);
-    assert_int_equal(fclose(file), 0);
-    struct token_set *set;
-    assert_ok(token_set_open(in(state, "s.bin"), &set, &error));
+    struct token_set *set = shard_of_llm_c(state, tokens, COUNT);
     struct sampler all = sampler(set, options(9, 1, 1.0)), part = sampler(set, options(9, 1, 0.5));
     assert_int_equal(all.range[SAMPLER_VALIDATION].begin, 0);
     assert_int_equal(all.range[SAMPLER_VALIDATION].end, COUNT);
