@@ -55,8 +55,8 @@ trireme_status arguments_expect(const struct arguments *arguments, size_t least,
 // has started, of what runs as many, one of them tells, and the others' message is empty.
 trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
 
-// Refuses a dtype of which a device that so many ranks are on has no peak.
 struct cluster;
+// Refuses a dtype of which a device that so many ranks are on has no peak.
 trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,
                               trireme_error *error);
 

@@ -217,7 +217,8 @@ static void leave_rest(const struct config_parallelism *p, int64_t *replicas, in
     bool open = MIN(*replicas, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
     if (*shards == -1 && open && p->zero_stage > 0)
         return;
-    *shards = MAX(1, *shards);
+    if (*shards == -1)
+        *shards = 1;
     if (open && p->zero_stage == 0 && !p->data_parallel_replicate_degree)
         *replicas = -1;
 }

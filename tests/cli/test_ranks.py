@@ -157,6 +157,8 @@ def test_bad_meshes():
               "--pipeline_parallel_layout=2,1")
     untouched(2, r"pipeline_parallel_degree: given 32768, .* for the 2147483648 virtual stages of 65536 chunks", *TRAIN,
               "--pipeline_parallel_degree=32768", "--pipeline_parallel_chunks=65536")
+    untouched(2, r"data_parallel_shard_degree: given 0, expected 1 or more, or -1", *TRAIN,
+              "--data_parallel_shard_degree=0")
     # What is said of a pipeline, without one.
     untouched(2, r"pipeline_parallel_schedule: given zb-vv, which is neither a file nor one of", *TRAIN,
               "--pipeline_parallel_schedule=zb-vv")

@@ -3,6 +3,8 @@
 #include "parallel/parallel.h"
 #include "support/checkpoint.h"
 
+#include <math.h>
+
 struct setting {
     int stages, layers, vocab_size;
     const char *schedule, *mode;
@@ -182,6 +184,7 @@ static void share_of_full_layers(void **unused) {
         double share[LAYOUT_MODES];
         layout_shares(&config, 3, 10, share);
         assert_true(share[CONFIG_RECOMPUTE_FULL] == SAID[i].share);
+        assert_true(fabs(share[0] + share[1] + share[2] - 1) < 1e-12);
         config_release(&config);
         free(text[0]);
         free(text[1]);
