@@ -11,7 +11,8 @@
 #include "parallel/recompute.h"
 
 // Of a pipeline's stage, chunks as large as many layers' activations would leave holes in its memory: they are smaller
-// where the stream between layers takes less than LOGITS_STREAMS of the chunk.
+// where the stream between layers takes less than LOGITS_STREAMS of the chunk, down to the least, which is that of the
+// whole vocabulary: fewer rows would make slow products.
 enum { LOGITS_CHUNK_BYTES = 128 << 20, LOGITS_CHUNK_LEAST = 48 << 20, LOGITS_STREAMS = 8, LOGITS_CHUNKS_MOST = 1000 };
 
 struct compile_options {
@@ -21,7 +22,7 @@ struct compile_options {
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;                  // of one data-parallel rank
-    int64_t logits_rows;               // rows whose logits are held at once; 0: as many as fit a chunk, or more, in
+    int64_t logits_rows;               // rows whose logits are made at once; 0: as many as fit a chunk, or more, in
                                        // LOGITS_CHUNKS_MOST pieces
     enum recompute recompute;          // but for the layers that `parallel` names
     struct optimizer_config optimizer;

@@ -6,7 +6,9 @@ static struct operand whole(const struct compiled *c, int buffer) {
 
 static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
     int64_t streams = LOGITS_STREAMS * rows * o->model->hidden_size * dtype_size(o->dtype);
-    return o->parallel.schedule ? MIN(MAX(streams, LOGITS_CHUNK_LEAST), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
+    double share = (double)o->parallel.split.vocab_size / (double)o->model->vocab_size;
+    int64_t least = (int64_t)(share * LOGITS_CHUNK_LEAST);
+    return o->parallel.schedule ? MIN(MAX(streams, least), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
 }
 
 // Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.
@@ -19,36 +21,52 @@ static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     return MIN(rows, (step + 63) / 64 * 64);
 }
 
-// What the loss of one chunk of rows is made of.
-struct chunk {
-    struct compiled *c;
-    const struct compile_options *o;
-    int template;
-    int64_t first, rows;
-    int logits;
-    struct operand targets, nll, scale;
-    union attribute attribute[OP_MAX_ATTRIBUTES];
-};
-
-static void emit(const struct chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
-                 const struct operand *out) {
-    program_emit(&k->c->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
+static struct operand rows_of(int buffer, int64_t first, int64_t rows) {
+    if (buffer == NONE)
+        return operand_none();
+    return (struct operand){.buffer = buffer, .offset = first, .ndim = 1, .dim = {rows}, .stride = {1}};
 }
 
-static int chunk_buffer(const struct chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
+struct chunk emit_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden,
+                        int64_t first, int nll, int scale) {
+    int64_t all = e->sequences * e->seq_len, width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
+    char name[2][40];
+    snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
+    snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
+    struct chunk k = {.compiled = c,
+                      .options = o,
+                      .template = e->template,
+                      .first = first,
+                      .rows = rows,
+                      .product = e->program->templates.item[e->template].instructions.count,
+                      .targets = rows_of(c->targets, first, rows),
+                      .nll = rows_of(nll, first, rows),
+                      .scale = whole(c, scale),
+                      .attribute = {{.i = o->model->vocab_size}}};
+    k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
+    k.logits = emit_head(e, k.hidden, name[1]);
+    return k;
+}
+
+int chunk_buffer(const struct chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
     char *full = mem_printf("%s.rows%lld", name, (long long)k->first);
-    int buffer = program_buffer(&k->c->program, full, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
+    int buffer = program_buffer(&k->compiled->program, full, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
     free(full);
     return buffer;
 }
 
+static void emit(const struct chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
+                 const struct operand *out) {
+    program_emit(&k->compiled->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
+}
+
 static struct operand gradient(const struct chunk *k) {
-    const int64_t *dim = k->c->program.buffers.item[k->logits].dim;
-    return whole(k->c, chunk_buffer(k, "d.logits", k->o->dtype, 2, dim));
+    const int64_t *dim = k->compiled->program.buffers.item[k->logits].dim;
+    return whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
 }
 
 static void emit_whole(const struct chunk *k, bool train) {
-    struct operand logits = whole(k->c, k->logits);
+    struct operand logits = whole(k->compiled, k->logits);
     if (train)
         emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
              (struct operand[]){k->nll, gradient(k)});
@@ -57,20 +75,21 @@ static void emit_whole(const struct chunk *k, bool train) {
 }
 
 static void all_reduce(const struct chunk *k, int buffer, bool maximum) {
-    struct operand operand = whole(k->c, buffer);
-    program_communicate(&k->c->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR, operand,
-                        operand)
+    struct operand operand = whole(k->compiled, buffer);
+    program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
+                        operand, operand)
         ->attribute[0]
         .i = maximum;
 }
 
 // The vocabulary is split: ranks exchange each row's maximum and sums, never logits (Shoeybi et al. 2019, section 3).
 static void emit_split(const struct chunk *k, bool train) {
-    enum dtype sum_dtype = dtype_accumulate(k->o->dtype);
+    enum dtype sum_dtype = dtype_accumulate(k->options->dtype);
     int64_t rows = k->rows, both = 2 * rows;
     int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
         sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
-    struct operand logits = whole(k->c, k->logits), first = whole(k->c, k->c->model.vocab_first), m = whole(k->c, max);
+    struct operand logits = whole(k->compiled, k->logits), first = whole(k->compiled, k->compiled->model.vocab_first),
+                   m = whole(k->compiled, max);
     struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
     picked.offset = rows;
     emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
@@ -87,33 +106,20 @@ static void emit_split(const struct chunk *k, bool train) {
 void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
                struct gradients *gradients) {
     struct program *p = &c->program;
-    int64_t rows = e->sequences * e->seq_len, width = o->model->hidden_size, step = chunk_rows(o, rows);
+    int64_t rows = e->sequences * e->seq_len;
     int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
-    for (int64_t first = 0; first < rows; first += step) {
-        struct chunk k = {.c = c,
-                          .o = o,
-                          .template = e->template,
-                          .first = first,
-                          .rows = MIN(step, rows - first),
-                          .scale = whole(c, scale),
-                          .attribute = {{.i = o->model->vocab_size}}};
-        char name[2][40];
-        snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
-        snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
-        int x = program_slice(p, hidden, name[0], first * width, 2, (int64_t[]){k.rows, width});
-        size_t from = p->templates.item[e->template].instructions.count;
-        k.logits = emit_head(e, x, name[1]);
-        k.targets = (struct operand){.buffer = c->targets, .offset = first, .ndim = 1, .dim = {k.rows}, .stride = {1}};
-        k.nll = (struct operand){.buffer = nll, .offset = first, .ndim = 1, .dim = {k.rows}, .stride = {1}};
+    for (int64_t first = 0; first < rows;) {
+        struct chunk k = emit_chunk(c, o, e, hidden, first, nll, scale);
         if (o->parallel.split.ranks > 1)
             emit_split(&k, gradients != NULL);
         else
             emit_whole(&k, gradients != NULL);
         size_t to = p->templates.item[e->template].instructions.count;
         if (gradients) {
-            gradients_want(gradients, e->template, from, to);
-            differentiate(gradients, e->template, from, to, e->template);
+            gradients_want(gradients, e->template, k.product, to);
+            differentiate(gradients, e->template, k.product, to, e->template);
         }
+        first += k.rows;
     }
     struct operand total = whole(c, c->loss);
     struct instruction *sum = program_emit(p, e->template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,

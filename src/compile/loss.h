@@ -6,6 +6,24 @@
 #include "compile/differentiate.h"
 #include "model/emit.h"
 
+// Rows of a microbatch whose logits are held at once.
+struct chunk {
+    struct compiled *compiled;
+    const struct compile_options *options;
+    int template;
+    int64_t first, rows;
+    int hidden, logits;                 // of these rows
+    size_t product;                     // the instruction of the template that makes the logits
+    struct operand targets, nll, scale; // nll: none where these ranks do not want it
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+};
+// Appends to the emitter's template the logits of the rows that begin with `first`; `nll` is the buffer of all rows'
+// losses, or NONE. The next chunk begins with first + rows.
+struct chunk emit_chunk(struct compiled *compiled, const struct compile_options *options, struct emitter *emitter,
+                        int hidden, int64_t first, int nll, int scale);
+// A LOCAL buffer of the chunk's own.
+int chunk_buffer(const struct chunk *chunk, const char *name, enum dtype dtype, int ndim, const int64_t *dim);
+
 // Appends to the emitter's template head and loss of the normed rows `hidden`; the loss adds to compiled->loss. With
 // `gradients`, each chunk's backward pass follows its forward pass at once.
 void emit_loss(struct compiled *compiled, const struct compile_options *options, struct emitter *emitter, int hidden,

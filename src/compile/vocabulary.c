@@ -1,5 +1,7 @@
 #include "compile/vocabulary.h"
 
+#include "compile/loss.h"
+
 // The chunks and pools of the vocabulary, behind those of twice the chunks.
 enum { CHUNK_EMBED, CHUNK_LOSS, POOL_LOSS_INPUTS, CHUNK_EMBED_WEIGHT };
 
@@ -50,82 +52,92 @@ void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, str
 
 // ---- the loss
 
-static int buffer(struct program *p, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
-    return program_buffer(p, name, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
-}
-
 // The rows of the last stage, on all ranks: of each, as its tensor ranks have them.
-static int emit_rows(struct vocabulary *v, const struct compile_options *o, struct emitter *e, int hidden) {
+static int emit_rows(const struct compile_options *o, struct emitter *e, int hidden) {
     struct program *p = e->program;
-    int rows = buffer(p, "head.rows", o->dtype, 2, (int64_t[]){e->sequences * e->seq_len, o->model->hidden_size});
+    int64_t dim[2] = {e->sequences * e->seq_len, o->model->hidden_size};
+    int rows = program_buffer(p, "head.rows", o->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
     struct buffer *b = &p->buffers.item[rows];
-    b->scope = SCOPE_SLOT;
     b->pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
     for (int a = 0; a < AXIS_COUNT; a++)
         if (mesh_present(&p->mesh, AXES(a) & AXES_DATA))
             b->placement[a] = PLACE_SHARD(0);
-    v->from = p->templates.item[e->template].instructions.count;
     program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, STREAM_HEAD, AXES(AXIS_PP),
                         hidden == NONE ? operand_none() : operand_whole(p, hidden), operand_whole(p, rows))
         ->peer = root_of(o, true);
     return rows;
 }
 
+// Of a chunk's rows, what every rank makes by itself, and what comes of the exchange of it.
 struct meeting {
-    struct operand targets, first, exponentials, own, max, sum, scale;
-    struct operand weight;
+    struct operand first, exponentials, own, max, sum;
 };
+
+static struct operand chunk_operand(const struct chunk *k, const char *name, enum dtype dtype, int ndim,
+                                    const int64_t *dim) {
+    return operand_whole(&k->compiled->program, chunk_buffer(k, name, dtype, ndim, dim));
+}
 
 static struct instruction *on_loss_stream(struct instruction *instruction) {
     instruction->stream = STREAM_LOSS;
     return instruction;
 }
 
-// What every rank makes by itself, and the exchange of it.
-static struct meeting emit_meeting(struct compiled *c, const struct compile_options *o, struct emitter *e, int logits,
-                                   int nll) {
-    struct program *p = e->program;
-    const struct buffer b = p->buffers.item[logits];
-    enum dtype sums = dtype_accumulate(o->dtype);
+static struct meeting emit_meeting(const struct chunk *k) {
+    struct program *p = &k->compiled->program;
+    struct operand logits = operand_whole(p, k->logits);
+    enum dtype dtype = k->options->dtype, sums = dtype_accumulate(dtype);
     axis_set group = mesh_present(&p->mesh, AXES_TENSOR | AXES(AXIS_PP));
-    int64_t rows = b.dim[0], own_dim[3] = {1, 3, rows}, all_dim[3] = {mesh_group_size(&p->mesh, group), 3, rows};
-    int e_buffer = buffer(p, "logits.exp", o->dtype, 2, b.dim);
-    int own = buffer(p, "logits.own", sums, 3, own_dim), all = buffer(p, "logits.all", sums, 3, all_dim);
-    struct meeting m = {.targets = operand_whole(p, c->targets),
-                        .first = operand_whole(p, c->model.vocab_first),
-                        .exponentials = operand_whole(p, e_buffer),
-                        .own = operand_whole(p, own),
-                        .max = operand_whole(p, buffer(p, "logits.max", sums, 1, &rows)),
-                        .sum = operand_whole(p, buffer(p, "logits.sum", sums, 1, &rows))};
-    program_emit(p, e->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE, 3,
-                 (struct operand[]){operand_whole(p, logits), m.targets, m.first}, 2,
-                 (struct operand[]){m.exponentials, m.own},
-                 (union attribute[OP_MAX_ATTRIBUTES]){{.i = o->model->vocab_size}});
-    int64_t own_count = 3 * rows, all_count = own_count * all_dim[0];
-    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_LOSS, group,
-                        operand_shape(m.own, 1, &own_count), operand_shape(operand_whole(p, all), 1, &all_count));
-    struct operand out[3] = {m.max, m.sum, nll == NONE ? operand_none() : operand_whole(p, nll)};
-    on_loss_stream(program_emit(p, e->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
-                                (struct operand[]){operand_whole(p, all), m.targets}, 3, out, NULL));
+    int64_t own_dim[3] = {1, 3, k->rows}, all_dim[3] = {mesh_group_size(&p->mesh, group), 3, k->rows};
+    struct meeting m = {.first = operand_whole(p, k->compiled->model.vocab_first),
+                        .exponentials = chunk_operand(k, "logits.exp", dtype, 2, p->buffers.item[k->logits].dim),
+                        .own = chunk_operand(k, "logits.own", sums, 3, own_dim),
+                        .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
+                        .sum = chunk_operand(k, "logits.sum", sums, 1, &k->rows)};
+    struct operand all = chunk_operand(k, "logits.all", sums, 3, all_dim);
+    program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE, 3, (struct operand[]){logits, k->targets, m.first},
+                 2, (struct operand[]){m.exponentials, m.own}, k->attribute);
+    int64_t own_count = 3 * k->rows, all_count = own_count * all_dim[0];
+    program_communicate(p, k->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_LOSS, group,
+                        operand_shape(m.own, 1, &own_count), operand_shape(all, 1, &all_count));
+    on_loss_stream(program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
+                                (struct operand[]){all, k->targets}, 3, (struct operand[]){m.max, m.sum, k->nll},
+                                NULL));
     return m;
 }
 
+static struct operand weight_of(const struct chunk *k) {
+    return k->compiled->program.templates.item[k->template].instructions.item[k->product].in[1];
+}
+
 // The gradient of the rows, which every rank has its part of, for the last stage.
-static void emit_rows_gradient(struct vocabulary *v, const struct compile_options *o, struct emitter *e, int rows,
-                               const struct meeting *m, struct gradients *gradients) {
-    struct program *p = e->program;
-    const struct buffer b = p->buffers.item[rows];
-    struct operand a = operand_whole(p, buffer(p, "logits.times", o->dtype, 2, b.dim));
-    struct operand picked = operand_whole(p, buffer(p, "logits.picked", o->dtype, 2, b.dim));
-    struct operand d = operand_whole(p, gradients_contribute(gradients, rows));
-    program_emit(p, v->loss, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, m->weight},
-                 1, &a, NULL);
-    program_emit(p, v->loss, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
-                 (struct operand[]){m->targets, m->weight, m->first}, 1, &picked, NULL);
-    on_loss_stream(program_emit(p, v->loss, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
-                                (struct operand[]){a, picked, m->own, m->max, m->sum, m->targets, m->scale}, 1, &d,
+static void emit_rows_gradient(const struct chunk *k, const struct meeting *m, struct gradients *gradients) {
+    struct program *p = gradients->program;
+    const int64_t *dim = p->buffers.item[k->hidden].dim;
+    struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", k->options->dtype, 2, dim),
+                   picked = chunk_operand(k, "logits.picked", k->options->dtype, 2, dim),
+                   d = operand_whole(p, gradients_contribute(gradients, k->hidden));
+    program_emit(p, k->template, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, weight},
+                 1, &times, NULL);
+    program_emit(p, k->template, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
+                 (struct operand[]){k->targets, weight, m->first}, 1, &picked, NULL);
+    on_loss_stream(program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
+                                (struct operand[]){times, picked, m->own, m->max, m->sum, k->targets, k->scale}, 1, &d,
                                 NULL));
-    differentiate(gradients, v->loss, v->from, v->from + 1, v->loss);
+}
+
+// The weights' gradient, once the ranks have met.
+static void emit_weight_gradient(const struct chunk *k, const struct meeting *m, struct gradients *gradients,
+                                 int template_number) {
+    struct program *p = gradients->program;
+    const struct buffer logits = p->buffers.item[k->logits];
+    struct operand d = chunk_operand(k, "d.logits", k->options->dtype, logits.ndim, logits.dim);
+    size_t at = p->templates.item[template_number].instructions.count;
+    program_emit(p, template_number, OP_LOGITS_GRAD, PHASE_FORWARD, NONE, 6,
+                 (struct operand[]){operand_whole(p, k->logits), k->targets, m->first, m->max, m->sum, k->scale}, 1, &d,
+                 k->attribute);
+    differentiate(gradients, template_number, at, at + 1, template_number);
+    differentiate(gradients, k->template, k->product, k->product + 1, template_number);
 }
 
 static void emit_total(struct compiled *c, struct emitter *e, int template_number, int nll, int scale) {
@@ -139,35 +151,30 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
                      int hidden, int scale, struct gradients *gradients) {
     struct program *p = e->program;
     e->template = v->loss = template(o, p, "loss", PHASE_FORWARD, CHUNK_LOSS);
+    v->loss_weight = gradients ? template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS) : NONE;
     int64_t count = e->sequences * e->seq_len;
     bool last = root_of(o, true) == 0;
-    int nll = last ? buffer(p, "nll", dtype_accumulate(o->dtype), 1, &count) : NONE;
-    int rows = emit_rows(v, o, e, hidden), logits = emit_head(e, rows, "logits");
-    struct meeting m = emit_meeting(c, o, e, logits, nll);
-    const struct instruction *product = &p->templates.item[v->loss].instructions.item[v->from + 1];
-    m.weight = product->in[1];
-    m.scale = operand_whole(p, scale);
-    if (!gradients) {
-        if (last)
-            emit_total(c, e, v->loss, nll, scale);
-        return;
-    }
-    gradients_want(gradients, v->loss, v->from, v->from + 2);
-    v->loss_weight = template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS);
-    if (last)
+    int nll = last ? program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
+    size_t from = p->templates.item[v->loss].instructions.count;
+    int rows = emit_rows(o, e, hidden);
+    if (last && gradients)
         emit_total(c, e, v->loss_weight, nll, scale);
-    const struct buffer b = p->buffers.item[logits];
-    struct operand d = operand_whole(p, buffer(p, "d.logits", o->dtype, b.ndim, b.dim));
-    size_t at = p->templates.item[v->loss_weight].instructions.count;
-    program_emit(p, v->loss_weight, OP_LOGITS_GRAD, PHASE_FORWARD, NONE, 6,
-                 (struct operand[]){operand_whole(p, logits), m.targets, m.first, m.max, m.sum, m.scale}, 1, &d,
-                 (union attribute[OP_MAX_ATTRIBUTES]){{.i = o->model->vocab_size}});
-    differentiate(gradients, v->loss_weight, at, at + 1, v->loss_weight);
-    // The weights' gradient alone: that of the rows is made otherwise.
-    gradients->wanted.item[rows] = false;
-    differentiate(gradients, v->loss, v->from + 1, v->from + 2, v->loss_weight);
-    gradients->wanted.item[rows] = true;
-    emit_rows_gradient(v, o, e, rows, &m, gradients);
+    for (int64_t first = 0; first < count;) {
+        struct chunk k = emit_chunk(c, o, e, rows, first, nll, scale);
+        struct meeting m = emit_meeting(&k);
+        first += k.rows;
+        if (!gradients)
+            continue;
+        gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.product + 1);
+        gradients->wanted.item[rows] = false; // the gradient of the rows is made otherwise
+        emit_weight_gradient(&k, &m, gradients, v->loss_weight);
+        gradients->wanted.item[rows] = true;
+        emit_rows_gradient(&k, &m, gradients);
+    }
+    if (gradients)
+        differentiate(gradients, v->loss, from, from + 1, v->loss);
+    else if (last)
+        emit_total(c, e, v->loss, nll, scale);
 }
 
 void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options *o, struct gradients *gradients) {

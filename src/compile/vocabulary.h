@@ -16,7 +16,6 @@
 struct vocabulary {
     int embed, loss, loss_weight, embed_weight;
     int embedding; // the first stage's input, on its rank; else NONE
-    size_t from;   // instruction of `loss` by which the normed rows come; the logits' product is the next
 };
 
 // Pools of the templates, behind those of the chunks and of their inputs.

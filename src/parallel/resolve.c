@@ -312,9 +312,6 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     bool pipeline = out->mesh.degree[AXIS_PP] > 1;
     if (!pipeline)
         TRY(check_no_pipeline(config, error));
-    if (p->vocabulary_parallel && t->logits_rows > 0)
-        return config_refuse(config, "training.logits_rows", error,
-                             "but parallelism.vocabulary_parallel takes all rows of a microbatch at once");
     if (p->vocabulary_parallel)
         TRY(model_split_spread_vocabulary(&out->split, model, out->mesh.degree[AXIS_PP], error));
     if (pipeline)

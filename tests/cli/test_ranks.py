@@ -166,8 +166,6 @@ def test_bad_meshes():
               "--pipeline_parallel_chunks=4")
     untouched(2, r"activation_limit: given 3, but pipeline_parallel_degree is 1", *TRAIN,
               "--pipeline_parallel_activation_limit=3")
-    untouched(2, r"logits_rows: given 8, but parallelism.vocabulary_parallel", *TRAIN, "--training.logits_rows=8",
-              "--pipeline_parallel_degree=2", "--vocabulary_parallel=true")
     untouched(2, "the mesh has 2000 ranks, and one process has room for 1024", *TRAIN, "--ranks=2000",
               "--training.global_batch_size=2000")
     untouched(2, r"pipeline_parallel_layout.*of which there is 1", *TRAIN, "--pipeline_parallel_layout=1,1")

@@ -325,6 +325,7 @@ SUITE(zero_bubble, 41, BATCH(6), SMALL_GPT2_MODEL, PP(2), SCHEDULE("zb-h1"))
 SUITE(zero_bubble_v, 59, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("zb-v"))
 SUITE(waves, 83, BATCH(8), DEEP_GPT2_MODEL, PP(2), SCHEDULE("hanayo"), FSDP(2, 3))
 SUITE(vocabulary, 31, BATCH(6), SMALL_LLAMA_MODEL, PP(2), VOCABULARY)
+SUITE(vocabulary_rows, 53, BATCH(4), SMALL_GPT2_MODEL, PP(2), VOCABULARY, "training.logits_rows=6")
 SUITE(vocabulary_tensor, 83, BATCH(6), SMALL_GPT2_MODEL, PP(2), TP(2), VOCABULARY, SCHEDULE("zb-h1"))
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
@@ -338,7 +339,8 @@ int main(void) {
         cmocka_unit_test(interleaved),   cmocka_unit_test(zero_bubble),
         cmocka_unit_test(zero_bubble_v), cmocka_unit_test(waves),
         cmocka_unit_test(vocabulary),    cmocka_unit_test(vocabulary_tensor),
-        cmocka_unit_test(overlap),       cmocka_unit_test(everything),
+        cmocka_unit_test(overlap),       cmocka_unit_test(vocabulary_rows),
+        cmocka_unit_test(everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
