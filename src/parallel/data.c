@@ -149,6 +149,30 @@ static size_t leave_gathered(struct program *program, const struct use *use, siz
     return kept;
 }
 
+// Another template gathers it into that buffer.
+static bool is_gathered(const struct program *program, int root) {
+    for (size_t t = 0; t < program->templates.count; t++)
+        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
+            const struct instruction *in = &program->templates.item[t].instructions.item[i];
+            if (in->op == OP_ALL_GATHER && in->out[0].buffer == root)
+                return true;
+        }
+    return false;
+}
+
+// Each template has buffers of its own for what it gathers, which are in use while it runs, and not between.
+static void clone_units(struct program *program, int template, struct use *use, size_t uses) {
+    size_t known = program->buffers.count;
+    int *clone = mem_alloc(known * sizeof *clone);
+    for (size_t i = 0; i < known; i++)
+        clone[i] = NONE;
+    for (size_t k = 0; k < uses; k++)
+        if (is_gathered(program, use[k].gathered))
+            use[k].gathered = clone_unit(program, use[k].gathered, clone, known);
+    replace_reads(&program->templates.item[template], clone, known);
+    free(clone);
+}
+
 void data_gather(struct program *program, int template, int forward, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops) {
     if (parallel->zero_stage < 3)
@@ -166,17 +190,10 @@ void data_gather(struct program *program, int template, int forward, const struc
         place_by_distance(uses.item, uses.count, (size_t)parallel->prefetch);
     else
         place_by_bytes(program, ops, t, uses.item, uses.count);
-    size_t next = 0, known = program->buffers.count;
-    if (forward != NONE) {
-        next = parallel->schedule ? 0 : leave_gathered(program, uses.item, uses.count, forward);
-        int *clone = mem_alloc(known * sizeof *clone);
-        for (size_t i = 0; i < known; i++)
-            clone[i] = NONE;
-        for (size_t k = next; k < uses.count; k++)
-            uses.item[k].gathered = clone_unit(program, uses.item[k].gathered, clone, known);
-        replace_reads(&program->templates.item[template], clone, known);
-        free(clone);
-    }
+    size_t next = 0;
+    if (forward != NONE && !parallel->schedule)
+        next = leave_gathered(program, uses.item, uses.count, forward);
+    clone_units(program, template, uses.item + next, uses.count - next);
     struct rewrite r;
     begin(&r, program, template);
     size_t count = program->templates.item[template].instructions.count;
