@@ -158,9 +158,9 @@ static trireme_status check_operand(const struct program *program, const struct 
                (long long)count);
     if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
         REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", place, b->name, row->name);
-    int64_t ranks = mesh_group_size(&program->mesh, operand->along);
+    int64_t ranks = mesh_group_size(&program->mesh, operand->along), further;
     if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
-        __builtin_mul_overflow(operand->step, ranks - 1, &last) || last >= count - operand->offset)
+        __builtin_mul_overflow(operand->step, ranks - 1, &further) || further > count - 1 - last)
         REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", place, b->name,
                row->name, (long long)ranks);
     struct footprint footprint;

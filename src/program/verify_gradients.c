@@ -248,14 +248,19 @@ static trireme_status check_values(struct checker *c) {
 
 // ---- gradients
 
-// A tensor whose one use is a sum: its gradient is the sum's, in the same buffer.
-static bool passes_whole(const struct checker *c, int buffer) {
-    return c->tensor[buffer].uses == 1 && c->tensor[buffer].identity_use != NONE;
+// The sum that is a tensor's one use, whose gradient is the tensor's, too; NONE where there is no other such tensor.
+static int passed_to(const struct checker *c, int buffer) {
+    const struct tensor_state *t = &c->tensor[buffer];
+    int sum = t->uses == 1 && t->identity_use != NONE
+                  ? c->instances.item[t->identity_use].instruction->out[0].buffer
+                  : NONE;
+    return sum == buffer ? NONE : sum; // made in place
 }
 
 static bool complete(const struct checker *c, int buffer, int *missing) {
-    if (passes_whole(c, buffer) && c->tensor[buffer].contributions == 0)
-        return complete(c, c->instances.item[c->tensor[buffer].identity_use].instruction->out[0].buffer, missing);
+    int sum = passed_to(c, buffer);
+    if (sum != NONE && c->tensor[buffer].contributions == 0)
+        return complete(c, sum, missing);
     FOR_SELF_AND_PARENTS(c, b, buffer)
     if (c->tensor[b].contributions < c->tensor[b].uses) {
         *missing = b;
@@ -273,8 +278,8 @@ static bool complete(const struct checker *c, int buffer, int *missing) {
 static bool holds_gradient(const struct checker *c, int gradient, int of) {
     if (c->program->buffers.item[gradient].gradient_of == of)
         return true;
-    return passes_whole(c, of) &&
-           holds_gradient(c, gradient, c->instances.item[c->tensor[of].identity_use].instruction->out[0].buffer);
+    int sum = passed_to(c, of);
+    return sum != NONE && holds_gradient(c, gradient, sum);
 }
 
 static trireme_status answer(struct checker *c, int by, int use, int input, const struct operand *out, bool sum) {
@@ -522,7 +527,7 @@ static trireme_status check_all(struct checker *c) {
                    name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
-                tensor_flag(c, f->instruction->in[k].buffer, false) && !passes_whole(c, f->instruction->in[k].buffer))
+                tensor_flag(c, f->instruction->in[k].buffer, false) && passed_to(c, f->instruction->in[k].buffer) == NONE)
                 REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
                        place_of(c, f).text);
     }

@@ -473,7 +473,11 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
         }
     // Away from its root a sum is made in the memory of its terms.
     if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE) {
-        struct instance *terms = instance_of(c, program_root(c->program, instruction->in[0].buffer));
+        int root = program_root(c->program, instruction->in[0].buffer);
+        struct instance *terms = instance_of(c, root);
+        if (c->program->buffers.item[root].kind != KIND_ACT)
+            REFUSE("%s: sums in %s, which is no activation", here(c).text,
+                   verify_buffer_name(c->program, instruction->in[0].buffer));
         if (!clocks_ordered(terms->touched, c->clock[stream]))
             REFUSE("%s: sums in %s while another stream may still use it", here(c).text,
                    verify_buffer_name(c->program, instruction->in[0].buffer));

@@ -233,7 +233,7 @@ static void find_collectives(struct links *l, struct route *route) {
                 count_users(l, member, count);
                 continue;
             }
-            struct route found;
+            struct route found = {0};
             fill_route(l, member, count, &found);
             for (int i = 0; i < count; i++)
                 if (!pair || member[i] == r)
