@@ -109,31 +109,6 @@ static double steps_of(enum link_algorithm algorithm, int parts) {
     }
 }
 
-// Between the points of one collective and so many ranks, straight in logarithms; past the largest as its bytes per
-// second, below the smallest as long as that. False: there are none.
-static bool from_points(const struct link_level *level, enum op op, int ranks, double bytes, double *out) {
-    const struct link_point *below = NULL, *above = NULL;
-    for (size_t i = 0; i < level->points.count; i++) {
-        const struct link_point *p = &level->points.item[i];
-        if (p->op != op || p->ranks != ranks)
-            continue;
-        if (p->bytes <= bytes)
-            below = p;
-        else if (!above)
-            above = p;
-    }
-    if (!below && !above)
-        return false;
-    if (!below)
-        *out = above->seconds;
-    else if (!above)
-        *out = below->seconds * bytes / below->bytes;
-    else
-        *out = below->seconds *
-               pow(above->seconds / below->seconds, log(bytes / below->bytes) / log(above->bytes / below->bytes));
-    return true;
-}
-
 int route_only_level(const struct cluster *c, const struct route *route) {
     int only = NONE;
     for (int i = 0; i < c->levels; i++)
@@ -150,14 +125,7 @@ static enum op sibling(enum op op) {
     return op == OP_BROADCAST ? OP_ALL_GATHER : op;
 }
 
-double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    if (op == OP_REDUCE)
-        op = OP_ALL_REDUCE; // as the executor makes it
-    int only = route_only_level(c, route);
-    double measured;
-    if (only != NONE && (from_points(&c->level[only], op, route->ranks, bytes, &measured) ||
-                         from_points(&c->level[only], sibling(op), route->ranks, bytes, &measured)))
-        return measured;
+static double by_formula(const struct cluster *c, const struct route *route, enum op op, double bytes) {
     double start = 0, latency = 0, sum = 0, slowest = 0, share = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
@@ -172,6 +140,43 @@ double cost_communicate(const struct cluster *c, const struct route *route, enum
         share /= parts;
     }
     return start + latency + (c->pipelined ? slowest : sum);
+}
+
+// Between the points of one collective and so many ranks, straight in logarithms; past the largest as its bytes per
+// second, below the smallest less by as much as by the formula. False: there are none.
+static bool from_points(const struct cluster *c, const struct route *route, int level, enum op op, double bytes,
+                        double *out) {
+    const struct link_point *below = NULL, *above = NULL;
+    for (size_t i = 0; i < c->level[level].points.count; i++) {
+        const struct link_point *p = &c->level[level].points.item[i];
+        if (p->op != op || p->ranks != route->ranks)
+            continue;
+        if (p->bytes <= bytes)
+            below = p;
+        else if (!above)
+            above = p;
+    }
+    if (!below && !above)
+        return false;
+    if (!below)
+        *out = above->seconds * by_formula(c, route, op, bytes) / by_formula(c, route, op, above->bytes);
+    else if (!above)
+        *out = below->seconds * bytes / below->bytes;
+    else
+        *out = below->seconds *
+               pow(above->seconds / below->seconds, log(bytes / below->bytes) / log(above->bytes / below->bytes));
+    return true;
+}
+
+double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
+    if (op == OP_REDUCE)
+        op = OP_ALL_REDUCE; // as the executor makes it
+    int only = route_only_level(c, route);
+    double measured;
+    if (only != NONE && (from_points(c, route, only, op, bytes, &measured) ||
+                         from_points(c, route, only, sibling(op), bytes, &measured)))
+        return measured;
+    return by_formula(c, route, op, bytes);
 }
 
 double communicated_bytes(const struct program *program, const struct instruction *in) {

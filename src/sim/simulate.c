@@ -20,6 +20,7 @@ struct line { // a stream of a class
     int position;      // in its lane
     struct span *span; // of each done instruction
     uint8_t *axis;     // of each, communication only
+    int64_t paid;      // of these, for which cores that communicate have paid
     unsigned waiters;  // streams of the same class that wait for this one
     bool posted, queued, ended;
     double ready; // posted: since when
@@ -31,8 +32,6 @@ struct actor { // a class of ranks
     int **meeting;   // [uses][stream_channel]: NONE: not open
     int *peer;       // [uses]: the class at the other end of messages
     double computed; // when it last met others within a layer
-    int owed_axis;   // of the last of them
-    double owed;     // seconds of communication that its cores have not paid for yet
     struct line line[STREAM_COUNT];
 };
 
@@ -178,18 +177,11 @@ static void wake(struct event_loop *l, int who, int stream) {
             enqueue(l, who, s);
 }
 
-static void pay_later(struct actor *a, int axis, double seconds) {
-    a->owed += seconds;
-    a->owed_axis = axis;
-}
-
 static void account_communication(struct event_loop *l, int who, int stream, uint8_t axis, double seconds) {
     struct sim_class *out = &l->out->of_class[who];
     out->moving[axis] += seconds;
     if (stream == STREAM_COMPUTE)
         out->exposed[axis] += seconds;
-    else if (out->station.device->cores_communicate)
-        pay_later(&l->actor[who], axis, seconds);
 }
 
 // How long a rank waits for others in the middle of a layer, since nobody computes alike at all times.
@@ -245,20 +237,38 @@ static bool exchange(struct event_loop *l, int who, int stream, const struct lan
 }
 
 static void compute(struct sim_class *out, struct actor *a, const struct lane_item *item, bool accumulates,
-                    double ready) {
+                    double ready, double owed) {
     double seconds = a->seconds[2 * item->number + accumulates];
     out->computing += seconds;
     out->part[item->part] += seconds;
-    // Where cores communicate, what they have not done while they stood still they do now.
-    double owed = MAX(0, a->owed - (ready - a->line[STREAM_COMPUTE].end));
-    a->owed = 0;
-    out->exposed[a->owed_axis] += owed;
     finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
-// When all waits of the next instruction are over; false: for one of them nobody knows yet.
-static bool waits_over(struct actor *a, int stream, const struct lane_item *item, struct sim_class *out,
-                       double *ready) {
+// Where cores communicate, computing loses what a transfer takes. It pays when it waits for it, which is at the same
+// place of the program whatever order streams are looked at in: what it has not stood still for since it computed last.
+static double pay(struct sim_class *out, struct actor *a, const int64_t *awaited, double still) {
+    double owed[AXIS_COUNT] = {0}, sum = 0;
+    if (!out->station.device->cores_communicate)
+        return 0;
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        struct line *line = &a->line[s];
+        for (; s != STREAM_COMPUTE && line->paid < awaited[s]; line->paid++)
+            if (line->axis[line->paid] != NO_AXIS) {
+                double seconds = line->span[line->paid].end - line->span[line->paid].begin;
+                owed[line->axis[line->paid]] += seconds;
+                sum += seconds;
+            }
+    }
+    double rest = MAX(0, sum - still);
+    for (int axis = 0; axis < AXIS_COUNT && rest > 0; axis++)
+        out->exposed[axis] += owed[axis] / sum * rest;
+    return rest;
+}
+
+// When all waits of the next instruction are over, and of each stream how many instructions are waited for; false: for
+// one of them nobody knows yet.
+static bool waits_over(struct actor *a, int stream, const struct lane_item *item, struct sim_class *out, double *ready,
+                       int64_t awaited[STREAM_COUNT]) {
     struct line *line = &a->line[stream];
     const struct prepared_program *pp = a->program;
     *ready = line->end;
@@ -282,6 +292,7 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
             on->waiters |= 1u << stream;
             return false;
         }
+        awaited[wait->stream] = MAX(awaited[wait->stream], count);
         double end = on->span[count - 1].end;
         if (end > *ready) {
             *ready = end;
@@ -315,14 +326,15 @@ static void run_line(struct event_loop *l, int who, int stream) {
     struct sim_class *out = &l->out->of_class[who];
     const struct lane_item *item;
     while (!line->posted && (item = next_item(a, stream))) {
-        double ready;
-        if (!waits_over(a, stream, item, out, &ready))
+        double ready, before = line->end;
+        int64_t awaited[STREAM_COUNT] = {0};
+        if (!waits_over(a, stream, item, out, &ready, awaited))
             break;
         const struct invocation *v = &a->program->program->schedule.item[line->invocation];
         if (item->only_last && !v->last)
             finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
-            compute(out, a, item, item->after_first && !v->first, ready);
+            compute(out, a, item, item->after_first && !v->first, ready, pay(out, a, awaited, ready - before));
         else if (item->kind == LANE_COMPUTE)
             finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
         else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready)
@@ -391,14 +403,19 @@ static trireme_status check_ended(const struct event_loop *l, trireme_error *err
 // What is left of a rank's step when it has computed all.
 static void account_end(struct event_loop *l, int who) {
     struct sim_class *out = &l->out->of_class[who];
-    const struct actor *a = &l->actor[who];
+    struct actor *a = &l->actor[who];
     int last = STREAM_COMPUTE;
-    for (int s = 0; s < STREAM_COUNT; s++)
+    int64_t all[STREAM_COUNT];
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        all[s] = a->line[s].done;
         if (a->line[s].end > a->line[last].end)
             last = s;
+    }
     out->end = a->line[last].end;
+    double still = out->end - a->line[STREAM_COMPUTE].end;
     if (last != STREAM_COMPUTE)
         account_gap(out, a, a->line[STREAM_COMPUTE].end, out->end, last, a->line[last].done);
+    out->end += pay(out, a, all, still);
     l->out->seconds = MAX(l->out->seconds, out->end);
 }
 

@@ -110,14 +110,14 @@ static void pipelines_cost_what_their_schedule_does(void **unused) {
     compare_schedule("hanayo", 4, 8, times(1, 1.1, 0.9));
 }
 
-// Nodes of three devices, so that groups lie across them in several ways; one device is slow.
+// Nodes of three devices, so that groups lie across them in several ways; what else is said of the device, and of all.
 static const char UNEVEN[] = "devices:\n"
                              "  d:\n"
                              "    peak: {f64: 1 GFLOP/s}\n"
                              "    memory: 1 GB\n"
                              "    bandwidth: 10 GB/s\n"
-                             "    launch: 1 us\n"
-                             "    efficiency: {other: {memory: 1}, matmul: {compute: 0.5, half: {m: 4}}}\n"
+                             "    launch: 1 us\n%s"
+                             "    efficiency: {other: {memory: 1}, matmul: {compute: 0.5, half: {m: 4}}}\n%s"
                              "nodes: [{device: d, nodes: 8, devices: 3}]\n"
                              "links:\n"
                              "  - {name: bus, spans: node, latency: 2 us, bandwidth: 1 GB/s}\n"
@@ -174,14 +174,25 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
         // Arithmetic on a stream of its own, which computing waits for.
         {"parallelism.pipeline_parallel_degree=2", "parallelism.vocabulary_parallel=true",
          "parallelism.pipeline_parallel_schedule=zb-v", "model.vocab_size=53"},
+        {"parallelism.pipeline_parallel_degree=2", "parallelism.tensor_parallel_degree=2",
+         "parallelism.tensor_parallel_overlap=true", "parallelism.data_parallel_shard_degree=2",
+         "parallelism.zero_stage=3"},
     };
+    // What is said of a device, and of the collectives.
+    static const char *const MORE[][2] = {{"", ""},
+                                          {"    communication: cores\n", ""},
+                                          {"    jitter: 0.1\n    meeting: 10 us\n", "collectives: pipelined\n"}};
     for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
         size_t count = MESHES[i][4] ? 5 : MESHES[i][3] ? 4 : 3;
         struct text slow = {0};
         text_add(&slow, "%sstragglers: [{device: 6, slower: 1.7}]\n", FREE_LINKS);
         compare_every_rank(FREE_LINKS, MESHES[i], count, 4);
         compare_every_rank(slow.text, MESHES[i], count, 16);
-        compare_every_rank(UNEVEN, MESHES[i], count, 16);
+        for (size_t k = 0; k < ARRAY_LENGTH(MORE); k++) {
+            char *uneven = mem_printf(UNEVEN, MORE[k][0], MORE[k][1]);
+            compare_every_rank(uneven, MESHES[i], count, 16);
+            free(uneven);
+        }
         text_release(&slow);
     }
 }
