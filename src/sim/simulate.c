@@ -13,15 +13,24 @@ struct span {
     double begin, end;
 };
 
+// What an instruction of another stream than compute waited for last: the first `count` instructions of a stream of the
+// same class, over at `ready`. Until it began it waited for other ranks.
+struct cause {
+    double ready;
+    int32_t count;
+    int8_t stream;
+};
+
 struct line { // a stream of a class
     int64_t done;
-    double end;        // of its last instruction
-    size_t invocation; // of the next one
-    int position;      // in its lane
-    struct span *span; // of each done instruction
-    uint8_t *axis;     // of each, communication only
-    int64_t paid;      // of these, for which cores that communicate have paid
-    unsigned waiters;  // streams of the same class that wait for this one
+    double end;          // of its last instruction
+    size_t invocation;   // of the next one
+    int position;        // in its lane
+    struct span *span;   // of each done instruction
+    uint8_t *axis;       // of each, not of compute's
+    struct cause *cause; // of each, not of compute's, and of the one that begins next
+    int64_t paid;        // of these, for which cores that communicate have paid
+    unsigned waiters;    // streams of the same class that wait for this one
     bool posted, queued, ended;
     double ready; // posted: since when
 };
@@ -127,22 +136,32 @@ static int open_meeting(struct event_loop *l, int who, int use, int channel) {
 // Of an instruction of another stream that is arithmetic.
 enum { NO_AXIS = AXIS_COUNT };
 
-// The compute stream has stood still from `begin` to `end`, for the first `count` instructions of `stream`.
+static void account_other(struct sim_class *out, uint8_t axis, double seconds) {
+    if (axis != NO_AXIS) {
+        out->exposed[axis] += seconds;
+        return;
+    }
+    out->computing += seconds;
+    out->part[SIM_REST] += seconds;
+}
+
+// The compute stream has stood still from `begin` to `end`, for the first `count` instructions of `stream`: for the
+// last of these, for what that had waited for, and so on back. The rest of the time other ranks were waited for.
 static void account_gap(struct sim_class *out, const struct actor *a, double begin, double end, int stream,
                         int64_t count) {
-    const struct line *line = &a->line[stream];
     double waited = end - begin;
-    for (int64_t i = count - 1; i >= 0 && stream != STREAM_COMPUTE && line->span[i].end > begin; i--) {
-        double from = MAX(begin, line->span[i].begin), to = MIN(end, line->span[i].end);
-        if (to <= from)
-            continue;
-        waited -= to - from;
-        if (line->axis[i] != NO_AXIS) {
-            out->exposed[line->axis[i]] += to - from;
-            continue;
+    while (stream != STREAM_COMPUTE && count > 0 && end > begin) {
+        const struct line *line = &a->line[stream];
+        const struct span *span = &line->span[count - 1];
+        const struct cause *cause = &line->cause[count - 1];
+        double seconds = MIN(end, span->end) - MAX(begin, span->begin);
+        if (seconds > 0) {
+            account_other(out, line->axis[count - 1], seconds);
+            waited -= seconds;
         }
-        out->computing += to - from;
-        out->part[SIM_REST] += to - from;
+        end = MIN(end, MIN(span->begin, cause->ready));
+        stream = cause->stream;
+        count = cause->count;
     }
     out->bubble += MAX(0, waited);
 }
@@ -302,6 +321,9 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
     }
     if (stream == STREAM_COMPUTE && last != NONE)
         account_gap(out, a, line->end, *ready, last, last_count);
+    if (stream != STREAM_COMPUTE)
+        line->cause[line->done] = last == NONE ? (struct cause){*ready, (int32_t)line->done, (int8_t)stream}
+                                               : (struct cause){*ready, (int32_t)last_count, (int8_t)last};
     return true;
 }
 
@@ -360,7 +382,10 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     const int64_t *total = a->program->slot_waits.before[a->program->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++) {
         a->line[s].span = mem_alloc((size_t)total[s] * sizeof *a->line[s].span);
-        a->line[s].axis = s == STREAM_COMPUTE ? NULL : mem_alloc((size_t)total[s]);
+        if (s == STREAM_COMPUTE)
+            continue;
+        a->line[s].axis = mem_alloc((size_t)total[s]);
+        a->line[s].cause = mem_alloc((size_t)total[s] * sizeof *a->line[s].cause);
     }
     *out = (struct sim_class){.rank = rank,
                               .members = place_members(&l->place, who),
@@ -375,6 +400,7 @@ static void release_actor(struct event_loop *l, int who) {
     for (int s = 0; s < STREAM_COUNT; s++) {
         free(a->line[s].span);
         free(a->line[s].axis);
+        free(a->line[s].cause);
     }
     free(a->meeting);
     free(a->peer);

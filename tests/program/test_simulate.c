@@ -197,6 +197,25 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
     }
 }
 
+// Nobody comes late: what a gathering waits for is the rank's own reductions on the same link.
+static void ranks_that_are_alike_have_no_bubble(void **unused) {
+    (void)unused;
+    const char *settings[] = {"model.preset=llama-5m",        "training.dtype=f64",
+                              "training.seq_len=8",           "training.micro_batch_size=1",
+                              "training.global_batch_size=8", "parallelism.data_parallel_shard_degree=4",
+                              "parallelism.zero_stage=3",     "parallelism.data_parallel_prefetch=0"};
+    struct fixture f;
+    char *cluster = mem_printf(UNEVEN, "", "");
+    open_fixture(&f, cluster, settings, ARRAY_LENGTH(settings));
+    struct simulation s;
+    trireme_error error = {0};
+    assert_ok(simulate(&s, f.programs.program, f.ops, &f.cluster, NULL, &error), &error);
+    assert_true(s.exposed[AXIS_FSDP] > 0.1 * s.seconds && s.bubble <= 1e-12);
+    simulation_release(&s);
+    close_fixture(&f);
+    free(cluster);
+}
+
 static void a_slow_device_slows_all(void **unused) {
     (void)unused;
     const char *settings[] = {"model.preset=llama-5m", "training.dtype=f64", "training.seq_len=8",
@@ -305,6 +324,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_cost_what_their_schedule_does),
         cmocka_unit_test(ranks_that_are_alike_are_simulated_once),
+        cmocka_unit_test(ranks_that_are_alike_have_no_bubble),
         cmocka_unit_test(a_slow_device_slows_all),
         cmocka_unit_test(ranks_wait_for_the_slowest),
         cmocka_unit_test(a_link_is_not_faster_than_itself),
