@@ -1,0 +1,390 @@
+// Programs of a few instructions on clusters of a few devices: seconds and bytes that docs/simulator.md tells by hand.
+#include "support/checkpoint.h"
+
+#include "sim/memory.h"
+#include "sim/simulate.h"
+
+#include <math.h>
+
+static struct op_table *ops;
+
+// A byte of memory takes a nanosecond.
+#define DEVICES(more) \
+    "devices:\n  d: {peak: {f32: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us, " more "}\n"
+#define PLAIN DEVICES("efficiency: {other: {memory: 1}}")
+#define LINK "latency: 1 us, bandwidth: 1 GB/s"
+#define ONE_NODE(devices) \
+    "nodes: [{device: d, nodes: 1, devices: " devices "}]\nlinks: [{name: l, spans: all, " LINK "}]\n"
+static const double LAUNCH = 1e-6;
+
+struct trial {
+    struct cluster cluster;
+    struct program stage[2]; // of one template that is run once
+    int stages;
+    struct simulation result;
+};
+
+__attribute__((format(printf, 3, 4))) static void begin(struct trial *t, struct mesh mesh, const char *cluster, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, cluster);
+    vsnprintf(text, sizeof text, cluster, arguments);
+    va_end(arguments);
+    trireme_error error = {0};
+    assert_ok(cluster_parse(&t->cluster, ops, "test", text, strlen(text), &error), &error);
+    t->stages = mesh.degree[AXIS_PP];
+    for (int i = 0; i < t->stages; i++) {
+        program_init(&t->stage[i], "trial", 1);
+        t->stage[i].mesh = mesh;
+        program_template(&t->stage[i], "all", PHASE_FORWARD, 0);
+        program_invoke(&t->stage[i], 0, 0, true, true);
+    }
+}
+
+static struct mesh mesh_of(int tensor, int data, int stages) {
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = tensor;
+    mesh.degree[AXIS_DP] = data;
+    mesh.degree[AXIS_PP] = stages;
+    return mesh;
+}
+
+static void play(struct trial *t) {
+    const struct program *program[2] = {&t->stage[0], &t->stage[1]};
+    trireme_error error = {0};
+    assert_ok(simulate(&t->result, program, ops, &t->cluster, NULL, &error), &error);
+}
+
+static void end(struct trial *t) {
+    simulation_release(&t->result);
+    for (int i = 0; i < t->stages; i++)
+        program_release(&t->stage[i]);
+    cluster_release(&t->cluster);
+}
+
+static double play_to_the_end(struct trial *t) {
+    play(t);
+    double seconds = t->result.seconds;
+    end(t);
+    return seconds;
+}
+
+static double end_of(const struct trial *t, int rank) {
+    return t->result.of_class[t->result.class_of[rank]].end;
+}
+
+#define assert_seconds(found, expected) assert_near(#found, __LINE__, found, expected)
+static void assert_near(const char *what, int line, double found, double expected) {
+    if (fabs(found - expected) > 3e-6 * expected) // points hold as much
+        fail_msg("line %d, %s: %.9g s, expected %.9g s", line, what, found, expected);
+}
+
+// ---- instructions
+
+static struct operand values(struct program *p, int64_t rows, int64_t columns) {
+    char name[16];
+    snprintf(name, sizeof name, "b%zu", p->buffers.count);
+    int64_t dim[] = {rows, columns};
+    return operand_whole(p, program_buffer(p, name, DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, dim));
+}
+
+// As many operations, 12 bytes each.
+static void add(struct program *p, int64_t elements) {
+    struct operand in[] = {values(p, 1, elements), values(p, 1, elements)}, out = values(p, 1, elements);
+    program_emit(p, 0, OP_ADD, PHASE_FORWARD, NONE, 2, in, 1, &out, NULL);
+}
+
+static void multiply(struct program *p, int64_t m, int64_t n, int64_t k) {
+    struct operand in[] = {values(p, m, k), values(p, n, k), operand_none(), operand_none()}, out = values(p, m, n);
+    program_emit(p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
+}
+
+// Behind all that was computed; 4 bytes each.
+static void all_reduce(struct program *p, enum axis axis, int64_t elements) {
+    struct operand x = values(p, 1, elements);
+    program_communicate(p, 0, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_REDUCE, AXES(axis), x, x)->wait[STREAM_COMPUTE] = 1;
+}
+
+static void message(struct program *p, bool receives, enum axis axis, int peer, bool to_previous, int64_t elements) {
+    struct operand x = values(p, 1, elements);
+    enum stream stream = (enum stream)stream_of_channel(false, to_previous, receives);
+    struct instruction *in =
+        program_communicate(p, 0, receives ? OP_RECEIVE : OP_SEND, PHASE_FORWARD, stream, AXES(axis),
+                            receives ? operand_none() : x, receives ? x : operand_none());
+    in->peer = peer;
+    in->wait[STREAM_COMPUTE] = !receives;
+}
+
+// ---- computing
+
+// launch + max(least, flops / (peak compute f), (bytes + half_bytes) / (bandwidth memory)) of a million elements.
+static void an_op_takes_what_its_curve_says(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *add;
+        double ms;
+    } CURVES[] = {
+        {"memory: 1", 12},
+        {"memory: 0.5", 12 / .5},
+        {"memory: 0.5, half_bytes: 4 MB", (12 + 4) / .5},
+        {"memory: 0.5, half_bytes: 4 MB, f32: {half_bytes: 8 MB}", (12 + 8) / .5},
+        {"least: 11 ms", 12},
+        {"least: 50 ms, launch: 3 ms", 3 + 50},
+        {"compute: 0.01", 1 / .01},
+        {"compute: 0.01, half: {c: 250000}", 1 / (.01 * .8)},
+        {"compute: 0.5", 12},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CURVES); i++) {
+        struct trial t;
+        begin(&t, mesh_single(), DEVICES("efficiency: {other: {memory: 1}, add: {%s}}") ONE_NODE("1"), CURVES[i].add);
+        add(&t.stage[0], 1000000);
+        assert_seconds(play_to_the_end(&t), LAUNCH + CURVES[i].ms * 1e-3);
+    }
+}
+
+// At a measured point what was measured; 12 octaves away what the curve says; between, something between.
+static void points_are_of_their_neighbourhood(void **unused) {
+    (void)unused;
+    static const char MEASURED[] = "add: {measured: [[12 MB, f32, 30 ms]]}, "
+                                   "matmul: {measured: [[64, 64, 64, f32, 0.5 GFLOP/s]]}";
+    static const double FAR = 4096;
+    for (int product = 0; product < 2; product++) {
+        double curve = product ? 2 * 64 * 64 * 64 * 1e-9 : 12e-3, measured = product ? 2 * curve : 30e-3, found[3];
+        const int64_t times[] = {1, 2, (int64_t)FAR};
+        for (int i = 0; i < 3; i++) {
+            struct trial t;
+            begin(&t, mesh_single(), DEVICES("efficiency: {other: {memory: 1, compute: 1}, %s}") ONE_NODE("1"),
+                  MEASURED);
+            if (product)
+                multiply(&t.stage[0], times[i] * 64, 64, 64);
+            else
+                add(&t.stage[0], times[i] * 1000000);
+            found[i] = play_to_the_end(&t) - LAUNCH;
+        }
+        assert_seconds(found[0], measured);
+        assert_true(found[1] > 1.1 * 2 * curve && found[1] < .9 * 2 * measured);
+        assert_seconds(found[2], FAR * curve);
+    }
+}
+
+// Each has its part of the rates and of the memory, all together what the device has.
+static void ranks_that_share_a_device_have_parts_of_it(void **unused) {
+    (void)unused;
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        struct trial t;
+        begin(&t, mesh_of(1, ranks, 1), DEVICES("cores: 4, efficiency: {other: {memory: 1}}") ONE_NODE("1"));
+        add(&t.stage[0], 1000);
+        play(&t);
+        assert_seconds(t.result.seconds, LAUNCH + ranks * 12e-6);
+        assert_int_equal(t.result.of_class[0].station.room, 1000000000 / ranks);
+        assert_true(simulation_peak(&t.result, DTYPE_F32) == 1e9);
+        end(&t);
+    }
+}
+
+static void ranks_that_share_a_device_may_have_rates_of_another(void **unused) {
+    (void)unused;
+    static const char CLUSTER[] =
+        "devices:\n"
+        "  d: {peak: {f32: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, cores: 4, shared: {2: half},\n"
+        "      efficiency: {other: {memory: 1}}}\n"
+        "  half: {peak: {f32: 1 GFLOP/s}, memory: 6 GB, bandwidth: 0.75 GB/s, efficiency: {other: {memory: 1}}}\n";
+    struct trial t;
+    begin(&t, mesh_of(1, 2, 1), "%s" ONE_NODE("1"), CLUSTER);
+    add(&t.stage[0], 1000);
+    play(&t);
+    assert_seconds(t.result.seconds, 12e-6 / .75);
+    assert_int_equal(t.result.of_class[0].station.room, 500000000);
+    end(&t);
+}
+
+// ---- collectives
+
+// Of 8 MB over two nodes of four: 2 * 3/4 of them within, of a quarter 2 * 1/2 between.
+static void levels_go_in_turn_or_pipelined(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *collectives;
+        double bandwidth, seconds; // GB/s between nodes
+    } CASES[] = {
+        {"in_turn", 1, 3e-3 + 2e-3},
+        {"pipelined", 1, 3e-3},
+        {"in_turn", .5, 3e-3 + 4e-3},
+        {"pipelined", .5, 4e-3},
+    };
+    static const double START = 50e-6, STEPS = 2 * 3 * 1e-6 + 2 * 1 * 10e-6;
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 8, 1),
+              PLAIN "nodes: [{device: d, nodes: 2, devices: 4}]\n"
+                    "links:\n"
+                    "  - {name: bus, spans: node, start: 50 us, latency: 1 us, bandwidth: 4 GB/s}\n"
+                    "  - {name: net, spans: all, start: 20 us, latency: 10 us, bandwidth: %g GB/s}\n"
+                    "collectives: %s\n",
+              CASES[i].bandwidth, CASES[i].collectives);
+        all_reduce(&t.stage[0], AXIS_DP, 2000000);
+        assert_seconds(play_to_the_end(&t), START + STEPS + CASES[i].seconds);
+    }
+}
+
+// Tensor ranks fill a node; each has a group over all nodes.
+static void groups_that_leave_a_node_share_its_adapters(void **unused) {
+    (void)unused;
+    static const struct {
+        int groups, adapters;
+        double part;
+    } CASES[] = {{1, 1, 1}, {2, 1, .5}, {4, 1, .25}, {4, 2, .5}, {4, 4, 1}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(CASES[i].groups, 2, 1),
+              PLAIN "nodes: [{device: d, nodes: 2, devices: %d}]\n"
+                    "links: [{name: bus, spans: node, " LINK "}, {name: net, spans: all, adapters: %d, " LINK "}]\n",
+              CASES[i].groups, CASES[i].adapters);
+        all_reduce(&t.stage[0], AXIS_DP, 1000);
+        assert_seconds(play_to_the_end(&t), 2 * 1e-6 + 2 * .5 * 4000e-9 / CASES[i].part);
+    }
+}
+
+// Straight in logarithms between points; past the largest as its bytes per second, below the smallest as long as that.
+static void collectives_go_along_their_points(void **unused) {
+    (void)unused;
+    static const struct {
+        int64_t bytes;
+        double seconds;
+    } CASES[] = {{250000, 1e-3}, {1000000, 1e-3}, {2000000, 3e-3}, {4000000, 9e-3}, {16000000, 4 * 9e-3}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 2, 1),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: 2}]\n"
+                    "links: [{name: l, spans: all, " LINK
+                    ", measured: [[all_reduce, 2, 1 MB, 1 ms], [all_reduce, 2, 4 MB, 9 ms]]}]\n");
+        all_reduce(&t.stage[0], AXIS_DP, CASES[i].bytes / 4);
+        assert_seconds(play_to_the_end(&t), CASES[i].seconds);
+    }
+}
+
+// ---- ranks that meet
+
+// Whoever comes last, and whoever has more to give (which programs_meet refuses, and simulate takes).
+static void a_meeting_is_as_late_and_as_long_as_any(void **unused) {
+    (void)unused;
+    for (int late = 0; late < 2; late++)
+        for (int large = 0; large < 2; large++) {
+            struct trial t;
+            begin(&t, mesh_of(1, 1, 2), PLAIN ONE_NODE("2"));
+            for (int i = 0; i < 2; i++) {
+                add(&t.stage[i], i == late ? 3000 : 1000);
+                all_reduce(&t.stage[i], AXIS_PP, i == large ? 2000 : 500);
+            }
+            play(&t);
+            double begins = LAUNCH + 36e-6, takes = 2 * 1e-6 + 8000e-9;
+            for (int i = 0; i < 2; i++) {
+                assert_seconds(end_of(&t, i), begins + takes);
+                assert_seconds(t.result.of_class[i].exposed[AXIS_PP], takes);
+            }
+            end(&t);
+        }
+}
+
+// Two ranks share an adapter, the two that they exchange messages with have one each.
+static void a_message_goes_by_its_senders_adapters(void **unused) {
+    (void)unused;
+    for (int sender = 0; sender < 2; sender++) {
+        struct trial t;
+        begin(&t, mesh_of(2, 1, 2),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: 2}, {device: d, nodes: 2, devices: 1}]\n"
+                    "links:\n"
+                    "  - {name: bus, spans: node, " LINK "}\n"
+                    "  - {name: net, spans: all, adapters: 1, start: 9 us, message: 3 us, " LINK "}\n");
+        int distance = sender ? -1 : 1;
+        message(&t.stage[sender], false, AXIS_PP, distance, sender, 1000);
+        message(&t.stage[!sender], true, AXIS_PP, -distance, sender, 1000);
+        assert_seconds(play_to_the_end(&t), 3e-6 + 1e-6 + 4000e-9 / (sender ? 1 : .5));
+    }
+}
+
+// A ring of replicas that send to the next one. Who is next to the slow one is not as the others are.
+static void neighbours_of_a_slow_rank_are_told_apart(void **unused) {
+    (void)unused;
+    struct trial t;
+    begin(&t, mesh_of(1, 4, 1), PLAIN ONE_NODE("4") "stragglers: [{device: 2, slower: 3}]\n");
+    add(&t.stage[0], 1000);
+    message(&t.stage[0], false, AXIS_DP, 1, false, 1000);
+    message(&t.stage[0], true, AXIS_DP, -1, false, 1000);
+    play(&t);
+    static const double COMPUTING = 13e-6, MESSAGE = 5e-6;
+    assert_int_equal(t.result.classes, 4);
+    for (int rank = 0; rank < 4; rank++)
+        assert_seconds(end_of(&t, rank), COMPUTING * (rank < 2 ? 1 : 3) + MESSAGE);
+    end(&t);
+}
+
+// ---- memory
+
+static struct operand kept(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope,
+                           int64_t rows) {
+    return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){rows, 16}));
+}
+
+// In rows of 64 bytes. What is gathered is communication, of parameters too; the input is there for each microbatch.
+static void memory_is_told_by_what_it_holds(void **unused) {
+    (void)unused;
+    struct program p;
+    program_init(&p, "trial", 3);
+    p.mesh.degree[AXIS_TP] = p.mesh.degree[AXIS_FSDP] = 4;
+    struct operand input = kept(&p, "input", KIND_INPUT, SCOPE_MICROBATCH, 8);
+    struct operand shard = kept(&p, "shard", KIND_PARAM, SCOPE_STATE, 2);
+    struct operand whole = kept(&p, "whole", KIND_PARAM, SCOPE_LOCAL, 8);
+    struct operand x = kept(&p, "x", KIND_ACT, SCOPE_LOCAL, 8), y = kept(&p, "y", KIND_ACT, SCOPE_LOCAL, 4);
+    struct operand part = operand_part(&p, operand_shape(input, 1, (int64_t[]){128}), AXES(AXIS_TP));
+    kept(&p, "gradient", KIND_GRAD, SCOPE_STATE, 3);
+    kept(&p, "moment", KIND_OPTIM, SCOPE_STATE, 5);
+    program_template(&p, "all", PHASE_FORWARD, 0);
+    program_communicate(&p, 0, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER, AXES(AXIS_FSDP), shard, whole);
+    program_communicate(&p, 0, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES(AXIS_TP), part, x);
+    struct operand in[] = {x, whole, operand_none(), operand_none()}, out = operand_shape(y, 2, (int64_t[]){8, 8});
+    program_emit(&p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
+    for (int i = 0; i < 3; i++)
+        program_invoke(&p, 0, i, i == 0, i == 2);
+    trireme_error error = {0};
+    assert_ok(program_plan(&p, ops, 0, &error), &error);
+    struct sim_memory m;
+    memory_of_program(&m, &p, ops);
+    const int64_t ROW = 64;
+    const int64_t expected[MEMORY_RUNTIME] = {
+        [MEMORY_PARAMETERS] = 2 * ROW,        [MEMORY_GRADIENTS] = 3 * ROW,   [MEMORY_OPTIMIZER] = 5 * ROW,
+        [MEMORY_COMMUNICATION] = 8 * 2 * ROW, [MEMORY_ACTIVATIONS] = 4 * ROW, [MEMORY_BATCH] = 3 * 8 * ROW,
+    };
+    int64_t total = 0;
+    for (int i = 0; i < MEMORY_RUNTIME; i++) {
+        if (m.part[i] != expected[i])
+            fail_msg("%s: %lld bytes, expected %lld", memory_part_name((enum memory_part)i), (long long)m.part[i],
+                     (long long)expected[i]);
+        total += expected[i];
+    }
+    assert_int_equal(m.total, total);
+    const struct device device = {.runtime_memory = 1000};
+    assert_int_equal(memory_on(&m, &device).total, total + 1000);
+    assert_int_equal(memory_on(&m, &device).part[MEMORY_RUNTIME], 1000);
+    program_release(&p);
+}
+
+int main(void) {
+    ops = op_table_create();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_op_takes_what_its_curve_says),
+        cmocka_unit_test(points_are_of_their_neighbourhood),
+        cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
+        cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
+        cmocka_unit_test(levels_go_in_turn_or_pipelined),
+        cmocka_unit_test(groups_that_leave_a_node_share_its_adapters),
+        cmocka_unit_test(collectives_go_along_their_points),
+        cmocka_unit_test(a_meeting_is_as_late_and_as_long_as_any),
+        cmocka_unit_test(a_message_goes_by_its_senders_adapters),
+        cmocka_unit_test(neighbours_of_a_slow_rank_are_told_apart),
+        cmocka_unit_test(memory_is_told_by_what_it_holds),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(ops);
+    return failed;
+}
