@@ -71,7 +71,7 @@ static double try_way(struct search *s, const struct schedule *plan, const struc
     return cost.most;
 }
 
-// Fills a plan in two ways, to tell about how good it is. Where the search stands is left alone.
+// Fills a plan in two ways, to tell about how good it is. That leaves the search anywhere.
 static double probe(struct search *s, const struct schedule *plan) {
     struct fill_rank *rank = mem_alloc((size_t)plan->stages * sizeof *rank);
     double least = INFINITY;

@@ -148,7 +148,7 @@ struct load {
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
                           int rank);
-// So many times as long as on the plain cluster do the slowest of a stage's ranks compute.
+// How many times as long as on the plain cluster the slowest of a stage's ranks computes.
 double slowest_of(const struct estimator *estimator, int stages, int stage);
 // The least room of any of a stage's ranks.
 double room_of_stage(const struct estimator *estimator, int stages, int stage);

@@ -31,8 +31,8 @@ double learnt_seconds(const struct learnt *learnt, const struct candidate *candi
 // What it may take at least, as a share of learnt_seconds.
 double learnt_slack(const struct learnt *learnt, const struct candidate *candidate);
 bool may_fit(const struct learnt *learnt, const struct candidate *candidate);
-// It would take more than there is, even if it was estimated as wrongly as that of its kin which was estimated most
-// wrongly. False where none was simulated.
+// It would take more than there is even if it took, of its estimate, as little as any of its kin that was simulated.
+// False where none was.
 bool is_hopeless(const struct learnt *learnt, const struct candidate *candidate);
 
 #endif

@@ -2,15 +2,6 @@
 
 #include "program/history.h"
 
-static const struct message *find_message(const struct calls *c, int template, int index) {
-    for (size_t k = 0; k < c->messages.messages.count; k++) {
-        const struct message *m = &c->messages.messages.item[k];
-        if (m->template == template && m->instruction == index)
-            return m;
-    }
-    return NULL;
-}
-
 static void add_call(struct calls *c, const struct invocation *v, int index, const int32_t known[STREAM_COUNT]) {
     const struct program *p = c->program;
     const struct instruction *i = &p->templates.item[v->template].instructions.item[index];
@@ -23,7 +14,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                         .count = operand_count(operand),
                         .dtype = p->buffers.item[operand->buffer].dtype};
     if (i->op == OP_SEND || i->op == OP_RECEIVE || i->op == OP_BROADCAST)
-        call.message = find_message(c, v->template, index);
+        call.message = messages_find(&c->messages, v->template, index);
     memcpy(call.after, known, sizeof call.after);
     call.after[i->stream] = 0; // its own stream runs in order
     VEC_PUSH(&c->of[i->stream], call);

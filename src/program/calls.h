@@ -13,7 +13,7 @@ struct call {
     int64_t count;
     enum dtype dtype;
     int32_t after[STREAM_COUNT];   // calls of each stream that this one follows
-    const struct message *message; // send, receive
+    const struct message *message; // send, receive, broadcast
 };
 
 struct calls {

@@ -34,6 +34,13 @@ static int64_t highest(const struct footprint *f) {
     return (f->last_row - 1) * f->stride + f->end;
 }
 
+bool footprint_of_all_ranks(const struct program *p, const struct operand *operand, struct footprint *out) {
+    struct operand all = *operand;
+    if (all.along)
+        all.dim[0] *= mesh_group_size(&p->mesh, all.along);
+    return footprint_of(p, &all, out);
+}
+
 bool footprint_overlap(const struct footprint *a, const struct footprint *b) {
     if (lowest(a) >= highest(b) || lowest(b) >= highest(a))
         return false;

@@ -11,6 +11,8 @@ struct footprint {
 
 // Elements counted from the root's start. False for a view that is neither contiguous nor a band of columns.
 bool footprint_of(const struct program *program, const struct operand *operand, struct footprint *out);
+// What it touches on one rank or another: of ranks' own parts of a buffer, all.
+bool footprint_of_all_ranks(const struct program *program, const struct operand *operand, struct footprint *out);
 bool footprint_overlap(const struct footprint *a, const struct footprint *b);
 // Whether all of b lies in a.
 bool footprint_contains(const struct footprint *a, const struct footprint *b);

@@ -290,14 +290,6 @@ bool placement_as_declared(const struct placement *p, int root, int *axis) {
 
 // ---- operands
 
-// The elements that an operand touches, on any rank where it is each rank's own part of a buffer.
-static void reach(const struct placement *p, const struct operand *operand, struct footprint *out) {
-    struct operand all = *operand;
-    if (all.along)
-        all.dim[0] *= mesh_group_size(&p->program->mesh, all.along);
-    footprint_of(p->program, &all, out);
-}
-
 static const char *const SEEN_WORDS[] = {"the same on all ranks", "zero", "a partial sum", "a partial maximum",
                                          "split"};
 
@@ -333,7 +325,7 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
     struct footprint where;
     char text[AXES_TEXT];
     TRY(check_own(p, o, error));
-    reach(p, o, &where);
+    footprint_of_all_ranks(p->program, o, &where);
     for (int a = 0; a < AXIS_COUNT; a++)
         seen[a] = (struct seen){SEEN_ZERO, NONE, AXES_NONE};
     for (size_t i = 0; i < parts->parts.count; i++) {
@@ -367,7 +359,7 @@ trireme_status placement_write(struct placement *p, const struct operand *o, con
     static const enum holds HOLDS[] = {HOLDS_SAME, HOLDS_ZERO, HOLDS_SUM, HOLDS_MAX};
     struct part part = {.own = o->along};
     TRY(check_own(p, o, error));
-    reach(p, o, &part.where);
+    footprint_of_all_ranks(p->program, o, &part.where);
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (!(p->axes & AXES(a)))
             continue;
@@ -448,9 +440,9 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     TRY(check_own(p, out, error));
     TRY(placement_read(p, in, "n", seen, error));
     axis_set zero = nothing_but_zero(seen) & p->axes & ~group;
-    reach(p, in, &where);
+    footprint_of_all_ranks(p->program, in, &where);
     struct part part;
-    reach(p, out, &part.where);
+    footprint_of_all_ranks(p->program, out, &part.where);
     bool in_place = from == root && in->along == out->along && footprint_equal(&where, &part.where);
     bool one_by_one = in_place;
     for (size_t i = 0; i < p->of[from].parts.count && one_by_one; i++) {

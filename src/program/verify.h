@@ -41,6 +41,8 @@ struct message {
 struct messages {
     VEC(struct message) messages;
 };
+// That of an instruction of a template, NULL: none.
+const struct message *messages_find(const struct messages *messages, int template, int instruction);
 // verify_placement, that also says what is sent and received. The caller releases *messages, on failure too.
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error);

@@ -251,9 +251,8 @@ static trireme_status check_values(struct checker *c) {
 // The sum that is a tensor's one use, whose gradient is the tensor's, too; NONE where there is no other such tensor.
 static int passed_to(const struct checker *c, int buffer) {
     const struct tensor_state *t = &c->tensor[buffer];
-    int sum = t->uses == 1 && t->identity_use != NONE
-                  ? c->instances.item[t->identity_use].instruction->out[0].buffer
-                  : NONE;
+    int sum =
+        t->uses == 1 && t->identity_use != NONE ? c->instances.item[t->identity_use].instruction->out[0].buffer : NONE;
     return sum == buffer ? NONE : sum; // made in place
 }
 
@@ -527,7 +526,8 @@ static trireme_status check_all(struct checker *c) {
                    name_of(c, f->instruction->out[0].buffer), place_of(c, f).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
-                tensor_flag(c, f->instruction->in[k].buffer, false) && passed_to(c, f->instruction->in[k].buffer) == NONE)
+                tensor_flag(c, f->instruction->in[k].buffer, false) &&
+                passed_to(c, f->instruction->in[k].buffer) == NONE)
                 REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
                        place_of(c, f).text);
     }

@@ -70,14 +70,6 @@ static int64_t instance_offset(const struct program *p, const struct buffer *b, 
     }
 }
 
-// The elements that an operand touches on one rank or another: of ranks' own parts of a buffer, all.
-static bool reach_of(const struct program *p, const struct operand *operand, struct footprint *out) {
-    struct operand all = *operand;
-    if (all.along)
-        all.dim[0] *= mesh_group_size(&p->mesh, all.along);
-    return footprint_of(p, &all, out);
-}
-
 static bool planned_alone(const struct buffer *b) {
     return b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
 }
@@ -324,7 +316,7 @@ static trireme_status read_part(struct checker *c, int stream, const struct oper
     TRY(renew(c, instance, invocation, error));
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
-    if (!reach_of(p, operand, &where))
+    if (!footprint_of_all_ranks(p, operand, &where))
         REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0,
@@ -385,7 +377,7 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
         REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
-    if (!reach_of(p, operand, &where))
+    if (!footprint_of_all_ranks(p, operand, &where))
         REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
     if (!accumulate && written_unread(&instance->written, &where))
         REFUSE("%s: overwrites %s, which nobody has read", here(c).text, name);
@@ -393,7 +385,7 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     for (int i = 0; i < instruction->inputs; i++) {
         const struct operand *in = &instruction->in[i];
         struct footprint read;
-        if (in->buffer == NONE || program_root(p, in->buffer) != root || !reach_of(p, in, &read) ||
+        if (in->buffer == NONE || program_root(p, in->buffer) != root || !footprint_of_all_ranks(p, in, &read) ||
             !footprint_overlap(&read, &where))
             continue;
         if (own_part(instruction))

@@ -411,17 +411,23 @@ static const struct message *find_message(const struct checker *c, int buffer) {
     return NULL;
 }
 
+const struct message *messages_find(const struct messages *messages, int template, int instruction) {
+    for (size_t k = 0; k < messages->messages.count; k++) {
+        const struct message *m = &messages->messages.item[k];
+        if (m->template == template && m->instruction == instruction)
+            return m;
+    }
+    return NULL;
+}
+
 static void note_message(struct checker *c, const struct instruction *i, int buffer,
                          const struct seen seen[AXIS_COUNT]) {
     struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, AXES_NONE}}};
     for (int a = 0; a < AXIS_COUNT; a++)
         message.seen[a] =
             (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, AXES_NONE};
-    for (size_t k = 0; k < c->sent->messages.count; k++)
-        if (c->sent->messages.item[k].template == message.template &&
-            c->sent->messages.item[k].instruction == message.instruction)
-            return;
-    VEC_PUSH(&c->sent->messages, message);
+    if (!messages_find(c->sent, message.template, message.instruction))
+        VEC_PUSH(&c->sent->messages, message);
 }
 
 // What is received is as it is declared; a gradient is as what was sent, for which it is.

@@ -117,6 +117,8 @@ struct cluster {
 // Reads a file's text; `name` stands for it in messages (TRIREME_ERROR_USAGE, with line and key).
 trireme_status cluster_parse(struct cluster *out, const struct op_table *table, const char *name, const char *yaml,
                              size_t length, trireme_error *error);
+// Appends the file's text.
+void cluster_print(const struct cluster *cluster, const struct op_table *table, struct text *out);
 // A cluster that is shipped, by its name, or the path of a file.
 trireme_status cluster_load(struct cluster *out, const struct op_table *table, const char *what, trireme_error *error);
 // TRIREME_ERROR_USAGE: `why`, and which clusters are shipped.

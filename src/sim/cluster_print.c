@@ -1,4 +1,4 @@
-#include "sim/fit.h"
+#include "sim/cluster.h"
 
 #include "config/value.h"
 

@@ -42,7 +42,4 @@ trireme_status fit_import(struct cluster *cluster, const struct op_table *table,
 // The same of points that stand together by op and ranks.
 trireme_status fit_links(struct cluster *cluster, const struct link_point *points, size_t count, trireme_error *error);
 
-// Appends the file.
-void cluster_print(const struct cluster *cluster, const struct op_table *table, struct text *out);
-
 #endif
