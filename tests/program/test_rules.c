@@ -1,0 +1,271 @@
+// Rules of the verifier that one program alone comes up against: it breaks nothing else, so that each is refused by the
+// rule that it is here for, or by none.
+#include "support/by_hand.h"
+#include "support/fleet.h"
+#include "support/test.h"
+
+static void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *name) {
+    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
+    if (!strstr(error->message, what) || !strstr(error->message, name))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, name, error->message);
+}
+
+// A program of one template, `body` its buffers and instructions, that is invoked once for each of the microbatches.
+static struct program read_program(const struct op_table *ops, const char *mesh, int microbatches, const char *body) {
+    struct text text = {0};
+    struct program p;
+    trireme_error error = {0};
+    text_add(&text, "program rules microbatches %d\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n", microbatches,
+             mesh);
+    text_add(&text, "pool 0 chunk 0 at 0:");
+    for (int m = 0; m < microbatches; m++)
+        text_add(&text, " 0");
+    text_add(&text, "\n%s", body);
+    for (int m = 0; m < microbatches; m++)
+        text_add(&text, "invoke 0 microbatch %d%s%s\n", m, m ? "" : " first", m + 1 < microbatches ? "" : " last");
+    if (program_parse(&p, ops, text.text, text.length, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    text_release(&text);
+    return p;
+}
+
+static void refuse(const char *mesh, int microbatches, const char *body, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, mesh, microbatches, body);
+    assert_program_refused(&p, ops, what, name);
+    free(ops);
+}
+
+// The programs of two stages, which are sound each by itself, on all ranks of a mesh.
+static void refuse_stages(const char *mesh, const char *first, const char *second, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    struct program of[2] = {read_program(ops, mesh, 1, first), read_program(ops, mesh, 1, second)};
+    const struct program *of_rank[8];
+    trireme_error error = {0};
+    int ranks = mesh_ranks(&of[0].mesh);
+    for (int stage = 0; stage < 2; stage++)
+        if (program_plan(&of[stage], ops, 0, &error) != TRIREME_OK ||
+            program_verify(&of[stage], ops, &error) != TRIREME_OK)
+            fail_msg("stage %d: %s", stage, error.message);
+    for (int r = 0; r < ranks; r++)
+        of_rank[r] = &of[r >= ranks / 2];
+    assert_words(programs_verify(of_rank, ranks, ops, &error), &error, what, name);
+    program_release(&of[0]);
+    program_release(&of[1]);
+    free(ops);
+}
+
+// Planned anew, for it may use other memory, and released here.
+static void refuse_mutant(struct program *mutant, const struct op_table *ops, const char *what, const char *name) {
+    trireme_error error = {0};
+    if (program_plan(mutant, ops, 0, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    assert_words(program_verify(mutant, ops, &error), &error, what, name);
+    mutant_release(mutant);
+}
+
+// One more buffer in a mutant, like one that is there but for its name.
+static int add_like(struct program *mutant, const char *like, char *name) {
+    struct buffer b = mutant->buffers.item[program_find(mutant, like)];
+    b.name = name;
+    VEC_PUSH(&mutant->buffers, b);
+    return (int)mutant->buffers.count - 1;
+}
+
+// ---- tables
+
+// Each microbatch would add the terms of those before it once more.
+static void sums_of_sums(void **unused) {
+    (void)unused;
+    refuse("tp 2", 2,
+           "buffer %0 i32 input microbatch [4] \"ids\"\n"
+           "buffer %1 f32 param state [8,4] place tp 0 \"table\"\n"
+           "buffer %2 i32 param state [1] as first \"first\"\n"
+           "buffer %3 f32 output step [4,4] place tp sum \"terms\"\n"
+           "buffer %4 f32 output step [8] place tp 0 \"sums\"\n"
+           "template 0 forward \"t\"\n"
+           "  %3[4,4] = embed %0[4] %1[8,4] %2[1] phase forward accumulate after_first\n"
+           "  %4[8] = reduce_scatter %3[16] wire 0 phase forward group tp accumulate after_first\n",
+           "which is a sum already, once more", "terms");
+}
+
+static void what_travels_as_bf16(void **unused) {
+    (void)unused;
+    refuse("dp 2", 1,
+           "buffer %0 f64 input step [4] place dp sum \"terms\"\n"
+           "buffer %1 f64 output step [4] \"sums\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[4] = all_reduce %0[4] max 0 wire 1 phase forward group dp\n",
+           "would travel as bf16", "terms");
+    refuse("dp 2", 1,
+           "buffer %0 f32 input step [4] place dp 0 \"parts\"\n"
+           "buffer %1 f32 output step [8] \"all\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[8] = all_gather %0[4] wire 1 phase forward group dp\n",
+           "would travel as bf16", "parts");
+}
+
+// ---- memory
+
+// Away from its root a reduction leaves anything in its terms.
+static void terms_of_a_reduction(void **unused) {
+    (void)unused;
+    refuse("pp 2", 1,
+           "buffer %0 f32 input step [8,16] place pp 1 \"x\"\n"
+           "buffer %1 f32 input step [8,16] place pp 1 \"w\"\n"
+           "buffer %2 f32 act local [8,8] \"terms\"\n"
+           "buffer %3 f32 output step [8,8] \"y\"\n"
+           "template 0 forward \"t\"\n"
+           "  %2[8,8] = matmul %0[8,16] %1[8,16] - - phase forward\n"
+           "  - = reduce %2[64] phase forward group pp peer 1\n"
+           "  %3[8,8] = gelu %2[8,8] tanh 0 phase forward\n",
+           "before it is written", "terms");
+}
+
+// ---- placement
+
+// Columns of two ranks are no two halves of a matrix; half of the data's ranks have no half of its rows; and parts of
+// parts lie in no order.
+static void blocks_to_gather(void **unused) {
+    (void)unused;
+    refuse("tp 2", 1,
+           "buffer %0 f32 input step [8,16] place tp 1 \"columns\"\n"
+           "buffer %1 f32 output step [256] \"all\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[256] = all_gather %0[128] wire 0 phase forward group tp\n",
+           "are no blocks in the order of the group's ranks", "columns");
+    refuse("dp 2 fsdp 2", 1,
+           "buffer %0 f32 input step [16] place dp 0 place fsdp 0 \"quarters\"\n"
+           "buffer %1 f32 act local [32] \"halves\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[32] = all_gather %0[16] wire 0 phase forward group fsdp\n",
+           "are no blocks in the order of the group's ranks", "quarters");
+    refuse("dp 2 fsdp 2", 1,
+           "buffer %0 f32 input step [16] place fsdp 0 \"halves\"\n"
+           "buffer %1 f32 output step [16] place dp 0 \"other halves\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[16] = all_gather %0[8]@dp*8 wire 0 phase forward group fsdp\n",
+           "are of another group of ranks", "halves");
+}
+
+static void ranks_that_skip(void **unused) {
+    (void)unused;
+    refuse("dp 2", 1,
+           "buffer %0 f32 input step [8,16] place dp 0 \"x\"\n"
+           "buffer %1 i32 input step [1] place dp 0 \"mask\"\n"
+           "buffer %2 f32 act local [8,16] \"h\"\n"
+           "buffer %3 f32 output step [8,16] place dp 0 \"y\"\n"
+           "template 0 forward \"t\"\n"
+           "  %2[8,16] = gelu %0[8,16] tanh 0 phase forward\n"
+           "  %2[8,16] = add %2[8,16] %0[8,16] phase forward if %1\n"
+           "  %3[8,16] = gelu %2[8,16] tanh 0 phase forward\n",
+           "is not the same on all ranks along dp", "mask");
+}
+
+// ---- gradients
+
+// What each microbatch has added is looked at before the next one overwrites it, so that none is lost unread.
+static void gradients_of_the_last_microbatch(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_LLAMA, NULL}, false);
+    struct program p = mutant_copy(&small.engine.train.program);
+    int copy = add_like(&p, "layers.0.mlp.down.weight", "copy");
+    p.buffers.item[copy].kind = KIND_ACT;
+    p.buffers.item[copy].scope = SCOPE_LOCAL;
+    p.buffers.item[copy].parent = NONE;
+    struct place place = mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight");
+    mutant_at(place)->accumulate = ACCUMULATE_NO;
+    mutant_repeat(place);
+    place.index++;
+    struct instruction *look = mutant_at(place);
+    look->op = OP_GELU;
+    look->inputs = look->outputs = 1;
+    look->in[0] = look->out[0];
+    look->out[0].buffer = copy;
+    look->out[0].offset = 0;
+    refuse_mutant(&p, small.engine.ops, "overwrites the gradient of layers.0.mlp.down.weight in every microbatch",
+                  "matmul_dw");
+    small_model_release(&small);
+}
+
+#define FLEET(...)  \
+    struct fleet f; \
+    fleet_create(&f, __func__, (const char *const[]){SMALL_BATCH, SMALL_EXACT, SMALL_GPT2_MODEL, __VA_ARGS__, NULL})
+
+static void gradients_sent_twice(void **unused) {
+    (void)unused;
+    FLEET("parallelism.pipeline_parallel_degree=2");
+    struct program p = mutant_copy(fleet_program(&f, 1));
+    mutant_repeat(mutant_find(&p, OP_SEND, "d.layers.0.residual"));
+    refuse_mutant(&p, f.stages.of[0]->ops, "sends the gradient of layers.0.residual twice", "send");
+    fleet_release(&f);
+}
+
+// ---- the loss
+
+// The gradient of a chunk of logits, by the targets of another, relative to its maximum, as another part of the
+// vocabulary, or of a smaller one. The sums are the chunk's.
+static void gradients_of_split_logits(void **unused) {
+    (void)unused;
+    FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=8");
+    for (int fault = 0; fault < 4; fault++) {
+        struct program p = mutant_copy(fleet_program(&f, 0));
+        int first = add_like(&p, "vocab.first", "another.first");
+        struct instruction *grad = mutant_at(mutant_find(&p, OP_LOGITS_GRAD, "logits.rows8"));
+        const struct instruction *other = mutant_at(mutant_find(&p, OP_LOGITS_GRAD, "logits.rows0"));
+        if (fault == 0)
+            grad->in[1] = other->in[1];
+        else if (fault == 1)
+            grad->in[2].buffer = first;
+        else if (fault == 2)
+            grad->in[3] = other->in[3];
+        else
+            grad->attribute[0].i--;
+        refuse_mutant(&p, f.stages.of[0]->ops, "maximum and sums are not those of the logits of its rows", "targets");
+    }
+    fleet_release(&f);
+}
+
+// ---- meetings
+
+static void broadcasts_placed_otherwise(void **unused) {
+    (void)unused;
+    refuse_stages("tp 2 pp 2",
+                  "buffer %0 f32 input step [16] place tp 0 \"x\"\n"
+                  "buffer %1 f32 act local [16] \"y\"\n"
+                  "template 0 input \"t\"\n"
+                  "  %1[16] = broadcast %0[16] phase input group pp\n",
+                  "buffer %0 f32 act local [16] \"y\"\n"
+                  "template 0 input \"t\"\n"
+                  "  %0[16] = broadcast - phase input group pp peer 1\n",
+                  "which is placed otherwise along tp", "y");
+}
+
+static void messages_of_the_other_pass(void **unused) {
+    (void)unused;
+    refuse_stages("pp 2",
+                  "buffer %0 f32 input step [16] \"x\"\n"
+                  "template 0 forward \"t\"\n"
+                  "  = send %0[16] phase forward stream to_next group pp peer 1\n",
+                  "buffer %0 f32 act local [16] \"x\"\n"
+                  "template 0 backward \"t\"\n"
+                  "  %0[16] = receive phase backward stream from_previous group pp peer 1\n",
+                  "of the other pass", "x");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_of_sums),
+        cmocka_unit_test(what_travels_as_bf16),
+        cmocka_unit_test(terms_of_a_reduction),
+        cmocka_unit_test(blocks_to_gather),
+        cmocka_unit_test(ranks_that_skip),
+        cmocka_unit_test(gradients_of_the_last_microbatch),
+        cmocka_unit_test(gradients_sent_twice),
+        cmocka_unit_test(gradients_of_split_logits),
+        cmocka_unit_test(broadcasts_placed_otherwise),
+        cmocka_unit_test(messages_of_the_other_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
