@@ -227,6 +227,47 @@ static void gradients_of_split_logits(void **unused) {
     fleet_release(&f);
 }
 
+// The first instruction of `op` that touches the buffer becomes two, each for half of the 16 rows; returns the first.
+static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
+    struct place place = mutant_find(mutant, op, buffer);
+    VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
+    mutant_repeat(place);
+    struct instruction *first = mutant_at(place), *second = first + 1;
+    for (int k = 0; k < first->inputs + first->outputs; k++) {
+        struct operand *rows = mutant_operand(second, k);
+        if (rows->buffer == NONE || rows->dim[0] != 16)
+            continue;
+        rows->dim[0] = mutant_operand(first, k)->dim[0] = 8;
+        rows->offset += 8 * rows->stride[0];
+    }
+    return first;
+}
+
+static void exchange(struct operand *a, struct operand *b) {
+    struct operand first = *a;
+    *a = *b;
+    *b = first;
+}
+
+// Logits of some rows by the targets, maxima and sums of others.
+static void gradients_of_other_rows(void **unused) {
+    (void)unused;
+    FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=16");
+    struct program p = mutant_copy(fleet_program(&f, 0));
+    const struct op_table *ops = f.stages.of[0]->ops;
+    trireme_error error = {0};
+    halve(&p, OP_LOGITS_MAX, "logits.rows0");
+    halve(&p, OP_LOGITS_SUM, "logits.rows0");
+    halve(&p, OP_LOGITS_NLL, "targets");
+    struct instruction *grad = halve(&p, OP_LOGITS_GRAD, "logits.rows0");
+    if (program_plan(&p, ops, 0, &error) != TRIREME_OK || program_verify(&p, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    exchange(&grad[0].in[0], &grad[1].in[0]);
+    exchange(&grad[0].out[0], &grad[1].out[0]);
+    refuse_mutant(&p, ops, "maximum and sums are not those of the logits of its rows", "targets");
+    fleet_release(&f);
+}
+
 // ---- meetings
 
 static void broadcasts_placed_otherwise(void **unused) {
@@ -264,6 +305,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_the_last_microbatch),
         cmocka_unit_test(gradients_sent_twice),
         cmocka_unit_test(gradients_of_split_logits),
+        cmocka_unit_test(gradients_of_other_rows),
         cmocka_unit_test(broadcasts_placed_otherwise),
         cmocka_unit_test(messages_of_the_other_pass),
     };
