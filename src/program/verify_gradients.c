@@ -512,9 +512,10 @@ static trireme_status check_all(struct checker *c) {
             TRY(check_backward(c, (int)i));
         else if (info->role == ROLE_LOSS) {
             const struct operand *d = &instance->instruction->out[info->outputs - 1];
-            if (c->program->buffers.item[d->buffer].gradient_of != instance->instruction->in[0].buffer)
-                REFUSE("%s: %s is not the gradient of %s", place_of(c, instance).text, name_of(c, d->buffer),
-                       name_of(c, instance->instruction->in[0].buffer));
+            const struct operand *logits = &instance->instruction->in[0];
+            if (c->program->buffers.item[d->buffer].gradient_of != logits->buffer || !same_view(d, logits))
+                REFUSE("%s: %s is not the gradient of %s, row by row", place_of(c, instance).text,
+                       name_of(c, d->buffer), name_of(c, logits->buffer));
             TRY(answer(c, (int)i, (int)i, 0, d, false));
         }
     }

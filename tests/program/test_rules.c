@@ -55,6 +55,12 @@ static void refuse_stages(const char *mesh, const char *first, const char *secon
     free(ops);
 }
 
+static void assert_sound(struct program *mutant, const struct op_table *ops) {
+    trireme_error error = {0};
+    if (program_plan(mutant, ops, 0, &error) != TRIREME_OK || program_verify(mutant, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+}
+
 // Planned anew, for it may use other memory, and released here.
 static void refuse_mutant(struct program *mutant, const struct op_table *ops, const char *what, const char *name) {
     trireme_error error = {0};
@@ -249,19 +255,30 @@ static void exchange(struct operand *a, struct operand *b) {
     *b = first;
 }
 
+// Halves of the logits whose gradients lie in each other's place.
+static void gradients_in_other_rows(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, "training.logits_rows=16", NULL}, false);
+    struct program p = mutant_copy(&small.engine.train.program);
+    struct instruction *grad = halve(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale");
+    assert_sound(&p, small.engine.ops);
+    exchange(&grad[0].out[1], &grad[1].out[1]);
+    refuse_mutant(&p, small.engine.ops, "row by row", "d.logits");
+    small_model_release(&small);
+}
+
 // Logits of some rows by the targets, maxima and sums of others.
 static void gradients_of_other_rows(void **unused) {
     (void)unused;
     FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=16");
     struct program p = mutant_copy(fleet_program(&f, 0));
     const struct op_table *ops = f.stages.of[0]->ops;
-    trireme_error error = {0};
     halve(&p, OP_LOGITS_MAX, "logits.rows0");
     halve(&p, OP_LOGITS_SUM, "logits.rows0");
     halve(&p, OP_LOGITS_NLL, "targets");
     struct instruction *grad = halve(&p, OP_LOGITS_GRAD, "logits.rows0");
-    if (program_plan(&p, ops, 0, &error) != TRIREME_OK || program_verify(&p, ops, &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
+    assert_sound(&p, ops);
     exchange(&grad[0].in[0], &grad[1].in[0]);
     exchange(&grad[0].out[0], &grad[1].out[0]);
     refuse_mutant(&p, ops, "maximum and sums are not those of the logits of its rows", "targets");
@@ -305,6 +322,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_the_last_microbatch),
         cmocka_unit_test(gradients_sent_twice),
         cmocka_unit_test(gradients_of_split_logits),
+        cmocka_unit_test(gradients_in_other_rows),
         cmocka_unit_test(gradients_of_other_rows),
         cmocka_unit_test(broadcasts_placed_otherwise),
         cmocka_unit_test(messages_of_the_other_pass),
