@@ -29,9 +29,9 @@ trireme_status config_set(struct config *config, const char *key, const char *va
     given_release(&given);
     if (status != TRIREME_OK)
         return status;
-    char **old = &config->origin[known - key_table];
+    char **old = &config->origin[known - key_table], *copy = mem_strdup(origin); // which may be the old one
     free(*old);
-    *old = mem_strdup(origin);
+    *old = copy;
     return TRIREME_OK;
 }
 

@@ -161,19 +161,36 @@ static trireme_status spread_vocabulary(struct schedule *schedule, const struct 
 // Of a search, tried in a fraction of a second.
 enum { SEARCH_PASSES = 2000000 };
 
+// What keys say of a schedule beside its name; kind NULL: a file's.
+static trireme_status read_options(struct schedule_options *out, const struct config *config,
+                                   const struct schedule_kind *kind, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    trireme_error why = {0};
+    *out = (struct schedule_options){.chunks = kind ? (int)p->pipeline_parallel_chunks : 0,
+                                     .activation_limit = (int)p->pipeline_parallel_activation_limit,
+                                     .search_passes = SEARCH_PASSES};
+    if (kind && schedule_complete_chunks(kind, out, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.pipeline_parallel_chunks", error, "but %s", why.message);
+    bool limited = kind && kind->properties & SCHEDULE_LIMIT;
+    if (out->activation_limit && !limited)
+        return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
+                             "but pipeline_parallel_schedule is %s: auto alone has a limit to be set",
+                             p->pipeline_parallel_schedule);
+    if (limited)
+        out->weight_share = 1; // a slot is held until the weights' backward is done
+    return TRIREME_OK;
+}
+
 static trireme_status find_schedule(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
     trireme_error why = {0};
     const struct config_parallelism *p = &config->parallelism;
+    struct schedule_options options;
+    TRY(read_options(&options, config, schedule_kind(p->pipeline_parallel_schedule), error));
     int64_t chunks = MAX(1, p->pipeline_parallel_chunks);
     TRY(layout_check(config, model, out->mesh.degree[AXIS_PP], chunks, error));
     int stages = out->mesh.degree[AXIS_PP] * (int)chunks;
-    struct schedule_options options = {.chunks = (int)p->pipeline_parallel_chunks,
-                                       .activation_limit = (int)p->pipeline_parallel_activation_limit,
-                                       .times = times_of(config, model, stages),
-                                       .search_passes = SEARCH_PASSES};
-    if (strcmp(p->pipeline_parallel_schedule, "auto") == 0)
-        options.weight_share = 1; // a slot is held until the weights' backward is done
+    options.times = times_of(config, model, stages);
     struct schedule *schedule = mem_alloc(sizeof *schedule);
     trireme_status status = schedule_load(schedule, p->pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
                                           out->microbatches, &options, &why);
@@ -182,6 +199,9 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
     }
     out->schedule = schedule;
+    if (p->pipeline_parallel_chunks && schedule->chunks != p->pipeline_parallel_chunks)
+        return config_refuse(config, "parallelism.pipeline_parallel_chunks", error, "but %s has %d to a rank",
+                             p->pipeline_parallel_schedule, schedule->chunks);
     TRY(spread_vocabulary(schedule, config, model, error));
     return check_messages(config, schedule, error);
 }

@@ -134,8 +134,8 @@ static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
     return text;
 }
 
-static trireme_status complete_chunks(const struct schedule_kind *kind, struct schedule_options *o,
-                                      trireme_error *error) {
+trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct schedule_options *o,
+                                        trireme_error *error) {
     int given = o->chunks;
     if (given < 0 || o->waves < 0)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: chunks (%d) and waves (%d) cannot be negative", kind->name,
@@ -147,6 +147,9 @@ static trireme_status complete_chunks(const struct schedule_kind *kind, struct s
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s is searched for, which takes too long for more than %d chunks",
              kind->name, CHUNKS_SEARCHED);
     if (kind->properties & SCHEDULE_WAVES) {
+        if (!o->waves && given % 2)
+            FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has an even number of chunks to a rank, not %d", kind->name,
+                 given);
         if (!o->waves)
             o->waves = given ? given / 2 : 1;
         if (__builtin_mul_overflow(o->waves, 2, &o->chunks) || (given && given != o->chunks))
@@ -225,7 +228,7 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
     if (stages < 1 || microbatches < 1)
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: stages (%d) and microbatches (%d) must be at least 1", name,
              stages, microbatches);
-    TRY(complete_chunks(kind, &o, error));
+    TRY(schedule_complete_chunks(kind, &o, error));
     if (__builtin_mul_overflow((size_t)stages * (size_t)o.chunks, (size_t)microbatches, &passes) ||
         passes > SCHEDULE_PASSES_MAX / 3)
         FAIL(TRIREME_ERROR_USAGE,

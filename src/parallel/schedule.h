@@ -131,6 +131,10 @@ struct schedule_kind {
 
 // NULL where no schedule has the name, which then may be a file's.
 const struct schedule_kind *schedule_kind(const char *name);
+// Sets chunks, and of hanayo waves, where they are 0. Refuses those that the schedule does not have, as
+// schedule_create.
+trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct schedule_options *options,
+                                        trireme_error *error);
 // All of them, in the table's order.
 const struct schedule_kind *schedule_kinds(size_t *count);
 // The names, separated by ", ".

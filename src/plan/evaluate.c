@@ -1,9 +1,14 @@
 #include "plan/evaluate.h"
 
+// What the user said is told as the user's.
+static trireme_status set_key(struct config *config, const char *key, const char *value, trireme_error *error) {
+    return config_set(config, key, value, config_is_set(config, key) ? config_origin(config, key) : "plan", error);
+}
+
 static trireme_status set_number(struct config *config, const char *key, int64_t number, trireme_error *error) {
     char value[32];
     snprintf(value, sizeof value, "%lld", (long long)number);
-    return config_set(config, key, value, "plan", error);
+    return set_key(config, key, value, error);
 }
 
 trireme_status plan_config(struct config *out, const struct plan_request *r, const struct plan_choice *c,
@@ -29,28 +34,26 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     for (size_t i = 0; i < ARRAY_LENGTH(numbers) && status == TRIREME_OK; i++)
         status = set_number(&config, numbers[i].key, numbers[i].value, error);
     if (status == TRIREME_OK)
-        status = config_set(&config, "parallelism.sequence_parallel", c->sequence || c->tensor == 1 ? "true" : "false",
-                            "plan", error);
-    if (status == TRIREME_OK)
         status =
-            config_set(&config, "parallelism.tensor_parallel_overlap", c->overlap ? "true" : "false", "plan", error);
+            set_key(&config, "parallelism.sequence_parallel", c->sequence || c->tensor == 1 ? "true" : "false", error);
     if (status == TRIREME_OK)
-        status =
-            config_set(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", "plan", error);
+        status = set_key(&config, "parallelism.tensor_parallel_overlap", c->overlap ? "true" : "false", error);
     if (status == TRIREME_OK)
-        status = config_set(&config, "activation_checkpoint.mode", config_recompute_word(c->recompute), "plan", error);
+        status = set_key(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", error);
     if (status == TRIREME_OK)
-        status = config_set(&config, "parallelism.pipeline_parallel_schedule", c->schedule, "plan", error);
+        status = set_key(&config, "activation_checkpoint.mode", config_recompute_word(c->recompute), error);
+    if (status == TRIREME_OK)
+        status = set_key(&config, "parallelism.pipeline_parallel_schedule", c->schedule, error);
     if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
-        status = config_set(&config, "parallelism.pipeline_parallel_layout",
-                            c->layout     ? c->layout
-                            : c->balanced ? "auto"
-                                          : "",
-                            "plan", error);
+        status = set_key(&config, "parallelism.pipeline_parallel_layout",
+                         c->layout     ? c->layout
+                         : c->balanced ? "auto"
+                                       : "",
+                         error);
     if (status == TRIREME_OK && c->full_layers)
-        status = config_set(&config, "activation_checkpoint.full_layers", c->full_layers, "plan", error);
+        status = set_key(&config, "activation_checkpoint.full_layers", c->full_layers, error);
     if (status == TRIREME_OK && c->selective_layers)
-        status = config_set(&config, "activation_checkpoint.selective_layers", c->selective_layers, "plan", error);
+        status = set_key(&config, "activation_checkpoint.selective_layers", c->selective_layers, error);
     if (status == TRIREME_OK && c->unit_layers)
         status = set_number(&config, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0), error);
     if (status == TRIREME_OK && c->prefetch)

@@ -419,6 +419,10 @@ def test_refusals():
     refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")
     refused(r"schedule: given zb-w, which is neither a file nor one of gpipe, ", *MODEL,
             "pipeline_parallel_schedule=zb-w")
+    # What the user said is told as the user's.
+    tool.write("crossed", "F0 F1 B0 B1\nF1 B1 F0 B0\n")
+    refused(r"possible: command line: parallelism.pipeline_parallel_schedule: given crossed, where rank 0", *MODEL,
+            "pipeline_parallel_degree=2", "micro_batch_size=2", "pipeline_parallel_schedule=crossed", "mode=none")
     refused(r"tensor_parallel_degree: given 0, expected 1 or more", *MODEL, "tensor_parallel_degree=0")
     refused(r"save=none/best.yaml: cannot be written there: No such file", *MODEL, "save=none/best.yaml")
     tool.write("mine.yaml", UNEQUAL)

@@ -156,7 +156,8 @@ def test_bad_meshes():
     untouched(2, r"pipeline_parallel_layout: given \"2,1\".*sum is 2", *TRAIN, "--pipeline_parallel_degree=2",
               "--pipeline_parallel_layout=2,1")
     untouched(2, r"pipeline_parallel_degree: given 32768, .* for the 2147483648 virtual stages of 65536 chunks", *TRAIN,
-              "--pipeline_parallel_degree=32768", "--pipeline_parallel_chunks=65536")
+              "--pipeline_parallel_degree=32768", "--pipeline_parallel_chunks=65536",
+              "--pipeline_parallel_schedule=interleaved")
     untouched(2, r"data_parallel_shard_degree: given 0, expected 1 or more, or -1", *TRAIN,
               "--data_parallel_shard_degree=0")
     # What is said of a pipeline, without one.
@@ -194,6 +195,22 @@ def test_bad_schedules():
               "--pipeline_parallel_schedule=schedule")
     tool.write("schedule", "F0 F1 I0 W0 B1\nF0 B0 F1 I1 W1\n")
     tool.good(*arguments, "--pipeline_parallel_schedule=schedule", "--run.directory=split")
+
+
+def test_the_key_that_a_schedule_refuses():
+    two = ("train", "c.yaml", "--model.num_hidden_layers=6", "--pipeline_parallel_degree=2")
+    untouched(2, r"chunks: given 3, but pipeline schedule 1f1b has 1 chunk to a rank, not 3", *two,
+              "--pipeline_parallel_chunks=3")
+    untouched(2, r"chunks: given 3, but pipeline schedule hanayo has an even number of chunks to a rank, not 3",
+              *two, "--pipeline_parallel_schedule=hanayo", "--pipeline_parallel_chunks=3")
+    untouched(2, r"activation_limit: given 3, but pipeline_parallel_schedule is 1f1b: auto alone has", *two,
+              "--pipeline_parallel_activation_limit=3")
+    tool.write("schedule", "F0 F1 B0 B1\n" * 2)
+    of_file = (*two, "--training.micro_batch_size=2", "--pipeline_parallel_schedule=schedule")
+    untouched(2, r"chunks: given 3, but schedule has 1 to a rank", *of_file, "--pipeline_parallel_chunks=3")
+    untouched(2, r"activation_limit: given 3, but pipeline_parallel_schedule is schedule: auto alone", *of_file,
+              "--pipeline_parallel_activation_limit=3")
+    tool.good("verify", *of_file[1:], "--pipeline_parallel_chunks=1")
 
 
 def test_schedule_files():
