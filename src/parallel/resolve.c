@@ -187,10 +187,9 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
     const struct config_parallelism *p = &config->parallelism;
     struct schedule_options options;
     TRY(read_options(&options, config, schedule_kind(p->pipeline_parallel_schedule), error));
-    int64_t chunks = MAX(1, p->pipeline_parallel_chunks);
+    int chunks = MAX(1, options.chunks); // a file's are not known yet, nor is it fitted
     TRY(layout_check(config, model, out->mesh.degree[AXIS_PP], chunks, error));
-    int stages = out->mesh.degree[AXIS_PP] * (int)chunks;
-    options.times = times_of(config, model, stages);
+    options.times = times_of(config, model, out->mesh.degree[AXIS_PP] * chunks);
     struct schedule *schedule = mem_alloc(sizeof *schedule);
     trireme_status status = schedule_load(schedule, p->pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
                                           out->microbatches, &options, &why);

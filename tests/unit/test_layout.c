@@ -191,6 +191,45 @@ static void share_of_full_layers(void **unused) {
     }
 }
 
+// Where they are said of each stage, those of the schedule's own chunks, said or not.
+static void schedules_are_fitted_to_full_layers(void **unused) {
+    (void)unused;
+    static const char *const SCHEDULES[] = {"zb-v", "hanayo"};
+    for (size_t i = 0; i < ARRAY_LENGTH(SCHEDULES); i++) {
+        struct parallel p[3];
+        for (int k = 0; k < 3; k++) {
+            char *schedule = mem_printf("parallelism.pipeline_parallel_schedule=%s", SCHEDULES[i]);
+            const char *text[] = {schedule,
+                                  "parallelism.pipeline_parallel_degree=2",
+                                  "training.global_batch_size=8",
+                                  "training.micro_batch_size=1",
+                                  "model.preset=gpt2-124m",
+                                  k == 2 ? "activation_checkpoint.mode=full"
+                                         : "activation_checkpoint.full_layers=3,3,3,3",
+                                  "parallelism.pipeline_parallel_chunks=2"};
+            struct config config;
+            struct model_config model;
+            trireme_error error = {0};
+            size_t count = k == 1 ? ARRAY_LENGTH(text) : ARRAY_LENGTH(text) - 1;
+            assert_ok(config_load(&config, NULL, text, count, &error), &error);
+            assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
+            assert_ok(parallel_resolve(&p[k], &config, &model, &error), &error);
+            config_release(&config);
+            free(schedule);
+        }
+        for (int k = 1; k < 3; k++)
+            for (int rank = 0; rank < 2; rank++) {
+                const struct schedule_rank *a = &p[0].schedule->rank[rank], *b = &p[k].schedule->rank[rank];
+                assert_int_equal(a->count, b->count);
+                for (size_t j = 0; j < a->count; j++)
+                    assert_true(a->item[j].kind == b->item[j].kind && a->item[j].chunk == b->item[j].chunk &&
+                                a->item[j].microbatch == b->item[j].microbatch);
+            }
+        for (int k = 0; k < 3; k++)
+            parallel_release(&p[k]);
+    }
+}
+
 static void wrong_modes_are_refused(void **unused) {
     (void)unused;
     static const struct {
@@ -261,6 +300,7 @@ int main(void) {
                                        cmocka_unit_test(said_is_done),
                                        cmocka_unit_test(modes_of_layers),
                                        cmocka_unit_test(share_of_full_layers),
+                                       cmocka_unit_test(schedules_are_fitted_to_full_layers),
                                        cmocka_unit_test(wrong_modes_are_refused),
                                        cmocka_unit_test(wrong_reduce_dtype_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
