@@ -335,9 +335,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();
-    trireme_status status = parallel_check_schedule(config, error);
-    if (status == TRIREME_OK && values[PLAN_SAVE].given)
-        status = check_save(values[PLAN_SAVE].given, error);
+    trireme_status status = values[PLAN_SAVE].given ? check_save(values[PLAN_SAVE].given, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = cluster_load(&cluster, ops, values[PLAN_CLUSTER].given, error);
     if (status == TRIREME_OK)

@@ -35,8 +35,10 @@ enum { PARALLEL_MAX_RANKS = 1 << 20 };
 // schedule is searched for: once is enough for all ranks, each of which takes a copy.
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                                 trireme_error *error);
-// Refuses (TRIREME_ERROR_USAGE) a schedule that is neither a name that is known nor a file.
-trireme_status parallel_check_schedule(const struct config *config, trireme_error *error);
+// Refuses what parallel_resolve does on so many ranks whatever keys that are not set will say. Degrees multiply to what
+// divides the ranks.
+trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
+                              trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.
 int *parallel_layers(const struct parallel *parallel, int *stages);
 struct parallel parallel_copy(const struct parallel *parallel);

@@ -181,15 +181,20 @@ static trireme_status read_options(struct schedule_options *out, const struct co
     return TRIREME_OK;
 }
 
+// What can be said before a schedule is made.
+static trireme_status check_pipeline(struct schedule_options *options, const struct config *config,
+                                     const struct model_config *model, int64_t stages, trireme_error *error) {
+    TRY(read_options(options, config, schedule_kind(config->parallelism.pipeline_parallel_schedule), error));
+    return layout_check(config, model, stages, MAX(1, options->chunks), error); // a file's are not known yet
+}
+
 static trireme_status find_schedule(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
     trireme_error why = {0};
     const struct config_parallelism *p = &config->parallelism;
     struct schedule_options options;
-    TRY(read_options(&options, config, schedule_kind(p->pipeline_parallel_schedule), error));
-    int chunks = MAX(1, options.chunks); // a file's are not known yet, nor is it fitted
-    TRY(layout_check(config, model, out->mesh.degree[AXIS_PP], chunks, error));
-    options.times = times_of(config, model, out->mesh.degree[AXIS_PP] * chunks);
+    TRY(check_pipeline(&options, config, model, out->mesh.degree[AXIS_PP], error));
+    options.times = times_of(config, model, out->mesh.degree[AXIS_PP] * MAX(1, options.chunks));
     struct schedule *schedule = mem_alloc(sizeof *schedule);
     trireme_status status = schedule_load(schedule, p->pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
                                           out->microbatches, &options, &why);
@@ -244,21 +249,21 @@ static void leave_rest(const struct config_parallelism *p, int64_t *replicas, in
 
 // Who asks for a stage that is not what is taken anyway wants something sharded, unless it is also said that there is
 // one shard.
-static trireme_status check_zero_stage(const struct config *config, const struct mesh *mesh, trireme_error *error) {
-    int64_t stage = config->parallelism.zero_stage, shards = mesh->degree[AXIS_FSDP];
+static trireme_status check_zero_stage(const struct config *config, int64_t shards, int ranks, trireme_error *error) {
+    int64_t stage = config->parallelism.zero_stage;
     if (stage == 0 && shards > 1)
         return config_refuse(config, "parallelism.zero_stage", error,
                              "which shards nothing, but data_parallel_shard_degree is %lld: use "
                              "data_parallel_replicate_degree",
                              (long long)shards);
     bool asked = stage > 0 && stage < 3, open = config->parallelism.data_parallel_shard_degree == -1;
-    if (asked && open && shards == 1 && mesh_ranks(mesh) > 1)
+    if (asked && open && shards == 1 && ranks > 1)
         return config_refuse(config, "parallelism.zero_stage", error,
                              "but the other degrees leave no ranks to shard over: set data_parallel_shard_degree");
     return TRIREME_OK;
 }
 
-trireme_status parallel_check_schedule(const struct config *config, trireme_error *error) {
+static trireme_status check_schedule(const struct config *config, trireme_error *error) {
     const char *name = config->parallelism.pipeline_parallel_schedule;
     if (!schedule_kind(name) && access(name, R_OK) != 0)
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
@@ -278,7 +283,30 @@ static trireme_status check_no_pipeline(const struct config *config, trireme_err
     if (p->pipeline_parallel_activation_limit > 0)
         return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
                              "but pipeline_parallel_degree is 1");
-    return parallel_check_schedule(config, error);
+    return check_schedule(config, error);
+}
+
+trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
+                              trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    int64_t shards = MAX(0, p->data_parallel_shard_degree), stages = 0;
+    if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
+        stages = MAX(0, p->pipeline_parallel_degree);
+    // Where those that are said take all ranks, the others are 1.
+    if (MAX(1, p->data_parallel_replicate_degree) * MAX(1, shards) * MAX(1, p->tensor_parallel_degree) *
+            MAX(1, stages) ==
+        ranks) {
+        shards = MAX(1, shards);
+        stages = MAX(1, stages);
+    }
+    TRY(check_zero_stage(config, shards, ranks, error));
+    if (stages == 1)
+        return check_no_pipeline(config, error);
+    TRY(check_schedule(config, error));
+    struct schedule_options unused;
+    if (stages > 1 && config_is_set(config, "parallelism.pipeline_parallel_schedule"))
+        return check_pipeline(&unused, config, model, stages, error);
+    return stages > 1 ? layout_check(config, model, stages, 1, error) : TRIREME_OK;
 }
 
 static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
@@ -300,7 +328,7 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
     out->mesh.degree[AXIS_PP] = (int)degree[3].given;
-    TRY(check_zero_stage(config, &out->mesh, error));
+    TRY(check_zero_stage(config, out->mesh.degree[AXIS_FSDP], mesh_ranks(&out->mesh), error));
     out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     if (out->reduce_bf16 && t->dtype == CONFIG_DTYPE_F64)

@@ -105,7 +105,7 @@ struct search {
     const struct plan_request *request;
     struct plan_result *out;
     struct estimator *estimator;
-    trireme_error why; // of what was refused
+    trireme_error why; // of the first that was refused
     int64_t until;     // 0: there is time
     struct learnt learnt;
 };
@@ -175,7 +175,8 @@ static void run_batch(struct search *s, struct candidate **batch, int jobs) {
             continue;
         s->out->evaluated++;
         if (job[i].status != TRIREME_OK) {
-            s->why = job[i].error;
+            if (!s->why.message[0])
+                s->why = job[i].error;
             continue;
         }
         if (batch[i]->estimate.bytes > 0)

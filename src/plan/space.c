@@ -22,6 +22,7 @@ struct space {
     int64_t layers;
     int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
     int meshes, sizes; // seen: ways to divide ranks and batch, and those with a microbatch
+    trireme_error why; // of the first that was refused: the plainest
 };
 
 // Ways to share one choice's data parallel ranks.
@@ -38,8 +39,11 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
     const struct config *c = s->config;
     struct pipe_estimate pipe;
     struct mix mix = {.of = NULL};
-    if (!estimate_pipe(s->estimator, of, &pipe) || (of->mixed && !mix_create(&mix, s->estimator, of)))
+    if (!estimate_pipe(s->estimator, of, &pipe) || (of->mixed && !mix_create(&mix, s->estimator, of))) {
+        if (!s->why.message[0])
+            s->why = s->estimator->why;
         return;
+    }
     bool zero_set = config_is_set(c, "parallelism.zero_stage");
     int data = of->replicas;
     for (size_t i = 0; i < sharings->count; i++) {
@@ -272,11 +276,15 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
 
 // What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error) {
-    TRY(check_degrees(estimator->request->config, estimator->request->ranks, error));
+    const struct plan_request *r = estimator->request;
+    TRY(check_degrees(r->config, r->ranks, error));
+    TRY(parallel_check(r->config, r->model, r->ranks, error));
     estimator->collecting = true;
     list(out, estimator);
     estimator_fill(estimator);
-    list(out, estimator);
+    const struct space s = list(out, estimator);
+    if (s.why.message[0])
+        estimator->why = s.why;
     return TRIREME_OK;
 }
 
@@ -288,9 +296,6 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
     struct candidates none = {0};
     const struct space s = list(&none, estimator);
     VEC_RELEASE(&none);
-    if (s.stages > s.layers)
-        return config_refuse(c, "parallelism.pipeline_parallel_degree", error, "but the model has %lld layers",
-                             (long long)s.layers);
     const struct config_parallelism *p = &c->parallelism;
     const int64_t set = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1);
     const bool data_set = s.replicas && s.shards;
@@ -315,18 +320,9 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
         return config_refuse(c, "training.micro_batch_size", error,
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
                              r->ranks);
-    const int64_t others = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1);
-    if (config_is_set(c, "parallelism.vocabulary_parallel") && p->vocabulary_parallel &&
-        (s.stages == 1 || r->ranks == others))
-        return config_refuse(c, "parallelism.vocabulary_parallel", error, "but there is no pipeline to spread it over");
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,
                              "but no schedule that the configuration allows has %d virtual stages", given_stages(c));
-    if (config_is_set(c, "parallelism.pipeline_parallel_schedule") && s.stages > 1 &&
-        !config_is_set(c, "parallelism.pipeline_parallel_chunks"))
-        return config_refuse(c, "parallelism.pipeline_parallel_schedule", error,
-                             "which %lld layers on %lld stages do not suffice for", (long long)s.layers,
-                             (long long)s.stages);
     if (p->pipeline_parallel_chunks > 0)
         return config_refuse(c, "parallelism.pipeline_parallel_chunks", error,
                              "which no schedule that the configuration allows has for %lld layers",

@@ -14,7 +14,8 @@ struct candidates {
     VEC(struct candidate);
 };
 
-// All that are possible, with their estimates. Refuses degrees that do not divide the ranks.
+// All that are possible, with their estimates. Refuses degrees that do not divide the ranks, and what parallel_check
+// does.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
 // Where none is possible, and not for a reason that the estimator has: the key that rules them out.
 trireme_status space_refuse(struct estimator *estimator, trireme_error *error);

@@ -407,16 +407,30 @@ def test_refusals():
             "micro_batch_size=4", "data_parallel_shard_degree=2")
     refused(r"pipeline_parallel_chunks: given 4, which no schedule that the configuration allows has for 6 layers",
             *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
-    refused(r"pipeline_parallel_schedule: given v-min, which 6 layers on 4 stages do not suffice for", *MODEL[:2],
-            "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=v-min")
+    # What `verify` refuses, in the same words.
+    refused(r"pipeline_parallel_degree: given 4, but the model has 6 layers for the 8 virtual stages of 2 chunks",
+            *MODEL[:2], "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=v-min")
+    refused(r"pipeline_parallel_chunks: given 3, but pipeline schedule 1f1b has 1 chunk to a rank", *MODEL,
+            "pipeline_parallel_degree=2", "pipeline_parallel_schedule=1f1b", "pipeline_parallel_chunks=3")
+    for none in "pipeline_parallel_degree=1", "tensor_parallel_degree=2":
+        refused(r"pipeline_parallel_chunks: given 2, but pipeline_parallel_degree is 1", *MODEL, none,
+                "pipeline_parallel_chunks=2")
+        refused(r"activation_limit: given 3, but pipeline_parallel_degree is 1", *MODEL, none,
+                "pipeline_parallel_activation_limit=3")
+    refused(r"zero_stage: given 0, which shards nothing, but data_parallel_shard_degree is 2: use", *MODEL,
+            "zero_stage=0", "data_parallel_shard_degree=2")
+    refused(r"zero_stage: given 2, but the other degrees leave no ranks to shard over", *MODEL, "zero_stage=2",
+            "tensor_parallel_degree=2")
+    # Of what all choices refuse, what the plainest says.
+    refused(r'full_layers: given "100", but no stage has more than 3 layers', *MODEL, "pipeline_parallel_degree=2",
+            "full_layers=100")
     layout = ["pipeline_parallel_degree=2", "pipeline_parallel_layout=1,2,3"]
     refused(r'layout: given "1,2,3", but no schedule that the configuration allows has 3 virtual stages', *MODEL,
             "pipeline_parallel_schedule=1f1b", *layout)
     refused(r'layout: given "3,4", expected 2 numbers whose sum is 6, the layers of the model', *MODEL,
             "pipeline_parallel_degree=2", "pipeline_parallel_layout=3,4")
-    refused(r"vocabulary_parallel: given true, but there is no pipeline", *MODEL, "vocabulary_parallel=true",
+    refused(r"vocabulary_parallel: given true, but pipeline_parallel_degree is 1", *MODEL, "vocabulary_parallel=true",
             "pipeline_parallel_degree=1")
-    refused(r"do not go together", *MODEL, "zero_stage=0", "data_parallel_shard_degree=2")
     refused(r"schedule: given zb-w, which is neither a file nor one of gpipe, ", *MODEL,
             "pipeline_parallel_schedule=zb-w")
     # What the user said is told as the user's.
