@@ -39,8 +39,13 @@ static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
     rank_record_set(r->record, RANK_SAVING);
+    if (r->leads)
+        TRY(run_directory_check(&r->directory, error));
     trireme_status status =
         checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
+    // A save takes long: once the directory is gone, neither its error nor its path is of use, nor is pruning ours.
+    if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
+        TRY(run_directory_check(&r->directory, error));
     if (status == TRIREME_ERROR_IO && r->leads && r->saved_step >= 0)
         error_prefix(error, status,
                      "step %lld is not saved (the same command goes on from step %lld, once that is mended)",

@@ -71,6 +71,21 @@ trireme_status run_directory_open(struct run_directory *run, const char *path, t
     return status;
 }
 
+trireme_status run_directory_check(const struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "lock");
+    struct stat found, held;
+    int missing = stat(path, &found) == 0 ? 0 : errno;
+    free(path);
+    if (missing && missing != ENOENT && missing != ENOTDIR && missing != ESTALE)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be examined: %s", run->path, strerror(missing));
+    if (missing || fstat(run->lock, &held) != 0 || found.st_dev != held.st_dev || found.st_ino != held.st_ino)
+        FAIL(TRIREME_ERROR_IO,
+             "run.directory %s is no longer this run's: it, or the lock in it, was removed, renamed or replaced while "
+             "the run was at work; nothing more is written there",
+             run->path);
+    return TRIREME_OK;
+}
+
 bool run_directory_is_busy(const char *path) {
     char *lock = mem_printf("%s/lock", path);
     bool busy = file_is_locked(lock);
@@ -81,7 +96,7 @@ bool run_directory_is_busy(const char *path) {
 void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);
-    if (run->fresh && run->lock >= 0) {
+    if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
         char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin");
         if (!holds(run->path, "config.yaml"))
             unlink(ranks);
@@ -125,6 +140,7 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
 
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error) {
+    TRY(run_directory_check(run, error));
     struct text yaml = {0};
     config_print(&yaml, config);
     char *path = join(run, "config.yaml");
@@ -143,6 +159,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
 }
 
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
+    TRY(run_directory_check(run, error));
     struct text line = {0};
     json_begin_object(&line, NULL);
     json_add_integer(&line, "step", s->step);
@@ -168,6 +185,7 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
 
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
                                    trireme_error *error) {
+    TRY(run_directory_check(run, error));
     char *directory = join(run, "trace"), *path = mem_printf("%s/step-%lld.json", directory, (long long)step);
     trireme_status status = directory_create(directory, error);
     if (status == TRIREME_OK)

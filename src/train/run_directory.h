@@ -17,6 +17,10 @@ struct run_directory {
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
 // runs there.
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
+// IO once the path no longer leads to the lock that this run holds: what lies there then is another's, or would be
+// found by nobody. For whoever is about to write there; the functions below do it themselves. Cheap enough for every
+// step.
+trireme_status run_directory_check(const struct run_directory *run, trireme_error *error);
 // Whether a process runs there now.
 bool run_directory_is_busy(const char *path);
 // Leaves no trace of a directory that was made for a run that did not begin.

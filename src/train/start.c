@@ -182,7 +182,8 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
         return share_checkpoint(r, error);
     }
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
-    TRY(find_checkpoint(r, error));
+    TRY(find_checkpoint(r, error)); // which may read for minutes
+    TRY(run_directory_check(&r->directory, error));
     TRY(end_of_files(r, error));
     return share_checkpoint(r, error);
 }

@@ -177,6 +177,51 @@ def test_moved():
     assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
 
 
+def begun(run, *arguments):
+    process = tool.start("train", "c.yaml", "--training.steps=20000", "--validation.freq=0",
+                         "--checkpoint.interval=0", f"--run.directory={run}", *arguments)
+    while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+    return process
+
+
+def test_directory_gone():
+    """A run whose directory goes away ends, and touches nothing that takes its place."""
+    def ended(process, run):
+        code, _, err = tool.finish(process)
+        assert code == 1 and f"run.directory {run} is no longer this run's" in err.splitlines()[-1], (code, err)
+        assert err.count("trireme train: ") == 1, err
+    process = begun("removed")
+    shutil.rmtree("removed")
+    ended(process, "removed")
+    assert not os.path.exists("removed")
+    process = begun("renamed")
+    os.rename("renamed", "away")
+    ended(process, "renamed")
+    assert not os.path.exists("renamed") and "checkpoint" not in os.listdir("away")
+    for ranks in [], ["--ranks=2"]:
+        process = begun("run", *ranks)
+        process.send_signal(signal.SIGSTOP)
+        shutil.rmtree("run")
+        tool.good("train", "c.yaml")
+        kept = tool.snapshot("run")
+        process.send_signal(signal.SIGINT) # nor is it saved there when it is asked to stop
+        process.send_signal(signal.SIGCONT)
+        ended(process, "run")
+        assert tool.snapshot("run") == kept
+        shutil.rmtree("run")
+    # A path that still leads there is as good as the first.
+    process = begun("linked")
+    process.send_signal(signal.SIGSTOP)
+    os.rename("linked", "elsewhere")
+    os.symlink("elsewhere", "linked")
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    code, _, err = tool.finish(process)
+    assert code == 75 and os.listdir("elsewhere/checkpoint"), (code, err)
+
+
 def test_without_state():
     tool.good("train", "c.yaml", "--training.steps=4")
     tool.good("train", "c.yaml")
