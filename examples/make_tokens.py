@@ -24,18 +24,23 @@ def main():
     wide = tokenizer.get_vocab_size() > 65536
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     lengths = []
-    with open(prefix + ".bin", "wb") as out:
+    # Both beside what is there, which a run may be reading. The old index goes first: it must not meet the new tokens.
+    with open(prefix + ".bin.tmp", "wb") as out:
         for path in texts:
             with open(path, encoding="utf-8") as text:
                 tokens = tokenizer.encode(text.read(), add_special_tokens=False).ids
             array.array("i" if wide else "H", tokens).tofile(out)
             lengths.append(len(tokens))
     ends = [0, *itertools.accumulate(lengths)]
-    with open(prefix + ".idx", "wb") as out:
+    with open(prefix + ".idx.tmp", "wb") as out:
         out.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4 if wide else 8, len(lengths), len(lengths) + 1))
         array.array("i", lengths).tofile(out)
         array.array("q", [end * (4 if wide else 2) for end in ends[:-1]]).tofile(out)
         array.array("q", range(len(lengths) + 1)).tofile(out)
+    if os.path.exists(prefix + ".idx"):
+        os.remove(prefix + ".idx")
+    os.replace(prefix + ".bin.tmp", prefix + ".bin")
+    os.replace(prefix + ".idx.tmp", prefix + ".idx")
     print(f"{ends[-1]} tokens of {len(lengths)} documents are in {prefix}.bin and {prefix}.idx")
 
 

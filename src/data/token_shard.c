@@ -52,6 +52,8 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
         } else {
             m->data = data;
             m->bytes = info.st_size;
+            m->device = info.st_dev;
+            m->inode = info.st_ino;
             // Windows are read in random order, where the kernel's reading ahead (megabytes on some disks) fetches what
             // nobody wants; will_need asks for what somebody does. Advice may fail, it changes speed alone.
             madvise(data, (size_t)info.st_size, MADV_RANDOM);
@@ -59,6 +61,19 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
     }
     close(fd);
     return status;
+}
+
+// Touching pages beyond the file's end is SIGBUS. Looked up by its path, as a set may have more files than a process
+// may have descriptors; a file that no longer has that name cannot be cut short by it.
+static trireme_status mapping_check(const struct mapping *m, trireme_error *error) {
+    struct stat info;
+    if (m->data && stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode &&
+        info.st_size < m->bytes)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s became shorter while it was read (%" PRId64 " bytes, before %" PRId64
+             "): write another file and rename it",
+             m->path, (int64_t)info.st_size, m->bytes);
+    return TRIREME_OK;
 }
 
 static void mapping_release(struct mapping *m) {
@@ -297,6 +312,8 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     int64_t count = end - begin;
     uint64_t worst = 0;
     will_need(shard, begin, end);
+    TRY(mapping_check(&shard->index, error)); // in which the row's documents are looked for next
+    TRY(mapping_check(&shard->bin, error));   // last: what it does not see is a file cut short from here to the return
     if (shard->width == 1)
         READ_TOKENS(uint8_t)
     else if (shard->width == 2)

@@ -15,11 +15,14 @@
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
 // Opening takes constant time and memory: sizes and the entries at the ends are checked then, the rest when touched.
-// A file that another process cuts short while it is mapped ends the process with SIGBUS.
+// A file that has become shorter since is refused by token_shard_read before it touches it; one that another process
+// cuts short while tokens are copied out of it still ends the process with SIGBUS.
 #ifndef DATA_TOKEN_SHARD_H
 #define DATA_TOKEN_SHARD_H
 
 #include "base/base.h"
+
+#include <sys/types.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read and written in the machine's order");
 
@@ -31,6 +34,8 @@ struct mapping {
     char *path;
     const uint8_t *data;
     int64_t bytes;
+    dev_t device; // which file it is: another may get its name
+    ino_t inode;
 };
 
 struct token_shard {

@@ -7,6 +7,7 @@ import pty
 import signal
 import struct
 import subprocess
+import sys
 import termios
 
 import tool
@@ -153,6 +154,31 @@ def test_generate_nul():
     tool.good("train", "c.yaml", "--data.path=nul/t", "--training.steps=60")
     made = tool.good_json("generate", "run", "--prompt=ab", "--max_new_tokens=6", "--temperature=0")
     assert made["tokens"] == [0, 97, 98, 0, 97, 98] and made["text"] == "\0ab\0ab", made
+
+
+def test_make_tokens():
+    """The example replaces token files that a run may have open, instead of writing into them."""
+    os.mkdir("stub")
+    tool.write("stub/tokenizers.py", """\
+class Tokenizer:
+    from_file = classmethod(lambda cls, path: cls())
+    get_vocab_size = lambda self: 256
+    def encode(self, text, add_special_tokens):
+        self.ids = list(text.encode())
+        return self
+""")
+    example = os.path.join(os.path.dirname(__file__), "../../examples/make_tokens.py")
+    arguments = [sys.executable, example, "tokenizer.json", "made/t"]
+    environment = {**os.environ, "PYTHONPATH": "stub"}
+    subprocess.run([*arguments, "t.txt", "c.yaml"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
+    tool.good("train", "c.yaml", "--data.path=made/t", "--model.vocab_size=256")
+    before = tool.read("made/t.bin"), tool.read("made/t.idx")
+    with open("made/t.bin", "rb") as tokens, open("made/t.idx", "rb") as index:
+        subprocess.run([*arguments, "c.yaml"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        assert (tokens.read(), index.read()) == before
+    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
+    assert tool.read("made/t.bin") == b"".join(bytes([b, 0]) for b in tool.read("c.yaml"))
 
 
 def test_show():

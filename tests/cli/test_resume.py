@@ -338,6 +338,29 @@ def test_bad_token():
     assert code == 1 and "position 1000" in err and not os.path.exists("none/checkpoint"), err
 
 
+def test_tokens_cut_short():
+    """Token files that are rewritten in place while they are read."""
+    tool.write("long.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
+    tool.good("prepare", "long.txt", "--data.path=cut/t")
+    whole = os.path.getsize("cut/t.bin")
+    # Of a model that takes its time: a file that is cut while a row is copied still ends the process.
+    train = ["train", "c.yaml", "--data.path=cut/t", "--model.hidden_size=256", "--validation.freq=0"]
+    tool.good(*train, "--training.steps=1", "--run.directory=model")
+    for command, file, part in (([*train, "--training.steps=20000"], "run/metrics.jsonl", b"loss"),
+                                (["eval", "model", "data.path=cut/t"], "/proc/PID/maps", b"cut/t.bin")):
+        process = tool.start(*command)
+        file = file.replace("PID", str(process.pid))
+        while not (os.path.exists(file) and part in tool.read(file)):
+            assert process.poll() is None, tool.finish(process)
+            time.sleep(0.01)
+        os.truncate("cut/t.bin", 0)
+        code, _, err = tool.finish(process)
+        assert code == 1 and "cut/t.bin became shorter while it was read" in err, (command, code, err)
+        os.truncate("cut/t.bin", whole)
+    # What was done before that is saved.
+    assert os.listdir("run/checkpoint") == [f"step-{tool.metrics('run')[-1]['step']}"]
+
+
 def test_damaged_kernels():
     tool.good("train", "c.yaml")
     assert not os.path.exists("run/kernels.json")  # of so short a run, a hundredth is no time

@@ -317,6 +317,29 @@ static void test_malformed_at_access(void **state) {
     refuse_access(state, LENGTHS, -5, 4, "x.idx byte 34: the length of sequence 0 is negative (-5)");
 }
 
+// A file that is rewritten under its reader: shorter in place, or another by its name.
+static void test_became_shorter(void **state) {
+    static const char *const files[] = {"x.bin", "x.idx"};
+    struct index x = good_index(8, 2);
+    int32_t tokens[9];
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
+        struct token_set *set;
+        put_pair(state, &x, 18);
+        assert_ok(token_set_open(in(state, "x"), &set, &error));
+        assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
+        assert_int_equal(truncate(in(state, files[i]), 0), 0);
+        char *part = mem_printf("%s became shorter while it was read (0 bytes, before ", files[i]);
+        assert_refused(token_set_read(set, 0, 9, 65536, tokens, &error), TRIREME_ERROR_CORRUPT, part);
+        free(part);
+        put_pair(state, &x, 18);
+        assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
+        put_text(in(state, "short"), "x");
+        assert_int_equal(rename(in(state, "short"), in(state, files[i])), 0);
+        assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
+        token_set_close(set);
+    }
+}
+
 static void test_missing_files(void **state) {
     struct token_set *set;
     assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_IO, "none.bin: no such file");
@@ -563,6 +586,7 @@ int main(void) {
         TEST(test_negative_tokens),
         TEST(test_malformed_at_open),
         TEST(test_malformed_at_access),
+        TEST(test_became_shorter),
         TEST(test_missing_files),
         TEST(test_llmc),
         TEST(test_llmc_malformed),
