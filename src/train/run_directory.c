@@ -108,31 +108,106 @@ void run_directory_close(struct run_directory *run) {
     }
     if (run->lock >= 0)
         close(run->lock);
+    free(run->remark);
     free(run->path);
     *run = (struct run_directory){.lock = -1};
 }
 
-// Cuts metrics.jsonl after the line of `step`: what a run did after its checkpoint, it will do again.
-static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+// ---- metrics.jsonl
+
+struct sifted {
+    off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal where all others follow
+    int64_t strange, first; // how many of them are no step's, and the first one's number
+    bool cut;               // the last line, no step's, has no end: a crash came in between
+};
+
+// The step that a line is of, -1 where it is none's.
+static int64_t step_of(const char *line, size_t length) {
+    json_t *object = NULL;
+    int64_t step = -1;
+    trireme_error ignored;
+    if (json_parse(line, length, "metrics.jsonl", &object, &ignored) == TRIREME_OK)
+        json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &step, &ignored);
+    json_decref(object);
+    return step;
+}
+
+// Lines of later steps than `step` go, those that somebody else wrote stay. What stays is added to `out`, unless that
+// is NULL.
+static trireme_status sift_metrics(const struct run_directory *run, int64_t step, struct sifted *found,
+                                   struct text *out, trireme_error *error) {
     char *line = NULL;
     size_t capacity = 0;
-    off_t keep = 0;
+    off_t at = 0;
+    int64_t number = 1;
+    *found = (struct sifted){0};
     rewind(run->metrics);
-    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; keep += n) {
-        json_t *object = NULL;
-        int64_t at = INT64_MAX;
-        trireme_error ignored;
-        // A line that a crash cut short ends what can be kept.
-        if (line[n - 1] != '\n' || json_parse(line, (size_t)n, "metrics.jsonl", &object, &ignored) != TRIREME_OK)
-            break;
-        bool read = json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &at, &ignored) ==
-                    TRIREME_OK;
-        json_decref(object);
-        if (!read || at > step)
-            break;
+    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; number++) {
+        int64_t of = step_of(line, (size_t)n);
+        bool ends = line[n - 1] == '\n';
+        at += n;
+        found->cut = of < 0 && !ends;
+        if (of > step || found->cut)
+            continue;
+        if (of < 0 && found->strange++ == 0)
+            found->first = number;
+        found->bytes += n + !ends;
+        found->end = at;
+        if (out) {
+            text_add_bytes(out, line, (size_t)n);
+            text_add(out, "%s", ends ? "" : "\n");
+        }
     }
     free(line);
-    if (ftruncate(fileno(run->metrics), keep) != 0)
+    if (!feof(run->metrics))
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot read: %s", run->path, strerror(errno));
+    return TRIREME_OK;
+}
+
+static trireme_status open_metrics(struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "metrics.jsonl");
+    if (run->metrics)
+        fclose(run->metrics);
+    run->metrics = fopen(path, "a+e");
+    free(path);
+    if (!run->metrics)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot open: %s", run->path, strerror(errno));
+    return TRIREME_OK;
+}
+
+// With what stays alone; what goes lies between.
+static trireme_status replace_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+    struct sifted found;
+    struct text stays = {0};
+    char *path = join(run, "metrics.jsonl");
+    trireme_status status = sift_metrics(run, step, &found, &stays, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(path, stays.text, stays.length, error);
+    free(path);
+    text_release(&stays);
+    TRY(status);
+    return open_metrics(run, error);
+}
+
+static void remark_on(struct run_directory *run, const struct sifted *found) {
+    struct text remark = {0};
+    if (found->strange)
+        text_add(&remark, ": %lld line%s no step's and stay%s, the first is line %lld", (long long)found->strange,
+                 found->strange == 1 ? " is" : "s are", found->strange == 1 ? "s" : "", (long long)found->first);
+    if (found->cut)
+        text_add(&remark, "%s the last line was cut short and is dropped", found->strange ? ";" : ":");
+    if (remark.length)
+        run->remark = mem_printf("%s/metrics.jsonl%s", run->path, remark.text);
+    text_release(&remark);
+}
+
+static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+    struct sifted found;
+    TRY(sift_metrics(run, step, &found, NULL, error));
+    remark_on(run, &found);
+    if (found.bytes != found.end)
+        return replace_metrics(run, step, error);
+    if (ftruncate(fileno(run->metrics), found.end) != 0)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
     fseek(run->metrics, 0, SEEK_END);
     return TRIREME_OK;
@@ -149,12 +224,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     free(path);
     TRY(status);
     run->fresh = false;
-    path = join(run, "metrics.jsonl");
-    run->metrics = fopen(path, "a+e");
-    if (!run->metrics)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
-    free(path);
-    TRY(status);
+    TRY(open_metrics(run, error));
     return rewind_metrics(run, step, error);
 }
 

@@ -11,6 +11,7 @@ struct run_directory {
     int lock;      // descriptor, held while the run lives
     FILE *metrics; // open for appending
     bool made;     // by this run
+    char *remark;  // on what metrics.jsonl held beside steps, NULL where it was nothing
     bool fresh;    // nothing but our lock and ranks.bin is in it yet
 };
 
@@ -25,8 +26,8 @@ trireme_status run_directory_check(const struct run_directory *run, trireme_erro
 bool run_directory_is_busy(const char *path);
 // Leaves no trace of a directory that was made for a run that did not begin.
 void run_directory_close(struct run_directory *run);
-// Writes config.yaml and opens metrics.jsonl, cut after the line of `step`: what a run did after its checkpoint, it
-// will do again.
+// Writes config.yaml and opens metrics.jsonl without the lines of steps after `step`: what a run did after its
+// checkpoint, it will do again.
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);

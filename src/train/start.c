@@ -247,6 +247,8 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         TRY(comm_barrier(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
+    if (r->directory.remark)
+        run_tell(r, "%s", r->directory.remark);
     if (no_counters->status != TRIREME_OK)
         run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);
     if (tuning->passed_over)

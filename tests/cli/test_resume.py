@@ -43,6 +43,39 @@ def test_a_copy():
     assert [line["step"] for line in tool.metrics("run")] == list(range(1, 8))
 
 
+def test_lines_that_are_no_steps():
+    """What lies between them keeps no step's line from staying."""
+    train = ["train", "c.yaml", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=0", "--validation.freq=0"]
+    tool.good(*train)
+    shutil.rmtree("run/checkpoint/step-6")
+    lines = tool.read("run/metrics.jsonl").splitlines(True)
+    notes = [b"# restarted here\n", lines[1][:30] + b"\0\n", b'{"note": 1}\n']
+
+    def go_on(content, checkpoint, stays, told):
+        tool.write("run/metrics.jsonl", content)
+        code, out, err = tool.run(*train)
+        assert code == 0 and f"going on from run/checkpoint/step-{checkpoint}" in out, (code, out, err)
+        assert re.findall("run/metrics.jsonl.*", err) == told, err
+        now = tool.read("run/metrics.jsonl").splitlines(True)
+        assert now[:len(stays)] == stays, now
+        assert [tool.strict_json(line)["step"] for line in now[len(stays):]] == [*range(checkpoint + 1, 7)], now
+        shutil.rmtree("run/checkpoint/step-6")
+
+    # Steps 5 and 6 are done again, wherever they stand.
+    go_on(b"".join([*lines[:2], notes[0], *lines[2:]]), 4, [*lines[:2], notes[0], *lines[2:4]],
+          ["run/metrics.jsonl: 1 line is no step's and stays, the first is line 3"])
+    go_on(b"".join([notes[2], *lines[:5], notes[1], lines[5], notes[0]]), 4, [notes[2], *lines[:4], notes[1], notes[0]],
+          ["run/metrics.jsonl: 3 lines are no step's and stay, the first is line 1"])
+    # A last line without its end.
+    go_on(b"".join(lines[:4]) + lines[4][:20], 4, lines[:4],
+          ["run/metrics.jsonl: the last line was cut short and is dropped"])
+    go_on(b"".join(lines[:4])[:-1], 4, lines[:4], [])
+    shutil.rmtree("run/checkpoint/step-4")
+    go_on(b"".join([*lines[:2], notes[0], lines[4][:20]]), 2, [*lines[:2], notes[0]],
+          ["run/metrics.jsonl: 1 line is no step's and stays, the first is line 3; the last line was cut short and is "
+           "dropped"])
+
+
 def test_interrupt():
     steps = 20000
     arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0", "--checkpoint.interval=0"]
