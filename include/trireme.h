@@ -2,8 +2,8 @@
 //
 // This is the only public header. Functions return a trireme_status, write nothing to the terminal and never exit.
 // What went wrong is in the caller's trireme_error: one line, naming what failed, where, and what to do. It may be
-// NULL: then the status alone tells. There is no global state: any number of threads may use the library, each with
-// objects of its own.
+// NULL: then the status alone tells. What else may be NULL is said where it stands, and refused elsewhere. There is no
+// global state: any number of threads may use the library, each with objects of its own.
 #ifndef TRIREME_H
 #define TRIREME_H
 
@@ -41,8 +41,8 @@ typedef struct trireme_error {
 // Version of the library that is linked; TRIREME_VERSION is that of this header.
 TRIREME_API const char *trireme_version(void);
 
-// What a call is to do, as on the command line: a configuration file (NULL: defaults) and settings "section.key=value"
-// that win over it. `trireme help config` lists all keys.
+// What a call is to do, as on the command line: a configuration file (NULL: defaults) and `count` settings
+// "section.key=value" that win over it. `trireme help config` lists all keys. Where the whole is NULL, defaults hold.
 typedef struct trireme_settings {
     const char *path;
     const char *const *setting;
@@ -64,14 +64,16 @@ typedef struct trireme_trained {
 } trireme_trained;
 
 // Trains, or goes on with the run in run.directory, until training.steps. `stepped` (may be NULL) is called after every
-// step; when it returns false the run saves, ends, and the result is TRIREME_ERROR_INTERRUPTED.
+// step; when it returns false the run saves, ends, and the result is TRIREME_ERROR_INTERRUPTED. `trained` (may be NULL)
+// is filled in then, too.
 TRIREME_API trireme_status trireme_train(const trireme_settings *settings,
                                          bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                                          trireme_trained *trained, trireme_error *error);
 
 // Continues `prompt` (length bytes) with the model in `directory`, a Hugging Face directory or a run's, whose tokens
-// are bytes. `text` is called with pieces of the continuation as they come, and ends it by returning false. Settings of
-// section generate apply.
+// are bytes. Length 0, of which `prompt` may be NULL, is the end of a line, as a model continues something. `text` is
+// called with pieces of the continuation as they come, and ends it by returning false. Settings of section generate
+// apply, but for generate.prompt.
 TRIREME_API trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                             size_t length, bool (*text)(void *user, const char *bytes, size_t count),
                                             void *user, trireme_error *error);

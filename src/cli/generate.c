@@ -27,8 +27,7 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
 
 static trireme_status generate(struct view *v, struct config *config, const char *path,
                                const volatile sig_atomic_t *stop, trireme_error *error) {
-    // A model continues something: without a prompt, the end of a line.
-    const char *prompt = *config->generate.prompt ? config->generate.prompt : "\n";
+    const char *prompt = config->generate.prompt;
     const struct continuation_sink sink = {v, print_tokens, stop};
     TRY(continuation_open(&v->continuation, config, path, prompt, strlen(prompt), error));
     int64_t begin = clock_now();

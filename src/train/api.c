@@ -14,6 +14,11 @@ static trireme_error *begin(trireme_error *error, trireme_error *own) {
 }
 
 static trireme_status load(struct config *config, const trireme_settings *s, trireme_error *error) {
+    if (s && s->count && !s->setting)
+        FAIL(TRIREME_ERROR_USAGE, "settings: count is %zu, but setting is NULL", s->count);
+    for (size_t i = 0; s && i < s->count; i++)
+        if (!s->setting[i])
+            FAIL(TRIREME_ERROR_USAGE, "settings: setting[%zu] is NULL, expected \"section.key=value\"", i);
     return config_load(config, s ? s->path : NULL, s ? s->setting : NULL, s ? s->count : 0, error);
 }
 
@@ -77,6 +82,12 @@ trireme_status trireme_generate(const char *directory, const trireme_settings *s
                                 trireme_error *error) {
     trireme_error own;
     error = begin(error, &own);
+    if (!directory)
+        FAIL(TRIREME_ERROR_USAGE, "directory is NULL, expected the path of a model's directory or a run's");
+    if (!prompt && length)
+        FAIL(TRIREME_ERROR_USAGE, "prompt is NULL, but its length is %zu", length);
+    if (!text)
+        FAIL(TRIREME_ERROR_USAGE, "text is NULL, expected the function that takes what is generated");
     struct config config;
     TRY(load(&config, settings, error));
     struct continuation c = {0};

@@ -269,9 +269,7 @@ trireme_status continuation_open(struct continuation *c, struct config *config, 
     c->config = config;
     TRY(checkpoint_resolve(path, &c->directory, error));
     TRY(tokenizer_load(c->directory, &c->tokenizer, error));
-    tokenizer_encode(c->tokenizer, prompt, length, &c->prompt);
-    if (c->prompt.count == 0)
-        FAIL(TRIREME_ERROR_USAGE, "the prompt is empty");
+    tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
     TRY(generator_fit(config, c->directory, c->prompt.count, error));
     return generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
 }

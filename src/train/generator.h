@@ -35,6 +35,7 @@ struct continuation {
     struct generator *generator;
 };
 // Opens the model that `path` means (checkpoint_resolve) and fits config->generate to it (generator_fit).
+// A model continues something: the prompt of length 0 is the end of a line.
 trireme_status continuation_open(struct continuation *continuation, struct config *config, const char *path,
                                  const char *prompt, size_t length, trireme_error *error);
 void continuation_release(struct continuation *continuation);

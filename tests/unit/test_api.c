@@ -1,0 +1,76 @@
+// The public functions refuse arguments that mean nothing, and take those that their header allows.
+#include "support/checkpoint.h"
+
+#include "trireme.h"
+
+#define SMALL                                                                                                 \
+    "model.family=llama", "model.hidden_size=16", "model.num_attention_heads=2", "model.num_hidden_layers=1", \
+        "training.seq_len=16", "training.global_batch_size=2", "training.steps=1", "training.threads=1"
+
+static bool take(void *user, const char *bytes, size_t count) {
+    text_add_bytes(user, bytes, count);
+    return true;
+}
+
+static void nothing_is_refused_in_words(void **state) {
+    (void)state;
+    static const char *const HOLE[] = {"generate.seed=1", NULL, "generate.top_k=2"};
+    static const trireme_settings NONE_GIVEN = {NULL, NULL, 3}, WITH_HOLE = {NULL, HOLE, 3};
+    const struct {
+        const char *directory, *prompt;
+        size_t length;
+        const trireme_settings *settings;
+        bool (*text)(void *, const char *, size_t);
+        const char *message;
+    } cases[] = {
+        {NULL, "a", 1, NULL, take, "directory is NULL"},
+        {"run", NULL, 1, NULL, take, "prompt is NULL, but its length is 1"},
+        {"run", "a", 1, NULL, NULL, "text is NULL"},
+        {"run", "a", 1, &NONE_GIVEN, take, "count is 3, but setting is NULL"},
+        {"run", "a", 1, &WITH_HOLE, take, "setting[1] is NULL, expected \"section.key=value\""},
+    };
+    struct text out = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        trireme_error error;
+        assert_refused(trireme_generate(cases[i].directory, cases[i].settings, cases[i].prompt, cases[i].length,
+                                        cases[i].text, &out, &error),
+                       TRIREME_ERROR_USAGE, &error, cases[i].message);
+        if (cases[i].settings)
+            assert_refused(trireme_train(cases[i].settings, NULL, NULL, NULL, &error), TRIREME_ERROR_USAGE, &error,
+                           cases[i].message);
+    }
+    assert_int_equal(trireme_generate(NULL, NULL, NULL, 0, NULL, NULL, NULL), TRIREME_ERROR_USAGE);
+    assert_null(out.text);
+}
+
+static void an_empty_prompt_is_the_end_of_a_line(void **state) {
+    prepare_text(*state, "The quick brown fox\njumps over the lazy dog.\nThe quick brown fox\n");
+    char *tokens = mem_printf("data.path=%s/tokens", (char *)*state), *run = mem_printf("%s/run", (char *)*state),
+         *directory = mem_printf("run.directory=%s", run);
+    const char *setting[] = {SMALL, "data.split=[1, 0]", tokens, directory};
+    trireme_error error;
+    assert_ok(trireme_train(&(trireme_settings){NULL, setting, ARRAY_LENGTH(setting)}, NULL, NULL, NULL, &error),
+              &error);
+    static const char *const PROMPT[] = {"\n", "", NULL};
+    const char *choice[] = {"generate.temperature=0", "generate.max_new_tokens=4"};
+    const trireme_settings settings = {NULL, choice, ARRAY_LENGTH(choice)};
+    struct text out[ARRAY_LENGTH(PROMPT)] = {{0}};
+    for (size_t i = 0; i < ARRAY_LENGTH(PROMPT); i++) {
+        assert_ok(trireme_generate(run, &settings, PROMPT[i], i == 0, take, &out[i], &error), &error);
+        assert_int_equal(out[i].length, 4);
+        assert_memory_equal(out[i].text, out[0].text, 4);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(PROMPT); i++)
+        text_release(&out[i]);
+    free(tokens);
+    free(run);
+    free(directory);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_refused_in_words),
+        cmocka_unit_test_setup_teardown(an_empty_prompt_is_the_end_of_a_line, folder_create, folder_remove),
+    };
+    return cmocka_run_group_tests_name("api", tests, NULL, NULL);
+}
