@@ -12,6 +12,8 @@ struct view {
     const struct config *config;
     bool json;
     size_t predicted, resident; // bytes, of all ranks; the second the most so far
+    struct train_step last;
+    bool untold; // `last` was seen on the live line alone, which does not stay
 };
 
 static void show_start(void *user, const struct train_start *s) {
@@ -51,33 +53,40 @@ static const char *loss_text(const struct train_step *s, char out[32]) {
 }
 
 // A narrow terminal cuts the line: what tells how far and how well comes first.
-static void show_live(const struct train_step *s, const char *left) {
-    char loss[32];
+static void show_live(const struct train_step *s) {
+    char left[32], loss[32];
+    duration_text(s->seconds_left, left);
     progress_line("step: %lld/%lld  loss: %s  tps: %.0f  mfu: %.1f%%  left: %s  grad_norm: %.4f  lr: %.2e  "
                   "memory: %.2fGB",
                   (long long)s->step, (long long)s->steps, loss_text(s, loss), s->tokens_per_second, 100 * s->mfu, left,
                   s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
 }
 
+static void print_step(struct view *view, const struct train_step *s) {
+    char left[32], loss[32];
+    duration_text(s->seconds_left, left);
+    progress_clear();
+    printf("step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+           (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
+           1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
+    if (!isnan(s->val_loss))
+        printf("  val_loss: %.4f", s->val_loss);
+    printf("\n");
+    fflush(stdout);
+    view->untold = false;
+}
+
 static void show_step(void *user, const struct train_step *s) {
     struct view *view = user;
-    bool live = progress_is_live(), validated = !isnan(s->val_loss);
-    char left[32], loss[32];
+    bool live = progress_is_live(), ends = s->step == s->steps;
     view->resident = s->peak_bytes;
-    duration_text(s->seconds_left, left);
-    bool logged = s->step % view->config->metrics.log_freq == 0 || s->step == s->steps;
-    if (!view->json && (validated || (logged && !live))) {
-        progress_clear();
-        printf("step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
-               (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
-               1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
-        if (validated)
-            printf("  val_loss: %.4f", s->val_loss);
-        printf("\n");
-        fflush(stdout);
-    }
-    if (live)
-        show_live(s, left);
+    view->last = *s;
+    view->untold = !view->json;
+    bool logged = !live && s->step % view->config->metrics.log_freq == 0;
+    if (!view->json && (logged || ends || !isnan(s->val_loss)))
+        print_step(view, s);
+    if (live && !ends)
+        show_live(s);
 }
 
 static void show_message(void *user, const char *text) {
@@ -157,6 +166,8 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     struct train_result result;
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();
+    if (view.untold)
+        print_step(&view, &view.last);
     if (status == TRIREME_OK && tells)
         status = report(&view, &result, error);
     config_release(&config);

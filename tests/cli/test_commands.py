@@ -4,11 +4,13 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 
 import tool
 
@@ -88,13 +90,35 @@ def test_terminal():
     steps = 600 if tool.SANITIZED else 3000
     code, frames = on_terminal(80, "train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0")
     assert code == 0, frames[-1]
-    live = [frame for frame in frames if frame.startswith("step: ")]
+    live = [frame for frame in frames[:-1] if frame.startswith("step: ")]
     # Some frames a second, each within the width, each with progress, loss, speed and time left.
     assert 1 <= len(live) < 1500, len(live)
     for frame in live:
         assert len(frame) < 80 and "\n" not in frame, frame
         assert all(part in frame for part in (f"/{steps}  loss: ", "  tps: ", "  left: ")), frame
-    assert f"the model lies in run/checkpoint/step-{steps}\n" in frames[-1], frames[-1]
+    # What is not erased tells of the last step.
+    lines = frames[-1].splitlines()
+    assert re.match(rf"step: {steps}/{steps}  loss: \d+\.\d+  ", lines[0]), lines
+    assert f"the model lies in run/checkpoint/step-{steps}" in lines, lines
+
+
+def stopped(*more):
+    """Standard output, and the step at its end, of a run that is asked to stop while it trains."""
+    process = tool.start("train", "c.yaml", "--training.steps=10000000", "--validation.freq=0", *more)
+    deadline = time.monotonic() + tool.TIMEOUT
+    while not os.path.exists("run/metrics.jsonl") or not os.path.getsize("run/metrics.jsonl"):
+        assert process.poll() is None and time.monotonic() < deadline, process.poll()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    code, out, err = tool.finish(process)
+    assert code == 75 and "stopped after step" in err, (code, err)
+    return out, tool.metrics("run")[-1]["step"]
+
+
+def test_stopped():
+    """The last step is told, wherever it is."""
+    out, step = stopped("--metrics.log_freq=1000000000")
+    assert out.splitlines()[-1].startswith(f"step: {step}/10000000  loss: "), out
 
 
 def test_closed_pipe():
