@@ -95,7 +95,9 @@ static void show_message(void *user, const char *text) {
     fprintf(stderr, "%s\n", text);
 }
 
-static trireme_status report(const struct view *view, const struct train_result *r, trireme_error *error) {
+// Of a run that was stopped before its first step the checkpoint is empty.
+static trireme_status report(const struct view *view, const struct train_result *r, bool stopped,
+                             trireme_error *error) {
     struct text out = {0};
     if (view->json) {
         json_begin_object(&out, NULL);
@@ -103,6 +105,7 @@ static trireme_status report(const struct view *view, const struct train_result 
         json_add_number(&out, "loss", r->loss);
         json_add_number(&out, "val_loss", r->val_loss);
         json_add_string(&out, "checkpoint", r->checkpoint);
+        json_add_boolean(&out, "stopped", stopped);
         json_add_integer(&out, "predicted_bytes", (int64_t)view->predicted);
         json_add_integer(&out, "resident_bytes", (int64_t)view->resident);
         json_end_object(&out);
@@ -169,7 +172,11 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     if (view.untold)
         print_step(&view, &view.last);
     if (status == TRIREME_OK && tells)
-        status = report(&view, &result, error);
+        status = report(&view, &result, false, error);
+    // Saved is saved, whether or not somebody still listens.
+    trireme_error unheard;
+    if (status == TRIREME_ERROR_INTERRUPTED && tells && view.json)
+        report(&view, &result, true, &unheard);
     config_release(&config);
     return status;
 }

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -34,10 +35,13 @@ def test_prepare():
     assert os.path.exists("out/r.bin") and not os.path.exists("out/r.bin.bin")
 
 
+TRAINED = {"step", "loss", "val_loss", "checkpoint", "stopped", "predicted_bytes", "resident_bytes"}
+
+
 def test_train():
     result = tool.good_json("train", "c.yaml")
-    assert set(result) == {"step", "loss", "val_loss", "checkpoint", "predicted_bytes", "resident_bytes"}, result
-    assert result["step"] == 6, result
+    assert set(result) == TRAINED, result
+    assert result["step"] == 6 and result["stopped"] is False, result
     lines = tool.metrics("run")
     keys = ["step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "mfu", "peak_bytes"]
     assert [line["step"] for line in lines] == list(range(1, 7))
@@ -103,7 +107,8 @@ def test_terminal():
 
 
 def stopped(*more):
-    """Standard output, and the step at its end, of a run that is asked to stop while it trains."""
+    """Standard output, and the step at its end, of a new run that is asked to stop while it trains."""
+    shutil.rmtree("run", ignore_errors=True)
     process = tool.start("train", "c.yaml", "--training.steps=10000000", "--validation.freq=0", *more)
     deadline = time.monotonic() + tool.TIMEOUT
     while not os.path.exists("run/metrics.jsonl") or not os.path.getsize("run/metrics.jsonl"):
@@ -119,6 +124,11 @@ def test_stopped():
     """The last step is told, wherever it is."""
     out, step = stopped("--metrics.log_freq=1000000000")
     assert out.splitlines()[-1].startswith(f"step: {step}/10000000  loss: "), out
+    out, step = stopped("--json")
+    result = tool.strict_json(out)
+    assert set(result) == TRAINED and result["stopped"] is True and result["val_loss"] is None, result
+    assert result["step"] == step and result["loss"] == tool.metrics("run")[-1]["loss"], result
+    assert result["checkpoint"] == f"run/checkpoint/step-{step}" and os.path.exists(result["checkpoint"]), result
 
 
 def test_closed_pipe():
