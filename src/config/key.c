@@ -161,6 +161,31 @@ static bool has_synonym(const struct key *key, const char *name, const char *ful
     return false;
 }
 
+// Where a name stands: in the section of the key that it is compared with, in no section that there is, or in another.
+enum place { PLACE_HERE, PLACE_NOWHERE, PLACE_ELSEWHERE };
+
+// How many characters of a name may be wrong. Short names are near one another by chance, and one that stands in a
+// section to the keys of others.
+static size_t misspelt_most(const char *name, enum place place) {
+    size_t length = strlen(name);
+    if (length < (place == PLACE_ELSEWHERE ? 5 : 3))
+        return 0;
+    if (place == PLACE_HERE)
+        return length < 5 ? 1 : text_misspelt_distance(name);
+    return MAX((size_t)1, length / 4);
+}
+
+// Whether a name may be a key, or one of its synonyms, misspelt.
+static bool key_is_near(const struct key *key, const char *name, enum place place) {
+    enum { SYNONYM_LENGTH = 5 }; // of those that are looked at: "dim" and "dir" have nothing in common
+    size_t most = misspelt_most(name, place);
+    bool near = most > 0 && text_distance(name, key->name) <= most;
+    char synonym[NAME_MAX_LENGTH];
+    for (const char *rest = key->synonyms; most > 0 && !near && synonym_next(&rest, synonym);)
+        near = strlen(synonym) >= SYNONYM_LENGTH && text_distance(name, synonym) <= most;
+    return near;
+}
+
 // How far a name is from a key: the spelling of section and key together, or of the key alone in another section.
 static size_t key_distance(const struct key *key, const char *name, const char *full) {
     char *own = mem_printf("%s.%s", key->section, key->name);
@@ -182,18 +207,25 @@ struct candidates {
 // From the surest reading of a wrong name to the vaguest.
 enum reading { READING_SPELLING, READING_SYNONYM_IN_SECTION, READING_SYNONYM, READING_OTHER_SECTION, READING_COUNT };
 
+// Names that mean something else in every section.
+static const char general_names[] = "name path mode freq config";
+
 static bool key_is_meant(const struct key *key, enum reading reading, const char *section, const char *name,
                          const char *full) {
-    bool same_section = strcmp(key->section, section) == 0, same_name = strcmp(key->name, name) == 0;
+    bool same_section = strcmp(key->section, section) == 0, same_name = strcmp(key->name, name) == 0, meant;
     switch (reading) {
     case READING_SPELLING:
         return same_section && same_name;
-    case READING_SYNONYM_IN_SECTION:
-        return same_section && has_synonym(key, name, full);
+    case READING_SYNONYM_IN_SECTION: {
+        char *joined = mem_printf("%s_%s", section, name); // run.dir, as in run_dir
+        meant = same_section && (has_synonym(key, name, full) || has_synonym(key, joined, joined));
+        free(joined);
+        return meant;
+    }
     case READING_SYNONYM:
         return has_synonym(key, name, full);
     default:
-        return same_name;
+        return same_name && !(key_section_find(section) && text_lists(general_names, name));
     }
 }
 
@@ -216,6 +248,24 @@ static const char *absent_find(const char *name) {
     return NULL;
 }
 
+// The nearest key, of this section alone where the name stands there.
+static void nearest_find(struct candidates *found, const char *section, const char *name, const char *full,
+                         enum place place) {
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        const struct key *key = &key_table[i];
+        if ((place == PLACE_HERE && strcmp(key->section, section) != 0) || !key_is_near(key, name, place))
+            continue;
+        size_t distance = key_distance(key, name, full);
+        if (distance < best) {
+            best = distance;
+            found->key[0] = key;
+            found->count = 1;
+            found->nearest = true;
+        }
+    }
+}
+
 // The keys that may be meant by section.name, both normalised.
 static void candidates_find(struct candidates *found, const char *section, const char *name) {
     char *full = mem_printf("%s.%s", section, name);
@@ -223,29 +273,36 @@ static void candidates_find(struct candidates *found, const char *section, const
         for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
             if (key_is_meant(&key_table[i], (enum reading)reading, section, name, full))
                 found->key[found->count++] = &key_table[i];
-    if (found->count == 0) {
-        size_t best = text_misspelt_distance(name) + 1;
-        for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
-            size_t distance = key_distance(&key_table[i], name, full);
-            if (distance < best) {
-                best = distance;
-                found->key[0] = &key_table[i];
-                found->count = 1;
-                found->nearest = true;
-            }
-        }
-    }
+    bool in_section = key_section_find(section) != NULL;
+    if (found->count == 0 && in_section)
+        nearest_find(found, section, name, full, PLACE_HERE);
+    if (found->count == 0)
+        nearest_find(found, section, name, full, in_section ? PLACE_ELSEWHERE : PLACE_NOWHERE);
     free(full);
+}
+
+// "run.directory"; "model.preset, model.config, model.init_from, ... (`trireme help model` has all)".
+static void section_keys_add(struct text *out, const char *section) {
+    enum { SHOWN = 3 };
+    size_t count = 0;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        if (strcmp(key_table[i].section, section) == 0 && count++ < SHOWN)
+            text_add(out, "%s%s.%s", count > 1 ? ", " : "", section, key_table[i].name);
+    if (count > SHOWN)
+        text_add(out, ", ... (`trireme help %s` has all)", section);
 }
 
 trireme_status key_refuse_unknown(const char *where, const char *section, const char *name, const char *value,
                                   trireme_error *error) {
     struct candidates found = {.count = 0};
     char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
-    const char *absent = NULL;
+    const char *absent = NULL, *whole = NULL; // a section that stands for a key
+    const struct key_section *inside = NULL;
     if (normalise(section, section_own) && normalise(name, name_own)) {
         absent = absent_find(name_own);
-        if (!absent)
+        inside = key_section_find(section_own);
+        whole = !*section && key_section_find(name_own) ? name_own : NULL;
+        if (!absent && !whole)
             candidates_find(&found, section_own, name_own);
     }
 
@@ -253,7 +310,7 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
     struct text message = {0};
     if (*section)
         text_add(&message, "%s.", key_excerpt(section, excerpt));
-    text_add(&message, "%s: unknown key", key_excerpt(name, excerpt));
+    text_add(&message, "%s: %s", key_excerpt(name, excerpt), whole ? "is a section" : "unknown key");
     if (value)
         text_add(&message, ", given %s", value);
     for (size_t i = 0; i < found.count; i++) {
@@ -264,10 +321,14 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
         text_add(&message, ": ");
         key_accepts(&message, found.key[0]);
     }
-    if (absent)
+    if (absent) {
         text_add(&message, "; %s is not there", absent);
-    else if (found.count == 0)
+    } else if (whole || (inside && found.count == 0)) {
+        text_add(&message, whole ? "; its keys are " : "; the section has ");
+        section_keys_add(&message, whole ? whole : inside->name);
+    } else if (found.count == 0) {
         text_add(&message, "; `trireme help config` lists all keys");
+    }
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s%s%s", where, *where ? ": " : "", message.text);
     text_release(&message);
     return status;

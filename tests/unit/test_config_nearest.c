@@ -1,0 +1,56 @@
+// Tests of src/config/: which key is told for a name that is none.
+#include "config/key.h"
+#include "support/test.h"
+
+static void what_is_meant_is_told(void **state) {
+    (void)state;
+    const struct {
+        const char *name, *told; // after "unknown key"
+    } cases[] = {
+        // A section that is right is kept to.
+        {"run.dir", "; use run.directory: text (path)"},
+        {"data.dir", "; use data.path: text (path)"},
+        {"run.name", "; the section has run.directory"},
+        {"run.freq", "; the section has run.directory"},
+        {"data.mode", "; the section has data.path, data.split, data.validation_path, ... (`trireme help data` has "
+                      "all)"},
+        {"checkpoint.directory", "; use run.directory: text (path)"},
+        {"training.lr", "; use optimizer.lr: a number from 0 to 1000"},
+        {"optimizer.lrr", "; the nearest is optimizer.lr: a number from 0 to 1000"},
+        {"model.stesp", "; the section has model.preset, model.config, model.init_from, ... (`trireme help model` has "
+                        "all)"},
+        {"training.learing_rate", "; the nearest is optimizer.lr: a number from 0 to 1000"},
+        {"validaton.frq", "; the nearest is validation.freq: a whole number from 0 to 1000000000 (steps)"},
+        {"optimzer.lr", "; use optimizer.lr: a number from 0 to 1000"},
+        // What has little in common is not near.
+        {"n", "; `trireme help config` lists all keys"},
+        {"dir", "; `trireme help config` lists all keys"},
+        {"colour", "; `trireme help config` lists all keys"},
+        {"top-kk", "; the nearest is generate.top_k: a whole number from 0 to 16777216 (tokens)"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        trireme_error error = {0};
+        char *expected = mem_printf("%s: unknown key%s", cases[i].name, cases[i].told);
+        assert_int_equal(key_refuse_unknown_full("", cases[i].name, &error), TRIREME_ERROR_USAGE);
+        assert_string_equal(error.message, expected);
+        free(expected);
+    }
+}
+
+static void a_section_is_no_key(void **state) {
+    (void)state;
+    trireme_error error = {0};
+    assert_int_equal(key_refuse_unknown("here", "", "model", "gpt2-124m", &error), TRIREME_ERROR_USAGE);
+    assert_string_equal(error.message, "here: model: is a section, given gpt2-124m; its keys are model.preset, "
+                                       "model.config, model.init_from, ... (`trireme help model` has all)");
+    assert_int_equal(key_refuse_unknown_full("", "run", &error), TRIREME_ERROR_USAGE);
+    assert_string_equal(error.message, "run: is a section; its keys are run.directory");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_meant_is_told),
+        cmocka_unit_test(a_section_is_no_key),
+    };
+    return cmocka_run_group_tests_name("config_nearest", tests, NULL, NULL);
+}
