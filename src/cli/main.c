@@ -90,7 +90,15 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
-// Operands are words that are neither options nor KEY=VALUE; an option without '=' takes the next word.
+// section.key=value, or key=value: a path may have an '=', too, and a dot behind it, or a slash before it.
+static bool is_setting(const char *word) {
+    const char *equals = strchr(word, '='), *dot = strchr(word, '.'), *slash = strchr(word, '/');
+    if (!equals || equals == word || (slash && slash < equals))
+        return false;
+    return (dot && dot < equals) || access(word, F_OK) != 0;
+}
+
+// Operands are words that are neither options nor settings; an option without '=' takes the next word.
 static void sort_arguments(struct arguments *out, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         char *word = argv[i];
@@ -102,13 +110,10 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
             VEC_PUSH(&out->settings, word);
             if (!strchr(word, '=') && i + 1 < argc)
                 VEC_PUSH(&out->settings, argv[++i]);
+        } else if (is_setting(word)) {
+            VEC_PUSH(&out->settings, word);
         } else {
-            // section.key=value: the part before '=' holds a dot and no slash, which a path with '=' might.
-            char *equals = strchr(word, '='), *dot = strchr(word, '.'), *slash = strchr(word, '/');
-            if (equals && dot && dot < equals && (!slash || slash > equals))
-                VEC_PUSH(&out->settings, word);
-            else
-                VEC_PUSH(&out->operands, word);
+            VEC_PUSH(&out->operands, word);
         }
     }
 }

@@ -44,6 +44,8 @@ def test_settings():
         untouched(2, r"cannot open llama3-8b.*--model\.preset=llama3-8b", *command, "llama3-8b")
     untouched(2, r"usage: trireme eval", "eval")
     untouched(2, r"unexpected \"again\"", *train, "again")
+    untouched(2, r"steps: unknown key, given 1; use training\.steps or validation\.steps", *train, "steps=1")
+    untouched(2, r"model: is a section, given gpt2-124m; its keys are model\.preset, ", "train", "--model=gpt2-124m")
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")

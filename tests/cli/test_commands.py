@@ -168,6 +168,7 @@ def test_eval_and_generate():
         assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
     plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
     assert plain.startswith("The qu"), plain
+    assert tool.good("generate", "run", "prompt=The qu", "max_new_tokens=9", "temperature=0") == plain
     # Unless told how much, it writes as far as the model has positions: 16 here, of which the last token takes none.
     long = ["generate", "run", "--temperature=0"]
     for prompt in "T", "The qu", "The quick brown ":
@@ -246,6 +247,9 @@ def test_more_tokens_than_the_tokenizer_has():
 def test_verify():
     programs = tool.good_json("verify", "c.yaml")["programs"]
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs
+    # A key may stand without section and dashes, and a path that is one hold an '='.
+    shutil.copy("c.yaml", "ranks=2")
+    assert "ranks" not in tool.good("verify", "ranks=2") and "on 4 ranks" in tool.good("verify", "c.yaml", "ranks=4")
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
     # No tokens are read, so a vocabulary smaller than that of bytes is as good as any.
     # Groups of microbatches that are larger than the pipeline, with all ranks coming to the loss together; waves.

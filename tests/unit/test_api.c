@@ -1,6 +1,7 @@
 // The public functions refuse arguments that mean nothing, and take those that their header allows.
 #include "support/checkpoint.h"
 
+#include "base/text.h"
 #include "trireme.h"
 
 #define SMALL                                                                                                 \
@@ -52,7 +53,7 @@ static void an_empty_prompt_is_the_end_of_a_line(void **state) {
     assert_ok(trireme_train(&(trireme_settings){NULL, setting, ARRAY_LENGTH(setting)}, NULL, NULL, NULL, &error),
               &error);
     static const char *const PROMPT[] = {"\n", "", NULL};
-    const char *choice[] = {"generate.temperature=0", "generate.max_new_tokens=4"};
+    static const char *const choice[] = {"generate.temperature=0", "generate.max_new_tokens=4"};
     const trireme_settings settings = {NULL, choice, ARRAY_LENGTH(choice)};
     struct text out[ARRAY_LENGTH(PROMPT)] = {{0}};
     for (size_t i = 0; i < ARRAY_LENGTH(PROMPT); i++) {

@@ -17,8 +17,8 @@ static void what_is_meant_is_told(void **state) {
         {"checkpoint.directory", "; use run.directory: text (path)"},
         {"training.lr", "; use optimizer.lr: a number from 0 to 1000"},
         {"optimizer.lrr", "; the nearest is optimizer.lr: a number from 0 to 1000"},
-        {"model.stesp", "; the section has model.preset, model.config, model.init_from, ... (`trireme help model` has "
-                        "all)"},
+        {"model.seps", "; the section has model.preset, model.config, model.init_from, ... (`trireme help model` has "
+                       "all)"},
         {"training.learing_rate", "; the nearest is optimizer.lr: a number from 0 to 1000"},
         {"validaton.frq", "; the nearest is validation.freq: a whole number from 0 to 1000000000 (steps)"},
         {"optimzer.lr", "; use optimizer.lr: a number from 0 to 1000"},
