@@ -10,7 +10,7 @@ foreach(source ${fuzz_sources})
     get_filename_component(target ${source} NAME_WE)
     add_executable(${target} ${source} $<TARGET_OBJECTS:trireme_objects>)
     target_link_libraries(${target} PRIVATE trireme_flags)
-    target_compile_options(${target} PRIVATE -Wno-missing-prototypes)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes) # after those of all
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
 endforeach()

@@ -164,7 +164,18 @@ static void limit_spinning(char **argv) {
     execv("/proc/self/exe", argv);
 }
 
+// UCX, which Open MPI 5 links, catches SIGHUP as it is loaded, also where nohup has it ignored. What it was before any
+// library was loaded is what counts.
+static struct sigaction hang_up;
+
+static void note_hang_up(void) {
+    sigaction(SIGHUP, NULL, &hang_up);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = note_hang_up;
+
 int main(int argc, char **argv) {
+    sigaction(SIGHUP, &hang_up, NULL);
     limit_spinning(argv);
     prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
@@ -207,8 +218,8 @@ int main(int argc, char **argv) {
     progress_clear();
     if (status != TRIREME_OK && error.message[0])
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
-    else if (status != TRIREME_OK && status != TRIREME_ERROR_INTERRUPTED)
-        usleep(LAST_WORDS); // another rank tells, and mpirun ends it once the first has failed
+    if (status != TRIREME_OK && launcher_processes(&launcher) > 1)
+        usleep(LAST_WORDS); // others tell, too: once the first has ended, mpirun ends them, or drops what they say
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {

@@ -70,6 +70,11 @@ static trireme_status load(const struct command_value *v, struct simulation *out
     trireme_status status = schedule_load(&out->schedule, out->name, integer_of(v, SIMULATE_STAGES),
                                           integer_of(v, SIMULATE_MICROBATCHES), &o, error);
     if (status == TRIREME_OK) {
+        status = schedule_check_messages(&out->schedule, error);
+        if (status != TRIREME_OK)
+            schedule_release(&out->schedule);
+    }
+    if (status == TRIREME_OK) {
         if (gives_vocabulary(v) && !out->schedule.vocabulary)
             schedule_spread_vocabulary(&out->schedule, &out->times);
         return TRIREME_OK;

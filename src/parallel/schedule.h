@@ -164,6 +164,9 @@ const char *pass_print(const struct schedule *schedule, struct pass pass, char t
 // need all ranks' of the microbatch before, and L and G that the rank of the last, or first, virtual stage comes to
 // its. TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
 trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error);
+// Messages are told apart by their order alone: refuses (TRIREME_ERROR_USAGE) two ranks that send and take them in
+// another one, and virtual stages that follow one another on ranks that are no neighbours.
+trireme_status schedule_check_messages(const struct schedule *schedule, trireme_error *error);
 
 // The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not
 // ended; the same of each chunk goes to of_chunk[chunks] unless it is NULL. The schedule is verified.

@@ -121,7 +121,8 @@ static struct schedule without_weights(const struct schedule *plan) {
 // where they are then, and without.
 static void add_even(struct plans *plans, const struct schedule *from, double limit) {
     struct fill_rank *rank = mem_alloc((size_t)from->stages * sizeof *rank);
-    struct fill fill = {.times = {1, 1, 1, 0}, .limit = limit, .weight_share = 1, .rank = rank};
+    const struct schedule_times equal = {.forward = 1, .backward_input = 1, .backward_weight = 1};
+    struct fill fill = {.times = equal, .limit = limit, .weight_share = 1, .rank = rank};
     struct schedule filled = schedule_empty_like(from);
     if (schedule_fill(from, &fill, &filled).most < INFINITY) {
         VEC_PUSH(plans, without_weights(&filled));

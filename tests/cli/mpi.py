@@ -12,8 +12,9 @@ import tool
 MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 TESTS = os.path.join(os.environ["TRIREME_BUILD"], "tests")
 # ob1 is what is taken where there is no fabric: to find that out doubles the time that processes take to start.
+# What Open MPI 4 takes from OMPI_MCA_*, the mpirun of version 5 takes from PRTE_MCA_*.
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-                  OMPI_MCA_pml="ob1")
+                  PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_pml="ob1")
 if tool.SANITIZED:
     # mpirun gives ranks a second to end by themselves when one of them is gone; and MPI leaves memory behind.
     os.environ.update(OMPI_MCA_odls_base_sigkill_timeout="5", ASAN_OPTIONS="detect_leaks=0")

@@ -246,6 +246,8 @@ def test_refusals():
     refused(r"bad.txt: rank 0 \(line 1\): B0 comes before F0", "schedule=bad.txt")
     tool.write("cycle.txt", "placement 0 1 1 0\nF0.0 F0.1 B0.1 B0.0\nF0.1 F0.0 B0.1 B0.0\n")
     refused(r"cycle.txt: the schedule cannot finish", "schedule=cycle.txt")
+    tool.write("crossed.txt", "F0 F1 B0 B1\nF1 B1 F0 B0\n")
+    refused(r"crossed.txt: rank 0 does F0 when rank 1 does F1: the same order is needed", "schedule=crossed.txt")
     refused(r"is for 1 stage, the run has 4", "schedule=" + tool_schedule(), *numbers)
     refused(r"is not hanayo", "schedule=" + tool_schedule(), "waves=1")
 

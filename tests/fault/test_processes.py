@@ -93,16 +93,17 @@ def check_survivors(process, gone, survivors, seconds):
     begin = time.monotonic()
     code, _, err = tool.finish(process)
     assert code != 0 and time.monotonic() - begin < seconds, (code, time.monotonic() - begin, err)
-    lines = mpi.told(err)
+    # In the run directory: Open MPI 5 leaves half a second for words, which is too little where other tests run beside.
+    shown = tool.good("show", "ranks", "run")
+    lines = [line for line in shown.splitlines() if "group " in line]
     for rank in survivors:
-        mine = [line for line in lines if f": rank {rank}, last step done " in line]
+        mine = [line for line in lines if f" rank {rank}, last step done " in line]
         # Between steps no instruction runs: then it is the communicator of what all ranks agree on.
         where = r": (stream \S+, \S+\[\d+\] \S+ over \S+.*: group \S+: |group control: )"
-        assert len(mine) == 1 and re.search(where, mine[0]), (rank, err)
-    assert any(re.search(rf"ranks? .*\b{gone}\b", line.split("group ", 1)[1]) for line in lines), err
-    shown = tool.good("show", "ranks", "run")
+        assert len(mine) == 1 and re.search(where, mine[0]), (rank, err, shown)
+    assert any(re.search(rf"ranks? .*\b{gone}\b", line.split("group ", 1)[1]) for line in lines), shown
     assert all(f"rank {rank}: failed for" in shown for rank in survivors), shown
-    return err
+    return err + shown
 
 
 def test_killed():

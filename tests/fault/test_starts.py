@@ -28,6 +28,12 @@ def disagree(directory, pattern):
     assert code == 2 and len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (code, err)
 
 
+def by_rank(first, second):
+    """Two ranks with commands of their own; None: one that sleeps. `mpirun a : b` crashes in Debian 13."""
+    first, second = (f"exec {tool.BINARY} {command}" if command else "exec sleep 100" for command in (first, second))
+    return mpi.start(2, "sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then {first}; else {second}; fi')
+
+
 def test_bad_starts():
     refused(2, 2, r"parallelism\.ranks: given 3, but 2 processes were started", "train", "c.yaml", "--ranks=3")
     for ranks in (2, 1):
@@ -40,7 +46,7 @@ def test_bad_starts():
     refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
     refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
     # One rank alone.
-    process = mpi.start(1, tool.BINARY, "train", "c.yaml", ":", "-n", "1", tool.BINARY, "verify", "c.yaml")
+    process = by_rank("train c.yaml", "verify c.yaml")
     code, _, err = tool.finish(process)
     assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
     # Launchers that MPI knows nothing of.
@@ -121,8 +127,7 @@ def test_two_runs_of_one_name():
 def test_a_rank_that_does_not_start():
     # MPI's start has 20 seconds, however short the deadline is.
     begin = time.monotonic()
-    process = mpi.start(1, tool.BINARY, "train", "c.yaml", "--comm.train_timeout_seconds=1", ":", "-n", "1", "sleep",
-                        "100")
+    process = by_rank("train c.yaml --comm.train_timeout_seconds=1", None)
     code, _, err = tool.finish(process)
     assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
     assert len(mpi.told(err)) == 1 and "MPI has not started on all ranks within 20 s" in mpi.told(err)[0], err

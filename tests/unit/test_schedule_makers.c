@@ -83,7 +83,7 @@ static void assert_messages_match(const struct schedule *s, const char *name) {
         for (int to = 0; to < s->stages; to++)
             for (int gradient = 0; gradient < 2 && from != to; gradient++) {
                 size_t at[2] = {0};
-                int maker[2], microbatch[2];
+                int maker[2] = {0}, microbatch[2] = {0};
                 while (next_message(s, from, to, false, gradient, &at[0], &maker[0], &microbatch[0])) {
                     assert_true(next_message(s, to, from, true, gradient, &at[1], &maker[1], &microbatch[1]));
                     if (maker[0] != maker[1] || microbatch[0] != microbatch[1])

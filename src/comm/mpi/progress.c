@@ -12,7 +12,7 @@ enum {
     SLEEP_MOST = 500000,
     SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks at whether neighbours live
-    LAST_WORDS = 500000000, // from the end of a world to the last call of MPI
+    LAST_WORDS = 200000000, // from the end of a world to the last call of MPI
 };
 enum { TAG_BREAK = 0 };
 
