@@ -93,23 +93,26 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     return TRIREME_OK;
 }
 
-static trireme_status check_operand(const struct program *program, const struct op_operand *row,
-                                    const struct operand *operand, enum dtype *model, enum dtype *any,
-                                    bool all_microbatches, const char *place, trireme_error *error) {
-    if (operand->buffer == NONE && row->optional)
-        return TRIREME_OK;
-    if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
-        REFUSE("%s: operand %s is missing", place, row->name);
-    const struct buffer *b = &program->buffers.item[operand->buffer];
-    // P fixes the model's dtype the first time it is met; A must be what it accumulates in.
+// An operand of a row of ops.def, at a place.
+struct checked {
+    const struct program *program;
+    const struct op_operand *row;
+    const struct operand *operand;
+    const struct buffer *buffer;
+    const char *place;
+};
+
+// P fixes the model's dtype the first time it is met; A must be what it accumulates in.
+static trireme_status check_dtype(const struct checked *k, enum dtype *model, enum dtype *any, trireme_error *error) {
+    const struct buffer *b = k->buffer;
     enum dtype expected = b->dtype;
-    switch (row->dtype) {
+    switch (k->row->dtype) {
     case 'P':
         if (*model == DTYPE_COUNT)
             *model = b->dtype;
         expected = *model;
         if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
-            REFUSE("%s: operand %s (%s) is %s, which no model computes in", place, row->name, b->name,
+            REFUSE("%s: operand %s (%s) is %s, which no model computes in", k->place, k->row->name, b->name,
                    dtype_name(b->dtype));
         break;
     case 'A':
@@ -131,42 +134,66 @@ static trireme_status check_operand(const struct program *program, const struct 
         break;
     }
     if (b->dtype != expected)
-        REFUSE("%s: operand %s (%s) is %s, expected %s", place, row->name, b->name, dtype_name(b->dtype),
+        REFUSE("%s: operand %s (%s) is %s, expected %s", k->place, k->row->name, b->name, dtype_name(b->dtype),
                dtype_name(expected));
-    if (operand->ndim < 1 || operand->ndim > OP_MAX_DIMS || operand->offset < 0)
-        REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
+    return TRIREME_OK;
+}
+
+static trireme_status check_scope(const struct checked *k, bool all_microbatches, trireme_error *error) {
+    const struct buffer *b = k->buffer;
     if (b->kind == KIND_WORK)
-        REFUSE("%s: operand %s is a workspace, %s", place, row->name, b->name);
+        REFUSE("%s: operand %s is a workspace, %s", k->place, k->row->name, b->name);
     if (b->scope == SCOPE_SLOT && all_microbatches)
-        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", place, row->name, b->name);
-    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && program->microbatches > 1)
-        REFUSE("%s: operand %s (%s) is one input for all microbatches", place, row->name, b->name);
-    int64_t last = operand->offset, count = buffer_count(b), instances;
+        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->place, k->row->name, b->name);
+    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && k->program->microbatches > 1)
+        REFUSE("%s: operand %s (%s) is one input for all microbatches", k->place, k->row->name, b->name);
+    return TRIREME_OK;
+}
+
+// It lies in its buffer, on all ranks whose own part of that it is.
+static trireme_status check_extent(const struct checked *k, bool all_microbatches, trireme_error *error) {
+    const struct operand *operand = k->operand;
+    const struct buffer *b = k->buffer;
+    int64_t last = operand->offset, count = buffer_count(b), instances, further;
     if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
-        (__builtin_mul_overflow((int64_t)program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
+        (__builtin_mul_overflow((int64_t)k->program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
          __builtin_add_overflow(count, instances, &count)))
-        REFUSE("%s: all instances of %s do not fit any address space", place, b->name);
-    for (int i = 0; i < operand->ndim; i++) {
-        int64_t span;
-        if (operand->dim[i] < 1 || operand->stride[i] < 1 ||
-            __builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &span) ||
-            __builtin_add_overflow(last, span, &last))
-            REFUSE("%s: operand %s (%s) is malformed", place, row->name, b->name);
-    }
+        REFUSE("%s: all instances of %s do not fit any address space", k->place, b->name);
+    bool sound = operand->ndim >= 1 && operand->ndim <= OP_MAX_DIMS && operand->offset >= 0;
+    for (int i = 0; sound && i < operand->ndim; i++)
+        sound = operand->dim[i] >= 1 && operand->stride[i] >= 1 &&
+                !__builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &further) &&
+                !__builtin_add_overflow(last, further, &last);
+    if (!sound)
+        REFUSE("%s: operand %s (%s) is malformed", k->place, k->row->name, b->name);
     if (last >= count)
-        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", place, row->name, (long long)last, b->name,
-               (long long)count);
+        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", k->place, k->row->name, (long long)last,
+               b->name, (long long)count);
     if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
-        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", place, b->name, row->name);
-    int64_t ranks = mesh_group_size(&program->mesh, operand->along), further;
+        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", k->place, b->name,
+               k->row->name);
+    int64_t ranks = mesh_group_size(&k->program->mesh, operand->along);
     if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
         __builtin_mul_overflow(operand->step, ranks - 1, &further) || further > count - 1 - last)
-        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", place, b->name,
-               row->name, (long long)ranks);
+        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", k->place, b->name,
+               k->row->name, (long long)ranks);
     struct footprint footprint;
-    if (!footprint_of(program, operand, &footprint))
-        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", place, row->name, b->name);
+    if (!footprint_of(k->program, operand, &footprint))
+        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", k->place, k->row->name, b->name);
     return TRIREME_OK;
+}
+
+static trireme_status check_operand(const struct program *program, const struct op_operand *row,
+                                    const struct operand *operand, enum dtype *model, enum dtype *any,
+                                    bool all_microbatches, const char *place, trireme_error *error) {
+    if (operand->buffer == NONE && row->optional)
+        return TRIREME_OK;
+    if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
+        REFUSE("%s: operand %s is missing", place, row->name);
+    const struct checked k = {program, row, operand, &program->buffers.item[operand->buffer], place};
+    TRY(check_dtype(&k, model, any, error));
+    TRY(check_scope(&k, all_microbatches, error));
+    return check_extent(&k, all_microbatches, error);
 }
 
 static bool valid_buffer(const struct program *program, int buffer) {
