@@ -33,7 +33,8 @@ struct fit_wait {
 void fit_waits(struct device *device, const struct fit_wait *waits, size_t count);
 
 // Figures of another machine, in place of a cluster's own:
-//   matrix products   a CSV whose first line names columns: m, n, k, dtype, and one of seconds, ms, us, tflops, gflops
+//   matrix products   a CSV whose first line names columns: m, n, k, dtype, and one of seconds, ms, us, tflops, gflops;
+//                     a comma, semicolon or tab divides them, whichever the first line has first
 //   collectives       what a program of nccl-tests prints (all_reduce_perf, ...), in one node or over several
 // `name` stands for the file in messages (TRIREME_ERROR_USAGE, with the line).
 trireme_status fit_import(struct cluster *cluster, const struct op_table *table, const char *name, const char *text,

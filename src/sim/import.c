@@ -20,25 +20,32 @@ struct lines {
     int number;
 };
 
-// The next line in words that `separators` divide, which becomes part of *l. False at the end.
+// The next line in words that `separators` divide, which becomes part of *l. False at the end. Blanks around words are
+// left out, so that where they separate any number of them is one; a tab that separates alone is one each time.
 static bool next_line(struct lines *l, const char *separators, struct line *out) {
     if (!*l->at)
         return false;
-    char *begin = l->at, *end = begin + strcspn(begin, "\n");
-    l->at = *end ? end + 1 : end;
-    *end = '\0';
+    const char *blanks = strcmp(separators, "\t") == 0 ? " \r" : " \t\r";
+    char *at = l->at, *next = at + strcspn(at, "\n");
+    l->at = *next ? next + 1 : next;
+    *next = '\0';
     *out = (struct line){.number = ++l->number};
-    for (char *word = begin; *word && out->words < WORDS_MAX;) {
-        word += strspn(word, " \t\r");
-        size_t length = strcspn(word, separators);
-        if (length == 0 && !*word)
+    if (!at[strspn(at, " \t\r")])
+        return true;
+    while (*at && out->words < WORDS_MAX) {
+        at += strspn(at, blanks);
+        char *word = at + (*at == '"');
+        if (word > at)
+            at = word + strcspn(word, "\"");
+        at += strcspn(at, separators);
+        if (at == word && !*at)
             break;
         out->word[out->words++] = word;
-        bool more = word[length] != '\0';
-        word[length] = '\0';
-        for (size_t k = length; k > 0 && strchr(" \t\r\"", word[k - 1]); k--)
-            word[k - 1] = '\0';
-        word += length + more;
+        bool more = *at != '\0';
+        *at = '\0';
+        for (char *end = at; end > word && strchr(" \t\r\"", end[-1]);)
+            *--end = '\0';
+        at += more;
     }
     return true;
 }
@@ -138,6 +145,20 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     return TRIREME_OK;
 }
 
+// What comes first in the first line that is no comment.
+static const char *separator_of(const char *text) {
+    while (*(text += strspn(text, " \t\r\n")) == '#')
+        text += strcspn(text, "\n");
+    switch (text[strcspn(text, ",;\t\n")]) {
+    case ';':
+        return ";";
+    case '\t':
+        return "\t";
+    default:
+        return ",";
+    }
+}
+
 static trireme_status import_products(struct cluster *c, const struct op_table *table, struct lines *l,
                                       trireme_error *error) {
     struct line line;
@@ -145,8 +166,9 @@ static trireme_status import_products(struct cluster *c, const struct op_table *
     struct device *d = &c->devices.item[c->groups.item[0].device];
     struct fit_samples samples = {0};
     bool header = false;
+    const char *separator = separator_of(l->at);
     trireme_status status = TRIREME_OK;
-    while (status == TRIREME_OK && next_line(l, ",;\t", &line)) {
+    while (status == TRIREME_OK && next_line(l, separator, &line)) {
         if (line.words == 0 || line.word[0][0] == '#')
             continue;
         struct fit_sample sample;

@@ -148,6 +148,26 @@ static void rows_of_one_shape_are_one(void **unused) {
     }
 }
 
+// Cells may be empty, quoted, or have blanks around.
+static void cells_stay_in_their_columns(void **unused) {
+    (void)unused;
+    static const char *const TABLES[] = {
+        "m\tn\tk\tdtype\tnote\tus\tgbps\n4096\t4096\t4096\tbf16\t\t600\t700\n",
+        "\tm\tn\tk\tdtype\tus\n\t4096\t 4096\t4096 \tbf16\t600\r\n\t\t\n",
+        "# a, b\n\"m\",\"n\",\"k\",\"dtype\",\"note\",\"us\"\n4096,4096,4096,\"bf16\",\"a, b\",\"600\"\n",
+        "m,n,k,dtype,note,us\n4096,\t4096,\t4096,\tbf16,\t,\t600\n",
+        "m;n;k;dtype;note;us\r\n4096;4096;4096;bf16;1,5;600\r\n",
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(TABLES); i++) {
+        struct cluster c = load("a100");
+        trireme_error error = {0};
+        assert_ok(fit_import(&c, ops, "gemm.csv", TABLES[i], strlen(TABLES[i]), &error), &error);
+        assert_int_equal(c.devices.item[0].points[OP_MATMUL].count, 1);
+        assert_true(fabs(c.devices.item[0].points[OP_MATMUL].item[0].seconds - 600e-6) < 1e-12);
+        cluster_release(&c);
+    }
+}
+
 #define RANKS "# size count type redop root time algbw busbw\n# Rank 0 a\n# Rank 1 b\n"
 
 static void wrong_tables_are_refused(void **unused) {
@@ -359,7 +379,7 @@ int main(void) {
         cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
-        cmocka_unit_test(printed_names_read_back),
+        cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(cells_stay_in_their_columns),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
