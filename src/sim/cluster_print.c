@@ -1,6 +1,7 @@
 #include "sim/cluster.h"
 
 #include "config/value.h"
+#include "sim/efficiency.h"
 
 struct figure {
     char text[40];
@@ -26,10 +27,20 @@ static struct figure figure(double value, const char *unit) {
     return f;
 }
 
-// What would be taken over from `base` (NULL: nothing) is said, too, where it is not so.
+// Without letters and kernels that it took over and that mean nothing to the op.
+static struct curve meant(const struct curve *c, const struct op_table *table, enum op op) {
+    struct curve out = *c;
+    out.letters = 0;
+    for (int i = 0; i < c->letters; i++)
+        if (efficiency_has_letter(table, op, c->half[i].letter))
+            out.half[out.letters++] = c->half[i];
+    if (!efficiency_has_letter(table, op, 'b') && !efficiency_has_letter(table, op, 'h'))
+        out.fused = out.unfused = 0;
+    return out;
+}
+
+// What would be taken over from `base` is said, too, where it is not so.
 static void print_curve(struct text *out, const struct curve *c, const struct curve *base) {
-    static const struct curve none;
-    base = base ? base : &none;
     text_add(out, "{compute: %.5g, memory: %.5g", c->compute, c->memory);
     if (c->half_bytes != base->half_bytes)
         text_add(out, ", half_bytes: %s", figure(c->half_bytes, "B").text);
@@ -80,19 +91,21 @@ static void print_points(struct text *out, const struct device *d, int op) {
     text_add(out, "]\n");
 }
 
-static void print_curves(struct text *out, const struct device *d, const struct curve *curve,
-                         const struct curve *base) {
+static void print_curves(struct text *out, const struct device *d, const struct curve *curve, const struct curve *base,
+                         const struct op_table *table, enum op op) {
+    static const struct curve none;
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (d->peak[t] > 0) {
             text_add(out, "        %s: ", dtype_name((enum dtype)t));
-            print_curve(out, &curve[t], base ? &base[t] : NULL);
+            struct curve own = meant(&curve[t], table, op), taken = base ? meant(&base[t], table, op) : none;
+            print_curve(out, &own, &taken);
             text_add(out, "\n");
         }
 }
 
 static void print_efficiency(struct text *out, const struct device *d, const struct op_table *table) {
     text_add(out, "    efficiency:\n      other:\n        memory: 1\n");
-    print_curves(out, d, d->other, NULL);
+    print_curves(out, d, d->other, NULL, table, OP_COUNT);
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &table->op[op];
         if (info->role == ROLE_COMMUNICATION)
@@ -100,12 +113,14 @@ static void print_efficiency(struct text *out, const struct device *d, const str
         bool follows = info->like != info->op;
         const struct curve *base = follows ? d->curve[info->like] : d->other;
         bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
-        for (int t = 0; t < DTYPE_COUNT; t++)
-            differs |= d->peak[t] > 0 && !same_curve(&d->curve[op][t], &base[t]);
+        for (int t = 0; t < DTYPE_COUNT; t++) {
+            struct curve own = meant(&d->curve[op][t], table, (enum op)op), taken = meant(&base[t], table, (enum op)op);
+            differs |= d->peak[t] > 0 && !same_curve(&own, &taken);
+        }
         if (!differs)
             continue;
         text_add(out, "      %s:\n", info->name);
-        print_curves(out, d, d->curve[op], base);
+        print_curves(out, d, d->curve[op], base, table, (enum op)op);
         if (d->points[op].count || (follows && d->points[info->like].count))
             print_points(out, d, op);
     }

@@ -75,7 +75,8 @@ static double window_factor(const struct op_info *info, const struct instruction
 
 // Kernels that do it.
 static int kernels_of(const struct curve *c, const int64_t extent[128]) {
-    return c->fused > 0 && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
+    bool has = extent['b'] > 0 || extent['h'] > 0; // else `other` has it for ops that do
+    return c->fused > 0 && has && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
 }
 
 double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,

@@ -1,14 +1,51 @@
 #include "sim/efficiency.h"
 
+#include <ctype.h>
+
 static const double HALF_MOST = 1e6;
 
-static trireme_status read_half(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+bool efficiency_has_letter(const struct op_table *table, enum op op, char letter) {
+    bool has = false;
+    for (int row = 0; row < OP_COUNT; row++) {
+        const struct op_info *info = &table->op[row];
+        bool asked = op == OP_COUNT ? info->like == info->op && info->role != ROLE_COMMUNICATION : row == (int)op;
+        for (int i = 0; asked && i < info->inputs + info->outputs; i++) {
+            const struct op_operand *operand = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+            has |= memchr(operand->dim, letter, (size_t)operand->ndim) != NULL;
+        }
+    }
+    return has && isalpha((unsigned char)letter);
+}
+
+// What a curve is of: an op, or OP_COUNT for all others.
+struct subject {
+    const struct op_table *table;
+    enum op op;
+};
+
+static const char *subject_name(struct subject s) {
+    return s.op == OP_COUNT ? "other ops" : s.table->op[s.op].name;
+}
+
+static trireme_status refuse_letter(const struct outline *t, int node, struct subject s, trireme_error *error) {
+    struct text letters = {0};
+    for (char c = 'A'; c <= 'z'; c++)
+        if (efficiency_has_letter(s.table, s.op, c))
+            text_add(&letters, "%s%c", letters.length ? ", " : "", c);
+    trireme_status status =
+        outline_refuse(t, node, error, "expected a letter of the dims of %s: %s", subject_name(s), letters.text);
+    text_release(&letters);
+    return status;
+}
+
+static trireme_status read_half(const struct outline *t, int mapping, struct subject s, struct curve *curve,
+                                trireme_error *error) {
     TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     curve->letters = 0;
     for (int node = t->nodes.item[mapping].child; node >= 0; node = t->nodes.item[node].next) {
         const char *key = t->nodes.item[node].key;
-        if (strlen(key) != 1 || !strchr("mnkbThgDCcfvVs", *key))
-            return outline_refuse(t, node, error, "expected a letter of the op's dims, as m, n or k");
+        if (strlen(key) != 1 || !efficiency_has_letter(s.table, s.op, *key))
+            return refuse_letter(t, node, s, error);
         if (curve->letters == CURVE_LETTERS_MAX)
             return outline_refuse(t, node, error, "more than %d letters", CURVE_LETTERS_MAX);
         double half;
@@ -19,15 +56,19 @@ static trireme_status read_half(const struct outline *t, int mapping, struct cur
     return TRIREME_OK;
 }
 
-static trireme_status read_fused(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+static trireme_status read_fused(const struct outline *t, int mapping, struct subject s, struct curve *curve,
+                                 trireme_error *error) {
     TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
     TRY(outline_known(t, mapping, "multiple_of else", error));
     TRY(outline_need_integer(t, mapping, "multiple_of", 1, 4096, &curve->fused, error));
     TRY(outline_need_integer(t, mapping, "else", 1, 100, &curve->unfused, error));
+    if (!efficiency_has_letter(s.table, s.op, 'b') && !efficiency_has_letter(s.table, s.op, 'h'))
+        return outline_refuse(t, mapping, error, "%s has neither dim b nor dim h", subject_name(s));
     return TRIREME_OK;
 }
 
-static trireme_status read_curve(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+static trireme_status read_curve(const struct outline *t, int mapping, struct subject s, struct curve *curve,
+                                 trireme_error *error) {
     TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
     // Above one: what lies in a cache comes faster than from memory.
     TRY(outline_may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
@@ -36,9 +77,9 @@ static trireme_status read_curve(const struct outline *t, int mapping, struct cu
     TRY(outline_may_figure(t, mapping, "least", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->least, error));
     int fused = outline_member(t, mapping, "fused");
     if (fused >= 0)
-        TRY(read_fused(t, fused, curve, error));
+        TRY(read_fused(t, fused, s, curve, error));
     int half = outline_member(t, mapping, "half");
-    return half < 0 ? TRIREME_OK : read_half(t, half, curve, error);
+    return half < 0 ? TRIREME_OK : read_half(t, half, s, curve, error);
 }
 
 // [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
@@ -143,16 +184,16 @@ static trireme_status read_points(const struct outline *t, const struct op_table
 }
 
 // Of all dtypes, and then of those that have something of their own.
-static trireme_status read_op(const struct outline *t, int mapping, struct curve curve[DTYPE_COUNT],
+static trireme_status read_op(const struct outline *t, int mapping, struct subject s, struct curve curve[DTYPE_COUNT],
                               trireme_error *error) {
     TRY(outline_known(t, mapping, CURVE_KEYS, error));
     for (int d = 0; d < DTYPE_COUNT; d++) {
-        TRY(read_curve(t, mapping, &curve[d], error));
+        TRY(read_curve(t, mapping, s, &curve[d], error));
         int own = outline_member(t, mapping, dtype_name((enum dtype)d));
         if (own < 0)
             continue;
         TRY(outline_known(t, own, "compute memory half_bytes launch least fused half", error));
-        TRY(read_curve(t, own, &curve[d], error));
+        TRY(read_curve(t, own, s, &curve[d], error));
     }
     return TRIREME_OK;
 }
@@ -176,7 +217,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
     int node;
     struct curve other[DTYPE_COUNT] = {0};
     TRY(outline_need(t, mapping, "other", &node, error));
-    TRY(read_op(t, node, other, error));
+    TRY(read_op(t, node, (struct subject){table, OP_COUNT}, other, error));
     TRY(read_points(t, table, node, device, OP_COUNT, error));
     for (int d = 0; d < DTYPE_COUNT; d++)
         if (other[d].memory <= 0)
@@ -193,7 +234,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
         node = outline_member(t, mapping, info->name);
         if (node < 0)
             continue;
-        TRY(read_op(t, node, device->curve[op], error));
+        TRY(read_op(t, node, (struct subject){table, (enum op)op}, device->curve[op], error));
         TRY(read_points(t, table, node, device, (enum op)op, error));
     }
     return TRIREME_OK;

@@ -12,5 +12,8 @@
 // From the mapping "efficiency" of a device whose peaks are known: curves and measured points of all ops of the table.
 trireme_status efficiency_read(struct device *device, const struct outline *outline, const struct op_table *table,
                                int mapping, trireme_error *error);
+// Whether the op's row (ops.def) has a dim of that letter; of OP_COUNT, some row that follows `other` does. What a
+// curve takes over may have letters, and kernels for b and h, that the op has not: they mean nothing to it.
+bool efficiency_has_letter(const struct op_table *table, enum op op, char letter);
 
 #endif

@@ -105,6 +105,39 @@ static double seconds_of_product(const struct device *device, enum op op, int64_
     return seconds;
 }
 
+// What an op takes over and has no dims for means nothing to it, and is not written as its own.
+static void letters_of_others_are_left_out(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100"), again;
+    struct text first = {0}, second = {0};
+    trireme_error error = {0};
+    struct device *d = &c.devices.item[0];
+    VEC_PUSH(&d->points[OP_ADAMW], (struct curve_point){DTYPE_F32, 0, 0, 0, 1e6, 2e-6});
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        struct curve other = {.memory = .5, .fused = 4, .unfused = 9, .letters = 1, .half = {{'m', 7}}};
+        d->other[t] = other;
+        d->curve[OP_ATTENTION][t].letters = 1;
+        d->curve[OP_ATTENTION][t].half[0].letter = 'T';
+        d->curve[OP_ATTENTION_CACHED][t] = d->curve[OP_ATTENTION][t];
+        d->curve[OP_ATTENTION_CACHED][t].compute = .1;
+    }
+    double usual = seconds_of_product(d, OP_MATMUL, 512, 512, 512);
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        d->curve[OP_MATMUL][t].fused = 4;
+        d->curve[OP_MATMUL][t].unfused = 9;
+    }
+    assert_true(seconds_of_product(d, OP_MATMUL, 512, 512, 512) == usual);
+    cluster_print(&c, ops, &first);
+    assert_ok(cluster_parse(&again, ops, "printed", first.text, first.length, &error), &error);
+    cluster_print(&again, ops, &second);
+    assert_string_equal(first.text, second.text);
+    assert_true(again.devices.item[0].curve[OP_ATTENTION_CACHED][DTYPE_F32].compute == .1);
+    text_release(&first);
+    text_release(&second);
+    cluster_release(&again);
+    cluster_release(&c);
+}
+
 static void products_come_from_a_table(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
@@ -380,6 +413,7 @@ int main(void) {
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
         cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(cells_stay_in_their_columns),
+        cmocka_unit_test(letters_of_others_are_left_out),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
