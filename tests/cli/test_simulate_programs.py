@@ -171,15 +171,23 @@ def test_import():
         slow, usual = simulate(*settings, f"cluster={out}"), simulate(*settings, "cluster=a100")
         assert slow["step_seconds"] > 2 * usual["step_seconds"]
         # Several files, one by one or with commas between.
-        collective, both = os.path.join(directory, "reduce.txt"), os.path.join(directory, "both.yaml")
+        collective, both = os.path.join(directory, "broadcast.txt"), os.path.join(directory, "both.yaml")
         with open(collective, "w", encoding="utf-8") as file:
             file.write("#  Rank  0 a\n#  Rank  1 b\n# size count type redop root time algbw busbw\n"
-                       "1048576 262144 float sum 0 77 13.6 13.6 0\n")
+                       "1048576 262144 float none 0 77 13.6 13.6 0\n")
         for files in [f"from={table}", f"from={collective}"], [f"from={table},{collective}"]:
             tool.good("bench", "calibrate", "cluster=a100", *files, f"out={both}")
             with open(both, encoding="utf-8") as file:
                 text = file.read()
-            assert "[reduce, 2, " in text and "[1024, 4096, 4096, " in text, text
+            assert "[broadcast, 2, " in text and "[1024, 4096, 4096, " in text, text
+        # A reduce is made as an all_reduce: points of it would never be used.
+        reduce = os.path.join(directory, "reduce.txt")
+        with open(reduce, "w", encoding="utf-8") as file:
+            file.write("# Collective test starting: reduce_perf\n")
+            file.write("#  Rank  0 a\n#  Rank  1 b\n# size count type redop root time algbw busbw\n"
+                       "1048576 262144 float sum 0 77 13.6 13.6 0\n")
+        tool.refused(2, "reduce_perf is not used here", "bench", "calibrate", "cluster=a100", f"from={reduce}",
+                     f"out={both}")
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
 
 
