@@ -162,27 +162,59 @@ static bool go_by_clock(const struct schedule *lists, const struct schedule_time
     return left == 0;
 }
 
-// The lists as they are if that is one order; else the best of several ways by the clock.
-static void take_in_order(const struct schedule *lists, const struct schedule_times *times, int limit,
+// What one order counts of the passes that may be tried: a forward and its backward here take as long as one there.
+static double passes_of(const struct schedule *lists) {
+    return 1. * lists->stages * lists->chunks * lists->microbatches;
+}
+
+// Of take_in_order: what is tried, and the best of it.
+struct trials {
+    const struct schedule *lists;
+    const struct schedule_times *times;
+    int limit;
+    double passes_left, least;
+    enum choice best;
+    int best_begun;
+};
+
+// Whether it comes to an end. Of two that are as good, it is the choice that comes first, with fewer on their way.
+static bool try_order(struct trials *t, enum choice choice, int most_begun, struct schedule *out) {
+    struct schedule tried = schedule_empty_like(t->lists);
+    struct schedule_cost cost = {.cost = INFINITY};
+    bool ends = go_by_clock(t->lists, t->times, choice, t->limit, most_begun, &tried);
+    if (ends)
+        schedule_cost(&tried, t->times, &cost);
+    t->passes_left -= passes_of(t->lists);
+    bool before = choice < t->best || (choice == t->best && most_begun < t->best_begun);
+    if (cost.cost < t->least || (ends && cost.cost == t->least && before)) {
+        t->least = cost.cost;
+        t->best = choice;
+        t->best_begun = most_begun;
+        schedule_swap(&tried, out);
+    }
+    schedule_cost_release(&cost);
+    schedule_release(&tried);
+    return ends;
+}
+
+// The lists as they are if that is one order; else the best of several ways by the clock, as many as `passes` allow,
+// but one at least. With a quarter more microbatches on their way than a rank may hold, most are near their best; with
+// a few more they do not come to an end, and with more than these not either.
+static void take_in_order(const struct schedule *lists, const struct schedule_times *times, int limit, double passes,
                           struct schedule *out) {
-    const int held = limit / lists->chunks;
-    double least = INFINITY;
-    for (enum choice choice = AS_LISTED; choice < CHOICES; choice++)
-        for (int more = 0; more <= MIN(held, lists->microbatches); more++) {
-            struct schedule tried = schedule_empty_like(lists);
-            struct schedule_cost cost = {.cost = INFINITY};
-            if (go_by_clock(lists, times, choice, limit, held + more, &tried))
-                schedule_cost(&tried, times, &cost);
-            if (cost.cost < least) {
-                least = cost.cost;
-                schedule_swap(&tried, out);
-            }
-            schedule_cost_release(&cost);
-            schedule_release(&tried);
-            if (choice == AS_LISTED && least < INFINITY)
-                return;
-        }
-    CHECK(least < INFINITY);
+    const int held = limit / lists->chunks, most = MIN(held, lists->microbatches), first = MIN(held / 4, most);
+    int too_many[CHOICES] = {[FIRST_LISTED] = most + 1, [DEEPEST] = most + 1};
+    struct trials t = {lists, times, limit, passes, INFINITY, CHOICES, 0};
+    // A list's order comes to an end with as many as may be if with any.
+    if (try_order(&t, AS_LISTED, held + most, out))
+        return;
+    for (int i = 0; i <= most; i++) {
+        int more = first + i <= most ? first + i : most - i; // up from the first, then down
+        for (enum choice c = FIRST_LISTED; c < CHOICES && (t.passes_left > 0 || t.least == INFINITY); c++)
+            if (more < too_many[c] && !try_order(&t, c, held + more, out))
+                too_many[c] = more;
+    }
+    CHECK(t.least < INFINITY);
 }
 
 // ---- the schedule
@@ -208,6 +240,9 @@ void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) 
         VEC_PUSH(&plans, plan);
     }
     free(when);
+    // For taking messages in order: about what that needs, half of all at most.
+    const int64_t reserve = MIN(o->search_passes / 2, (MIN(s->stages, s->microbatches) + 3) * (int64_t)passes_of(s));
+    whole_backward.search_passes -= reserve;
     struct search search;
     search_begin(&search, s, &whole_backward, count);
     search_plans(&search, plans.item, plans.count, KEPT);
@@ -221,6 +256,6 @@ void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) 
                 found.rank[r].item[n++] = found.rank[r].item[i];
         found.rank[r].count = n;
     }
-    take_in_order(&found, &whole_backward.times, count, s);
+    take_in_order(&found, &whole_backward.times, count, MAX(0, search.passes_left) + (double)reserve, s);
     schedule_release(&found);
 }
