@@ -171,10 +171,56 @@ static struct curve curve_of(struct fit *f) {
 
 // ---- a device
 
+// Of an op and dtype: what each of a cluster's instructions is compared with.
 enum { POINTS_MOST = 64 };
 
+static double size_of(const struct fit *f, const struct fit_sample *s) {
+    return f->product ? s->flops : s->bytes;
+}
+
+// In octaves, squared, as cost.c has it.
+static double distance(const struct fit *f, const struct fit_sample *a, const struct fit_sample *b) {
+    if (!f->product)
+        return pow(log2(a->bytes / b->bytes), 2);
+    return pow(log2((double)a->m / (double)b->m), 2) + pow(log2((double)a->n / (double)b->n), 2) +
+           pow(log2((double)a->k / (double)b->k), 2);
+}
+
+// Which of the samples become points: all, or else the largest, the smallest, and one by one what is farthest from all
+// that are kept.
+static void choose_points(const struct fit *f, bool *kept) {
+    double *away = mem_alloc(f->count * sizeof *away); // from what is nearest of the kept
+    size_t next = 0, smallest = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        away[i] = INFINITY;
+        if (size_of(f, &f->item[i]) > size_of(f, &f->item[next]))
+            next = i;
+        if (size_of(f, &f->item[i]) < size_of(f, &f->item[smallest]))
+            smallest = i;
+    }
+    for (size_t count = 0; count < MIN(f->count, (size_t)POINTS_MOST); count++) {
+        if (count == 1 && !kept[smallest])
+            next = smallest;
+        kept[next] = true;
+        away[next] = -1;
+        size_t farthest = next;
+        for (size_t i = 0; i < f->count; i++) {
+            if (!kept[i])
+                away[i] = MIN(away[i], distance(f, &f->item[i], &f->item[next]));
+            if (away[i] > away[farthest])
+                farthest = i;
+        }
+        next = farthest;
+    }
+    free(away);
+}
+
 static void add_points(struct device *d, const struct fit *f, enum op op) {
-    for (size_t i = 0; i < MIN(f->count, (size_t)POINTS_MOST); i++) {
+    bool *kept = mem_alloc(f->count * sizeof *kept);
+    choose_points(f, kept);
+    for (size_t i = 0; i < f->count; i++) {
+        if (!kept[i])
+            continue;
         const struct fit_sample *s = &f->item[i];
         struct curve_point point = {.dtype = s->dtype, .bytes = s->bytes, .seconds = s->seconds};
         if (f->product) {
@@ -189,6 +235,7 @@ static void add_points(struct device *d, const struct fit *f, enum op op) {
         if (point.bytes >= 1 && point.seconds > 1e-9)
             VEC_PUSH(&d->points[op], point);
     }
+    free(kept);
 }
 
 static void drop_points(struct device *d, enum op op, enum dtype dtype) {

@@ -20,9 +20,10 @@ struct fit_sample fit_sample_of(const struct program *program, const struct op_t
                                 const struct instruction *instruction, const struct invocation *invocation,
                                 double seconds);
 
-// Sets the device's curves, and points of every shape that was measured, from samples of it; peaks and bandwidth stand
-// already. With `all`, ops that were not measured get what the measured ones that move bytes reach together; else they
-// stay, but for the backward of those that were.
+// Sets the device's curves from samples of it, and points of what was measured; peaks and bandwidth stand already. Of
+// more than 64 shapes of an op and dtype the largest and the smallest are points and what lies spread between them;
+// curves are fitted to all. With `all`, ops that were not measured get what the measured ones that move bytes reach
+// together; else they stay, but for the backward of those that were.
 void fit_device(struct device *device, const struct op_table *table, const struct fit_samples *samples, bool all);
 
 // What ranks that share a device waited for one another, in the steps of one model.

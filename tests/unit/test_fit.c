@@ -181,6 +181,44 @@ static void rows_of_one_shape_are_one(void **unused) {
     }
 }
 
+// Of more shapes than become points those do that lie spread over all: largest and smallest, and near each of the rest.
+static void many_shapes_are_thinned_evenly(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100");
+    trireme_error error = {0};
+    struct text csv = {0};
+    text_add(&csv, "m,n,k,dtype,tflops\n");
+    for (int i = 1; i <= 100; i++)
+        text_add(&csv, "%d,4096,%d,bf16,200\n", 64 * i, i % 2 ? 1024 : 4096);
+    assert_ok(fit_import(&c, ops, "gemm.csv", csv.text, csv.length, &error), &error);
+    const struct device *d = &c.devices.item[0];
+    assert_int_equal(d->points[OP_MATMUL].count, 64);
+    assert_int_equal(d->points[OP_MATMUL_DX].count, 64);
+    assert_true(d->points[OP_MATMUL].item[0].m == 64 && d->points[OP_MATMUL].item[63].m == 6400);
+    for (int i = 1; i <= 100; i++) {
+        double nearest = INFINITY;
+        for (size_t k = 0; k < 64; k++) {
+            const struct curve_point *p = &d->points[OP_MATMUL].item[k];
+            if (p->k == (i % 2 ? 1024 : 4096))
+                nearest = MIN(nearest, fabs(log2(p->m / (64 * i))));
+        }
+        assert_true(nearest < .15);
+    }
+    text_release(&csv);
+    cluster_release(&c);
+    // Others of as many bytes lie nowhere between.
+    struct fit_samples samples = {0};
+    c = load("a100");
+    for (int i = 0; i < 70; i++)
+        VEC_PUSH(&samples, (struct fit_sample){OP_GELU, DTYPE_F32, i, i < 69 ? 1e6 : 1e7,
+                                               (i < 69 ? 1e-3 : 1e-2) + 1e-6 * i, -1, -1, -1, -1});
+    fit_device(&c.devices.item[0], ops, &samples, false);
+    assert_int_equal(c.devices.item[0].points[OP_GELU].count, 64);
+    assert_true(c.devices.item[0].points[OP_GELU].item[63].bytes == 1e7);
+    VEC_RELEASE(&samples);
+    cluster_release(&c);
+}
+
 // Cells may be empty, quoted, or have blanks around.
 static void cells_stay_in_their_columns(void **unused) {
     (void)unused;
@@ -423,7 +461,7 @@ int main(void) {
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
         cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(cells_stay_in_their_columns),
-        cmocka_unit_test(letters_of_others_are_left_out),
+        cmocka_unit_test(letters_of_others_are_left_out),   cmocka_unit_test(many_shapes_are_thinned_evenly),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
