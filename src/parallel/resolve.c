@@ -136,7 +136,7 @@ static trireme_status find_schedule(struct parallel *out, const struct config *c
                              p->pipeline_parallel_schedule, schedule->chunks);
     TRY(spread_vocabulary(schedule, config, model, error));
     if (schedule_check_messages(schedule, &why) != TRIREME_OK)
-        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
+        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "where %s", why.message);
     return TRIREME_OK;
 }
 
