@@ -1,6 +1,7 @@
 #include "plan/evaluate.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 
 // Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
@@ -53,8 +54,30 @@ static struct again again_of(const struct plan_request *r, const struct plan_cho
                           .selective = layers_or_none(c->selective_layers, given->selective_layers)};
 }
 
-static bool is_mixed(const struct again *again) {
-    return *again->full || *again->selective;
+// Whether layers differ, beside a mode of the rest.
+static bool is_mixed(const struct again *again, enum config_recompute rest) {
+    return (*again->full && rest != CONFIG_RECOMPUTE_FULL) || (*again->selective && rest == CONFIG_RECOMPUTE_NONE);
+}
+
+// The least mode for all that computes no layer less than the plan does, and so takes no more memory.
+static enum config_recompute mode_for_all(const struct again *again, enum config_recompute rest) {
+    return *again->full                                         ? CONFIG_RECOMPUTE_FULL
+           : *again->selective && rest == CONFIG_RECOMPUTE_NONE ? CONFIG_RECOMPUTE_SELECTIVE
+                                                                : rest;
+}
+
+// Of virtual stage `v`; one number stands for all.
+static int number_of_stage(const char *list, int v) {
+    for (; v > 0 && strchr(list, ','); v--)
+        list = strchr(list, ',') + 1;
+    return (int)strtol(list, NULL, 10);
+}
+
+static int stages_in(const char *list) {
+    int count = 1;
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
 }
 
 // The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
@@ -68,13 +91,22 @@ static int64_t decay_begin(const struct config *c) {
     return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, decay_end(c) - fall) : s->warmup_steps;
 }
 
-static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest) {
-    if (is_mixed(again))
-        text_add(cannot,
-                 "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s; the "
-                 "rest: %s); here all are in full, which is slower\n",
-                 *again->full ? again->full : "none", *again->selective ? again->selective : "none",
-                 config_recompute_word(rest));
+static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest,
+                               const char *here) {
+    text_add(cannot,
+             "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s; the rest: "
+             "%s); here %s, which is slower\n",
+             *again->full ? again->full : "none", *again->selective ? again->selective : "none",
+             config_recompute_word(rest), here);
+}
+
+// Layers that differ, where all are in one mode.
+static void mixed_is_all(struct text *cannot, const struct again *again, enum config_recompute rest,
+                         enum config_recompute all) {
+    if (is_mixed(again, rest))
+        mixed_is_not_there(cannot, again, rest,
+                           all == CONFIG_RECOMPUTE_FULL ? "all layers are in full, not some"
+                                                        : "all layers are selective, not some");
 }
 
 // Both split heads over tensor ranks as they are; Trireme pads what does not divide, and copies keys and values.
@@ -181,21 +213,31 @@ static void megatron_data(struct text *out, struct text *cannot, const struct pl
 static void megatron_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
                                const struct plan_choice *c) {
     const struct again again = again_of(r, c);
-    // The first ones of each virtual stage, and nothing of the rest.
-    bool blocks = *again.full && !*again.selective && c->recompute == CONFIG_RECOMPUTE_NONE;
-    int alike = blocks ? (int)strtol(again.full, NULL, 10) : 0;
-    for (const char *rest = again.full; alike && rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL)
-        alike = strtol(rest, NULL, 10) == alike ? alike : 0;
-    if (alike) {
-        text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", alike);
-    } else if (is_mixed(&again) || c->recompute == CONFIG_RECOMPUTE_FULL) {
+    enum config_recompute all = mode_for_all(&again, c->recompute);
+    // Its blocks are the first layers of each virtual stage, as many of each, and nothing of the rest.
+    if (*again.full && c->recompute == CONFIG_RECOMPUTE_NONE) {
+        int most = 0, least = INT_MAX;
+        for (int v = 0; v < MAX(stages_in(again.full), stages_in(again.selective)); v++) {
+            int layers = number_of_stage(again.full, v) + number_of_stage(again.selective, v);
+            most = MAX(most, layers);
+            least = MIN(least, layers);
+        }
+        text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", most);
+        if (*again.selective || least < most) {
+            char *here = mem_printf("the first %d of each virtual stage are in full", most);
+            mixed_is_not_there(cannot, &again, c->recompute, here);
+            free(here);
+        }
+        return;
+    }
+    if (all == CONFIG_RECOMPUTE_FULL) {
         text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
-        mixed_is_not_there(cannot, &again, c->recompute);
-    } else if (c->recompute == CONFIG_RECOMPUTE_SELECTIVE) {
+    } else if (all == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(out, "--recompute-granularity selective --recompute-modules core_attn%s \\\n",
                  r->model->family == FAMILY_LLAMA ? " layernorm mlp" : " layernorm");
         text_add(cannot, "# about the same: what selective recompute computes again\n");
     }
+    mixed_is_all(cannot, &again, c->recompute, all);
 }
 
 static void megatron_rate(struct text *out, struct text *cannot, const struct config *c) {
@@ -333,9 +375,9 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
 static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
                             const struct plan_choice *c) {
     const struct again again = again_of(r, c);
-    enum config_recompute mode = is_mixed(&again) ? CONFIG_RECOMPUTE_FULL : c->recompute;
+    enum config_recompute mode = mode_for_all(&again, c->recompute);
     text_add(out, "\n[activation_checkpoint]\nmode = \"%s\"\n", config_recompute_word(mode));
-    mixed_is_not_there(cannot, &again, c->recompute);
+    mixed_is_all(cannot, &again, c->recompute, mode);
     if (mode == CONFIG_RECOMPUTE_SELECTIVE) {
         text_add(out, "selective_ac_option = \"op\"  # later there is no other\n");
         text_add(cannot, "# about the same: what selective recompute computes again\n");

@@ -195,9 +195,22 @@ def test_exports_what_is_given():
                          "micro_batch_size=1", "mode=none", *words, f"export={to}")
     # Layers that are computed again.
     assert "--recompute-method block --recompute-num-layers 2" in exported("megatron", "llama-5m", "full_layers=2")
-    differ = r"not there: layers of a stage that differ .*\(full: 2; selective: 1; the rest: none\)"
-    for to in "megatron", "torchtitan":
-        assert re.search(differ, exported(to, "llama-5m", "full_layers=2", "selective_layers=1")), to
+    differ = "layers of a stage that differ in what is computed again (full: {}; selective: {}; the rest: {})"
+    flags = exported("megatron", "llama-5m", "full_layers=2", "selective_layers=1")
+    assert "--recompute-method block --recompute-num-layers 3 " in flags, flags
+    assert differ.format(2, 1, "none") + "; here the first 3 of each virtual stage are in full, which" in flags, flags
+    toml = exported("torchtitan", "llama-5m", "full_layers=2", "selective_layers=1")
+    assert 'mode = "full"' in toml and differ.format(2, 1, "none") + "; here all layers are in full" in toml, toml
+    # What takes no more memory than the plan, and no more time than need be.
+    flags = exported("megatron", "llama-5m", "selective_layers=1")
+    assert "--recompute-granularity selective " in flags and "--recompute-method" not in flags, flags
+    toml = exported("torchtitan", "llama-5m", "selective_layers=1")
+    assert 'mode = "selective"' in toml and "selective_ac_option" in toml, toml
+    for text in flags, toml:
+        assert differ.format("none", 1, "none") + "; here all layers are selective, not some, which" in text, text
+    flags = tool.good("plan", *MODEL[:2], "devices=1", "seq_len=128", "global_batch_size=2", "mode=selective",
+                      "full_layers=2", "export=megatron")
+    assert "--recompute-method uniform " in flags and differ.format(2, "none", "selective") in flags, flags
     toml = exported("torchtitan", "llama-5m", "full_layers=2")
     assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
     # Biases.
