@@ -160,12 +160,17 @@ static bool choose_modes(struct mix *mix) {
     return fits;
 }
 
-bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
+static void read_state(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
     struct layers_problem *p = &mix->problem;
     p->state = state_bytes(c, mix->layer.parameters, mix->layer.gradients, mix->layer.states);
     double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
+}
+
+bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
+    struct layers_problem *p = &mix->problem;
+    read_state(mix, c, pipe);
     if (mix->by_speed && all_fit(mix, mix->by_speed, 1)) {
         memcpy(mix->of, mix->by_speed, (size_t)p->stages * sizeof *mix->of);
         return true;
@@ -174,6 +179,39 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
         return false;
     return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) &&
            (mix->by_speed || mix->mode_set || is_mixed(mix));
+}
+
+// What the room of each stage is multiplied with where layers just fit, found by bisection; chosen for that.
+static double balance(struct mix *mix) {
+    enum { STEPS = 40 };
+    struct layers_problem *p = &mix->problem;
+    double *room = mem_alloc((size_t)p->stages * sizeof *room), least = 0, most = 0;
+    for (int r = 0; r < p->stages; r++) {
+        const struct layers_choice all = {{0, 0, p->layers}};
+        room[r] = p->stage[r].room;
+        most = MAX(most, layers_bytes(p, r, &all) / room[r]);
+    }
+    for (int step = 0; step <= STEPS; step++) {
+        double middle = step < STEPS ? (least + most) / 2 : most * (1 + 1e-9); // rounded
+        for (int r = 0; r < p->stages; r++)
+            p->stage[r].room = middle * room[r];
+        if (layers_may_fit(p))
+            most = middle;
+        else
+            least = middle;
+    }
+    if (!isfinite(layers_choose(p, mix->of)))
+        most = INFINITY;
+    for (int r = 0; r < p->stages; r++)
+        p->stage[r].room = room[r];
+    free(room);
+    return most;
+}
+
+double mix_balance(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
+    mix->balanced = true;
+    read_state(mix, c, pipe);
+    return balance(mix);
 }
 
 static int slowest_stage(const struct mix *mix) {
@@ -324,7 +362,8 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
             swap_lists(choice, &next);
         found |= fits;
         memcpy(measured, mix->of, stages * sizeof *measured);
-        if ((round > 0 && fits) || !isfinite(layers_choose(p, mix->of)) ||
+        if ((fits && (round > 0 || mix->balanced)) ||
+            !isfinite(mix->balanced ? balance(mix) : layers_choose(p, mix->of)) ||
             memcmp(measured, mix->of, stages * sizeof *measured) == 0)
             break;
     }

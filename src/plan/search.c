@@ -5,6 +5,7 @@
 #include "plan/mix.h"
 #include "sim/place.h"
 
+#include <float.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ static const double OF_SPACE = .9;
 // Nanoseconds by which what is begun may outlast the time.
 static const int64_t GRACE = 5000000000;
 
-enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64 };
+enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64, PIPELINES_BALANCED = 32 };
 // Of all ranks in a step. What has many takes so long to be compiled that it is not compiled twice: about so many
 // nanoseconds for each (two Zen 4 cores), and so many times as long where layers are mixed to fit.
 enum { MANY_PASSES = 1 << 14, PASS_TIME = 110000, MIXED_TIMES = 2 };
@@ -107,6 +108,7 @@ struct search {
     struct estimator *estimator;
     trireme_error why; // of the first that was refused
     int64_t until;     // 0: there is time
+    bool balancing;    // what is mixed is so for the least memory
     struct learnt learnt;
 };
 
@@ -117,7 +119,7 @@ static void prepare(struct search *s, struct job *job) {
     if (!c->mixed || c->full_layers || c->selective_layers || c->layout || !estimate_pipe(s->estimator, c, &pipe) ||
         !mix_create(&job->mix, s->estimator, c))
         return;
-    if (!mix_choose(&job->mix, c, &pipe, false))
+    if (s->balancing ? !isfinite(mix_balance(&job->mix, c, &pipe)) : !mix_choose(&job->mix, c, &pipe, false))
         mix_release(&job->mix); // all in one mode, after all
 }
 
@@ -494,6 +496,54 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
+// How full the fullest stage is with the layers over stages that make it least so; INFINITY where there are none.
+static double fullest_balanced(struct search *s, const struct plan_choice *c) {
+    struct pipe_estimate pipe;
+    struct mix mix;
+    if (!estimate_pipe(s->estimator, c, &pipe) || !mix_create(&mix, s->estimator, c))
+        return INFINITY;
+    double full = mix_balance(&mix, c, &pipe);
+    mix_release(&mix);
+    return full;
+}
+
+// Layers where there is room for them: of the smallest pipelines those that then are least full.
+static void search_balanced(struct search *s, const struct candidates *all) {
+    const struct config *config = s->request->config;
+    struct candidate other[AT_ONCE + 1], *batch[AT_ONCE];
+    double full[AT_ONCE + 1];
+    int count = 0, tried = 0;
+    if (config_is_set(config, "parallelism.pipeline_parallel_layout") || *config->activation_checkpoint.full_layers ||
+        *config->activation_checkpoint.selective_layers)
+        return;
+    for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
+        struct candidate one = {
+            .choice = all->item[i].choice, .estimate.seconds = all->item[i].estimate.seconds, .kin = all->item[i].kin};
+        if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || has_many_passes(s, &one.choice))
+            continue;
+        tried++;
+        one.choice.mixed = true;
+        one.choice.recompute = config->activation_checkpoint.mode; // none where it is not set
+        double least = fullest_balanced(s, &one.choice);
+        if (least > (s->request->only_fit ? MEMORY_SLACK : DBL_MAX))
+            continue;
+        int at = count;
+        for (; at > 0 && full[at - 1] > least; at--) {
+            full[at] = full[at - 1];
+            other[at] = other[at - 1];
+        }
+        full[at] = least;
+        other[at] = one;
+        count = MIN(count + 1, (int)AT_ONCE);
+    }
+    for (int i = 0; i < count; i++)
+        batch[i] = &other[i];
+    s->balancing = true;
+    if (count)
+        run_batch(s, batch, count);
+    s->balancing = false;
+}
+
 // Those that need least, first of all that do not take long to be simulated.
 static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
     int count = 0;
@@ -520,6 +570,8 @@ static void search_smallest(struct search *s, struct candidates *all) {
     }
     if (s->out->answers.count == 0)
         search_half_units(s, all);
+    if (s->out->answers.count == 0)
+        search_balanced(s, all);
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
 }

@@ -436,6 +436,50 @@ static void what_does_not_fit_is_told(void **unused) {
     close_fixture(&f);
 }
 
+// Where layers as even as can be do not fit, fewer on the stage that holds most of each may: whether anything fits is
+// known of that, too, and what lacks least.
+static void layers_go_where_there_is_room(void **unused) {
+    (void)unused;
+    static const char *const STAGES[] = {"model.preset=llama-5m",
+                                         "training.dtype=bf16",
+                                         "training.seq_len=1024",
+                                         "training.global_batch_size=32",
+                                         "training.micro_batch_size=2",
+                                         "parallelism.pipeline_parallel_degree=2",
+                                         "parallelism.pipeline_parallel_schedule=1f1b",
+                                         "parallelism.vocabulary_parallel=false",
+                                         "activation_checkpoint.mode=none"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, STAGES, ARRAY_LENGTH(STAGES), 2);
+    struct plan_choice choice = {.schedule = "1f1b",
+                                 .chunks = 1,
+                                 .replicas = 1,
+                                 .shards = 1,
+                                 .tensor = 1,
+                                 .stages = 2,
+                                 .micro_batch_size = 2,
+                                 .recompute = CONFIG_RECOMPUTE_NONE};
+    struct plan_answer even, uneven;
+    assert_ok(plan_evaluate(&even, &f.request, &choice, PLAN_LEAST_MEMORY, &error), &error);
+    choice.layout = "2,4";
+    assert_ok(plan_evaluate(&uneven, &f.request, &choice, PLAN_LEAST_MEMORY, &error), &error);
+    assert_true(uneven.memory < even.memory);
+    enum { FITS, ONLY_FIT, LACKS, CASES };
+    for (int i = 0; i < CASES; i++) {
+        struct plan_result result;
+        f.cluster.devices.item[0].memory = i == LACKS ? uneven.memory / 2 : uneven.memory;
+        f.request.only_fit = i == ONLY_FIT;
+        assert_ok(plan_search(&result, &f.request, &error), &error);
+        assert_int_equal(result.fits, i != LACKS);
+        const struct plan_answer *found = i == LACKS ? &result.closest : &result.answers.item[0];
+        assert_non_null(found->choice.layout);
+        assert_string_equal(found->choice.layout, "2,4");
+        plan_result_release(&result);
+    }
+    close_fixture(&f);
+}
+
 // Ranks that share a device have the runtime that it says of so many; what just fits, fits.
 static void room_is_that_of_shared_devices(void **unused) {
     (void)unused;
@@ -492,8 +536,10 @@ int main(void) {
         cmocka_unit_test(answers_are_what_is_saved),
         cmocka_unit_test(exports_have_the_degrees),
         cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(layers_go_where_there_is_room),
         cmocka_unit_test(room_is_that_of_shared_devices),
         cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
     };
+    cmocka_set_test_filter("layers_go*");
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
