@@ -171,6 +171,15 @@ trireme_status model_config_compare(const struct model_config *weights, const st
 
 // ---- what a run asks for
 
+// No model is named, but sizes.
+static bool is_from_family(const struct config_model *m) {
+    return !*m->preset && !*m->config && (!*m->init_from || m->family != CONFIG_FAMILY_AUTO);
+}
+
+bool model_config_follows_length(const struct config *config) {
+    return is_from_family(&config->model) && config->model.max_position_embeddings == 0;
+}
+
 // Sizes of the model that is to be made from keys alone; the rest stays open (0).
 static trireme_status start_from_family(struct model_config *out, const struct config *config, trireme_error *error) {
     const struct config_model *m = &config->model;
@@ -207,9 +216,9 @@ static trireme_status start(struct model_config *out, const struct config *confi
     const struct config_model *m = &config->model;
     if (*m->preset)
         return model_config_preset(out, m->preset, error);
-    if (*m->config || (*m->init_from && m->family == CONFIG_FAMILY_AUTO))
-        return model_config_read(out, *m->config ? m->config : m->init_from, error);
-    return start_from_family(out, config, error);
+    if (is_from_family(m))
+        return start_from_family(out, config, error);
+    return model_config_read(out, *m->config ? m->config : m->init_from, error);
 }
 
 // Keys that make no sense for the family.

@@ -54,6 +54,8 @@ struct model_config {
 enum { NO_TOKENS = -1 };
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error);
+// Whether the model's positions are as many as training.seq_len says, whatever that is.
+bool model_config_follows_length(const struct config *config);
 // A config.json, or the directory that holds one. Members that change the arithmetic in a way that is not implemented
 // are refused; others that `transformers` ignores or that matter elsewhere (dropout, caches) are ignored.
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);

@@ -41,11 +41,16 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
 // With one key of the configuration at another value.
 static bool fits_with(struct advice *a, const char *key, const char *value) {
     struct plan_request changed = *a->request;
+    struct model_config model = *a->request->model;
     struct config config;
     trireme_error none;
     config_copy(&config, a->request->config);
     changed.config = &config;
-    bool found = config_set(&config, key, value, "advice", &none) == TRIREME_OK && fits(a, &changed, NULL);
+    changed.model = &model;
+    bool set = config_set(&config, key, value, "advice", &none) == TRIREME_OK;
+    if (model_config_follows_length(&config))
+        model.max_position_embeddings = config.training.seq_len;
+    bool found = set && fits(a, &changed, NULL);
     config_release(&config);
     return found;
 }

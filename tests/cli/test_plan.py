@@ -138,6 +138,31 @@ links:
     assert tool.good_json("plan", *words, f"seq_len={length[1]}")["fits"]
 
 
+def test_positions_follow_the_length_that_is_advised():
+    tool.write("one.yaml", """
+devices:
+  x: {peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s}, memory: 40 MB, bandwidth: 50 GB/s, launch: 1 us,
+      efficiency: {other: {memory: 0.8}}}
+nodes:
+  - {device: x, nodes: 1, devices: 1}
+links:
+  - {name: all, spans: all, latency: 5 us, bandwidth: 1 GB/s}
+""")
+    tool.write("one.model.yaml", "model: {family: gpt2, num_hidden_layers: 1, hidden_size: 256, "
+               "num_attention_heads: 4, vocab_size: 256}\n")
+    words = ("plan", "one.model.yaml", "cluster=one.yaml", "devices=1", "mode=full", "micro_batch_size=1",
+             "global_batch_size=1")
+    out = tool.run(*words, "seq_len=8192")[1]
+    length = re.search(r"fits with training.seq_len=(\d+)\n", out)
+    # By eighths of 1024.
+    assert length and 1024 < int(length[1]) < 2048, out
+    assert tool.run(*words, f"seq_len={length[1]}")[0] == 0, out
+    assert tool.run(*words, f"seq_len={int(length[1]) + 128}")[0] == 2, out
+    # All 8192 of them do not fit by themselves.
+    out = tool.run(*words, "seq_len=8192", "model.max_position_embeddings=8192")[1]
+    assert "nothing fits" in out and "fits with training.seq_len" not in out, out
+
+
 def test_exports():
     words = *MODEL, "tensor_parallel_degree=2", "mode=none", "micro_batch_size=4"
     flags = tool.good("plan", *words, "export=megatron")
