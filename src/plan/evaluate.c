@@ -1,68 +1,64 @@
 #include "plan/evaluate.h"
 
+// What the choice says of keys, one after the other until one of them is refused.
+struct setter {
+    struct config *config;
+    trireme_error *error;
+    trireme_status status;
+};
+
 // What the user said is told as the user's.
-static trireme_status set_key(struct config *config, const char *key, const char *value, trireme_error *error) {
-    return config_set(config, key, value, config_is_set(config, key) ? config_origin(config, key) : "plan", error);
+static void set_key(struct setter *s, const char *key, const char *value) {
+    if (s->status == TRIREME_OK)
+        s->status = config_set(s->config, key, value,
+                               config_is_set(s->config, key) ? config_origin(s->config, key) : "plan", s->error);
 }
 
-static trireme_status set_number(struct config *config, const char *key, int64_t number, trireme_error *error) {
+static void set_number(struct setter *s, const char *key, int64_t number) {
     char value[32];
     snprintf(value, sizeof value, "%lld", (long long)number);
-    return set_key(config, key, value, error);
+    set_key(s, key, value);
+}
+
+static void set_switch(struct setter *s, const char *key, bool on) {
+    set_key(s, key, on ? "true" : "false");
 }
 
 trireme_status plan_config(struct config *out, const struct plan_request *r, const struct plan_choice *c,
                            trireme_error *error) {
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {
-        {"parallelism.ranks", r->ranks},
-        {"parallelism.data_parallel_replicate_degree", c->replicas},
-        {"parallelism.data_parallel_shard_degree", c->shards},
-        {"parallelism.zero_stage", c->zero_stage},
-        {"parallelism.tensor_parallel_degree", c->tensor},
-        {"parallelism.pipeline_parallel_degree", c->stages},
-        {"parallelism.pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0},
-        {"parallelism.pipeline_parallel_activation_limit",
-         c->stages > 1 ? r->config->parallelism.pipeline_parallel_activation_limit : 0},
-        {"training.micro_batch_size", c->micro_batch_size},
-    };
     struct config config;
     config_copy(&config, r->config);
-    trireme_status status = TRIREME_OK;
-    for (size_t i = 0; i < ARRAY_LENGTH(numbers) && status == TRIREME_OK; i++)
-        status = set_number(&config, numbers[i].key, numbers[i].value, error);
-    if (status == TRIREME_OK)
-        status =
-            set_key(&config, "parallelism.sequence_parallel", c->sequence || c->tensor == 1 ? "true" : "false", error);
-    if (status == TRIREME_OK)
-        status = set_key(&config, "parallelism.tensor_parallel_overlap", c->overlap ? "true" : "false", error);
-    if (status == TRIREME_OK)
-        status = set_key(&config, "parallelism.vocabulary_parallel", c->vocabulary ? "true" : "false", error);
-    if (status == TRIREME_OK)
-        status = set_key(&config, "activation_checkpoint.mode", config_recompute_word(c->recompute), error);
-    if (status == TRIREME_OK)
-        status = set_key(&config, "parallelism.pipeline_parallel_schedule", c->schedule, error);
-    if (status == TRIREME_OK && !config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
-        status = set_key(&config, "parallelism.pipeline_parallel_layout",
-                         c->layout     ? c->layout
-                         : c->balanced ? "auto"
-                                       : "",
-                         error);
-    if (status == TRIREME_OK && c->full_layers)
-        status = set_key(&config, "activation_checkpoint.full_layers", c->full_layers, error);
-    if (status == TRIREME_OK && c->selective_layers)
-        status = set_key(&config, "activation_checkpoint.selective_layers", c->selective_layers, error);
-    if (status == TRIREME_OK && c->unit_layers)
-        status = set_number(&config, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0), error);
-    if (status == TRIREME_OK && c->prefetch)
-        status = set_number(&config, "parallelism.data_parallel_prefetch", c->prefetch, error);
-    if (status == TRIREME_OK)
+    struct setter s = {&config, error, TRIREME_OK};
+    set_number(&s, "parallelism.ranks", r->ranks);
+    set_number(&s, "parallelism.data_parallel_replicate_degree", c->replicas);
+    set_number(&s, "parallelism.data_parallel_shard_degree", c->shards);
+    set_number(&s, "parallelism.zero_stage", c->zero_stage);
+    set_number(&s, "parallelism.tensor_parallel_degree", c->tensor);
+    set_number(&s, "parallelism.pipeline_parallel_degree", c->stages);
+    set_number(&s, "parallelism.pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
+    set_number(&s, "parallelism.pipeline_parallel_activation_limit",
+               c->stages > 1 ? r->config->parallelism.pipeline_parallel_activation_limit : 0);
+    set_number(&s, "training.micro_batch_size", c->micro_batch_size);
+    set_switch(&s, "parallelism.sequence_parallel", c->sequence || c->tensor == 1);
+    set_switch(&s, "parallelism.tensor_parallel_overlap", c->overlap);
+    set_switch(&s, "parallelism.vocabulary_parallel", c->vocabulary);
+    set_key(&s, "activation_checkpoint.mode", config_recompute_word(c->recompute));
+    set_key(&s, "parallelism.pipeline_parallel_schedule", c->schedule);
+    if (!config_is_set(r->config, "parallelism.pipeline_parallel_layout"))
+        set_key(&s, "parallelism.pipeline_parallel_layout", c->layout ? c->layout : c->balanced ? "auto" : "");
+    if (c->full_layers)
+        set_key(&s, "activation_checkpoint.full_layers", c->full_layers);
+    if (c->selective_layers)
+        set_key(&s, "activation_checkpoint.selective_layers", c->selective_layers);
+    if (c->unit_layers)
+        set_number(&s, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0));
+    if (c->prefetch)
+        set_number(&s, "parallelism.data_parallel_prefetch", c->prefetch);
+    if (s.status == TRIREME_OK)
         *out = config;
     else
         config_release(&config);
-    return status;
+    return s.status;
 }
 
 static void take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
