@@ -1,6 +1,7 @@
 // The devices that ranks are on, where they are not all alike.
 #include "compile/options.h"
 #include "plan/estimate.h"
+#include "plan/evaluate.h"
 #include "sim/place.h"
 
 #include <math.h>
@@ -74,4 +75,28 @@ double room_of_stage(const struct estimator *e, int stages, int stage) {
     for (int r = stage * each; r < (stage + 1) * each; r++)
         least = MIN(least, e->rooms[r]);
     return least;
+}
+
+bool stages_differ(const struct estimator *e, const struct plan_choice *c, int *stages, int **layers) {
+    struct parallel plan;
+    trireme_error none;
+    *layers = NULL;
+    if (!choice_resolve(&plan, e->request, c))
+        return false;
+    *layers = parallel_layers(&plan, stages);
+    bool differ = e->slower != NULL;
+    const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
+                                    {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
+    struct place place;
+    if (place_create(&place, e->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
+        const int each = place.ranks / c->stages;
+        for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
+            for (int rank = each; rank < place.ranks; rank += each)
+                for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
+                    differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
+                              place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
+        place_release(&place);
+    }
+    parallel_release(&plan);
+    return differ;
 }

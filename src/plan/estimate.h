@@ -152,6 +152,9 @@ struct load load_of_stage(const struct shape *shape, const struct plan_choice *c
 double slowest_of(const struct estimator *estimator, int stages, int stage);
 // The least room of any of a stage's ranks.
 double room_of_stage(const struct estimator *estimator, int stages, int stage);
+// The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike
+// devices, or groups on unlike links, so that what takes as long on all is not as much work. The caller frees.
+bool stages_differ(const struct estimator *estimator, const struct plan_choice *choice, int *stages, int **layers);
 // The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
 double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests);

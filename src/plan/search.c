@@ -3,7 +3,6 @@
 #include "plan/evaluate.h"
 #include "plan/learn.h"
 #include "plan/mix.h"
-#include "sim/place.h"
 
 #include <float.h>
 #include <math.h>
@@ -19,9 +18,10 @@ static const double OF_SPACE = .9;
 static const int64_t GRACE = 5000000000;
 
 enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64, PIPELINES_BALANCED = 32 };
-// Of all ranks in a step. What has many takes so long to be compiled that it is not compiled twice: about so many
-// nanoseconds for each (two Zen 4 cores), and so many times as long where layers are mixed to fit.
-enum { MANY_PASSES = 1 << 14, PASS_TIME = 110000, MIXED_TIMES = 2 };
+// What takes so many nanoseconds to be compiled is not compiled twice. That is, of each pass of all ranks in a step, at
+// least the first, else for each layer the second, and the third for each of the rank's layers (two Zen 4 cores); and
+// so many times as long where layers are mixed to fit.
+enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 8000, BESIDE_TIME = 165, MIXED_TIMES = 2 };
 
 // ---- evaluating several at once
 
@@ -29,7 +29,7 @@ struct job {
     struct plan_choice choice;
     struct mix mix; // of a choice that is mixed and has no lists yet
     enum plan_memory memory;
-    int64_t expected; // nanoseconds: 0 where they are few
+    int64_t expected; // nanoseconds to compile it: 0 where they are few
     bool done;        // else time was up before, or would have been
     struct plan_answer answer;
     trireme_status status;
@@ -134,20 +134,24 @@ static void own_lists(struct plan_result *out, const struct plan_choice *c) {
     }
 }
 
-static double passes_of(const struct search *s, const struct plan_choice *c) {
-    double batch = (double)s->request->config->training.global_batch_size;
-    return batch / (double)(c->replicas * c->shards * c->micro_batch_size) * c->stages * MAX(1, c->chunks);
+// Nanoseconds to compile it, about.
+static double time_of(const struct search *s, const struct plan_choice *c) {
+    double batch = (double)s->request->config->training.global_batch_size,
+           virtual_stages = c->stages * MAX(1, c->chunks),
+           passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
+           layers = (double)s->request->model->num_hidden_layers;
+    return passes * MAX(PASS_TIME, layers / virtual_stages * (LAYER_TIME + BESIDE_TIME * layers / c->stages));
 }
 
-static bool has_many_passes(const struct search *s, const struct plan_choice *c) {
-    return passes_of(s, c) > MANY_PASSES;
+static bool takes_long(const struct search *s, const struct plan_choice *c) {
+    return time_of(s, c) > LONG_TIME;
 }
 
 static struct job create_job(const struct search *s, const struct plan_choice *c) {
-    bool many = has_many_passes(s, c);
+    bool takes = takes_long(s, c);
     return (struct job){.choice = *c,
-                        .memory = many ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
-                        .expected = many ? (int64_t)(PASS_TIME * passes_of(s, c)) : 0};
+                        .memory = takes ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
+                        .expected = takes ? (int64_t)MIN(time_of(s, c), 1e18) : 0};
 }
 
 // Counts a way to better an answer; whether it does, and fits. It has that answer's estimate.
@@ -285,32 +289,6 @@ static void search_siblings(struct search *s, const struct candidates *all) {
 
 // ---- layers from stage to stage
 
-// The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike
-// devices, or groups on unlike links, so that what takes as long on all is not as much work.
-static bool stages_differ(const struct search *s, const struct plan_choice *c, int *stages, int **layers) {
-    struct parallel plan;
-    trireme_error none;
-    *layers = NULL;
-    if (!choice_resolve(&plan, s->request, c))
-        return false;
-    *layers = parallel_layers(&plan, stages);
-    bool differ = s->estimator->slower != NULL;
-    const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
-                                    {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
-    struct place place;
-    if (place_create(&place, s->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
-        const int each = place.ranks / c->stages;
-        for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
-            for (int rank = each; rank < place.ranks; rank += each)
-                for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
-                    differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
-                              place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
-        place_release(&place);
-    }
-    parallel_release(&plan);
-    return differ;
-}
-
 static char *print_layers(const int *layers, int stages) {
     struct text t = {0};
     for (int v = 0; v < stages; v++)
@@ -366,7 +344,7 @@ static void search_layouts(struct search *s) {
     for (size_t i = 0; i < count; i++) {
         const struct plan_choice *c = &best[i].choice;
         int stages, *layers = NULL;
-        if (c->stages > 1 && !c->mixed && stages_differ(s, c, &stages, &layers) && layers)
+        if (c->stages > 1 && !c->mixed && stages_differ(s->estimator, c, &stages, &layers) && layers)
             climb(s, best[i], stages, layers);
         free(layers);
     }
@@ -519,7 +497,7 @@ static void search_balanced(struct search *s, const struct candidates *all) {
     for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
         struct candidate one = {
             .choice = all->item[i].choice, .estimate.seconds = all->item[i].estimate.seconds, .kin = all->item[i].kin};
-        if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || has_many_passes(s, &one.choice))
+        if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || takes_long(s, &one.choice))
             continue;
         tried++;
         one.choice.mixed = true;
@@ -549,7 +527,7 @@ static int list_smallest(const struct search *s, struct candidates *all, struct 
     int count = 0;
     for (int many = 0; many < 2; many++)
         for (size_t i = 0; i < all->count && count < FULLEST; i++)
-            if (has_many_passes(s, &all->item[i].choice) == many)
+            if (takes_long(s, &all->item[i].choice) == many)
                 smallest[count++] = &all->item[i];
     return count;
 }
@@ -562,6 +540,10 @@ static void search_smallest(struct search *s, struct candidates *all) {
     int count = list_smallest(s, all, smallest);
     for (int i = 0; i < count && s->out->answers.count == 0;) {
         int jobs = 0;
+        if (until > 0 && clock_now() > until && s->out->closest.memory > 0) {
+            s->out->complete = false;
+            break;
+        }
         for (; i < count && jobs < AT_ONCE; i++)
             if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
                 batch[jobs++] = smallest[i];
@@ -574,6 +556,18 @@ static void search_smallest(struct search *s, struct candidates *all) {
         search_balanced(s, all);
     s->until = until;
     s->out->fits = s->out->answers.count > 0;
+}
+
+// Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes.
+static void search_quickest(struct search *s, struct candidates *all) {
+    struct candidate *quickest = &all->item[0];
+    int64_t until = s->until;
+    for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++)
+        if (time_of(s, &all->item[i].choice) < time_of(s, &quickest->choice))
+            quickest = &all->item[i];
+    s->until = 0;
+    run_batch(s, &quickest, 1);
+    s->until = until;
 }
 
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
@@ -611,6 +605,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_whole_rows(&search);
             search_units(&search);
         }
+        if (surely && result.answers.count == 0 && result.evaluated == 0)
+            search_quickest(&search, &every);
         if (surely && result.answers.count == 0)
             search_smallest(&search, &every);
         result.fits |= result.answers.count > 0;

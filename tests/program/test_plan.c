@@ -436,6 +436,27 @@ static void what_does_not_fit_is_told(void **unused) {
     close_fixture(&f);
 }
 
+// There is an answer where time is up before any: one, of what is compiled soonest.
+static void one_plan_takes_what_it_takes(void **unused) {
+    (void)unused;
+    static const char *const FREE[] = {"model.preset=llama-5m", "training.dtype=bf16", "training.seq_len=64",
+                                       "training.global_batch_size=64"};
+    struct fixture f;
+    trireme_error error = {0};
+    open_fixture(&f, FREE, ARRAY_LENGTH(FREE), 2);
+    f.cluster.devices.item[0].memory = 8000000000;
+    f.request.seconds = 1e-6;
+    struct plan_result result;
+    assert_ok(plan_search(&result, &f.request, &error), &error);
+    assert_int_equal(result.evaluated, 1);
+    assert_int_equal(result.answers.count, 1);
+    assert_false(result.complete);
+    assert_int_equal(result.answers.item[0].choice.stages, 1);
+    assert_true(result.answers.item[0].choice.micro_batch_size >= 32);
+    plan_result_release(&result);
+    close_fixture(&f);
+}
+
 // Where layers as even as can be do not fit, fewer on the stage that holds most of each may: whether anything fits is
 // known of that, too, and what lacks least.
 static void layers_go_where_there_is_room(void **unused) {
@@ -536,6 +557,7 @@ int main(void) {
         cmocka_unit_test(answers_are_what_is_saved),
         cmocka_unit_test(exports_have_the_degrees),
         cmocka_unit_test(what_does_not_fit_is_told),
+        cmocka_unit_test(one_plan_takes_what_it_takes),
         cmocka_unit_test(layers_go_where_there_is_room),
         cmocka_unit_test(room_is_that_of_shared_devices),
         cmocka_unit_test(gradients_in_f64_do_not_travel_as_bf16),
