@@ -351,7 +351,8 @@ def test_the_smallest_change_that_fits():
              "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
     found = changes(*eight, "micro_batch_size=4", "mode=selective")
     assert found == ["training.micro_batch_size=2", "activation_checkpoint.mode=full",
-                     "parallelism.tensor_parallel_degree=2", "training.seq_len=5120"], found
+                     "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=4",
+                     "training.seq_len=5120"], found
     found = changes(*eight, "micro_batch_size=1", "zero_stage=1", "mode=none")
     assert found == ["activation_checkpoint.mode=full", "parallelism.zero_stage=2",
                      "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
