@@ -1,10 +1,10 @@
+#include "plan/search.h"
+
 #include "base/clock.h"
 #include "base/crew.h"
 #include "plan/evaluate.h"
-#include "plan/learn.h"
 #include "plan/mix.h"
 
-#include <float.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ static const double OF_SPACE = .9;
 // Nanoseconds by which what is begun may outlast the time.
 static const int64_t GRACE = 5000000000;
 
-enum { BATCH = 16, ALIKE = 4, FULLEST = 8, AT_ONCE = 2, FEW_PROMISING = 64, PIPELINES_BALANCED = 32 };
+enum { BATCH = 16, ALIKE = 4, FEW_PROMISING = 64 };
 // What takes so many nanoseconds to be compiled is not compiled twice. That is, of each pass of all ranks in a step, at
 // least the first, else for each layer the second, and the third for each of the rank's layers (two Zen 4 cores); and
 // so many times as long where layers are mixed to fit.
@@ -102,16 +102,6 @@ static void take(struct plan_result *out, const struct plan_answer *answer) {
         out->closest = *answer;
 }
 
-struct search {
-    const struct plan_request *request;
-    struct plan_result *out;
-    struct estimator *estimator;
-    trireme_error why; // of the first that was refused
-    int64_t until;     // 0: there is time
-    bool balancing;    // what is mixed is so for the least memory
-    struct learnt learnt;
-};
-
 // What is mixed is so for the memory that its estimate leaves; the rest is done by its job.
 static void prepare(struct search *s, struct job *job) {
     const struct plan_choice *c = &job->choice;
@@ -143,7 +133,7 @@ static double time_of(const struct search *s, const struct plan_choice *c) {
     return passes * MAX(PASS_TIME, layers / virtual_stages * (LAYER_TIME + BESIDE_TIME * layers / c->stages));
 }
 
-static bool takes_long(const struct search *s, const struct plan_choice *c) {
+bool takes_long(const struct search *s, const struct plan_choice *c) {
     return time_of(s, c) > LONG_TIME;
 }
 
@@ -163,8 +153,7 @@ static bool betters(struct search *s, struct job *job, const struct plan_answer 
            job->answer.seconds < answer->seconds;
 }
 
-// What time does not suffice for is left out: most often what has very many microbatches.
-static void run_batch(struct search *s, struct candidate **batch, int jobs) {
+void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
     for (int i = 0; i < jobs; i++) {
         job[i] = create_job(s, &batch[i]->choice);
@@ -451,111 +440,6 @@ static trireme_status refuse(const struct search *s, const trireme_error *why, t
         return space_refuse(s->estimator, error);
     error_set(error, why->status, "%s", why->message);
     return error_prefix(error, why->status, "no plan for %d ranks is possible", s->request->ranks);
-}
-
-// With units of half a layer, of which less is gathered and reduced at a time.
-static void search_half_units(struct search *s, const struct candidates *all) {
-    const struct config *config = s->request->config;
-    struct candidate other[FULLEST], *batch[FULLEST];
-    int count = 0, most = s->request->only_fit ? AT_ONCE : FULLEST;
-    bool prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch");
-    if (config_is_set(config, "parallelism.data_parallel_unit_layers"))
-        return;
-    for (size_t i = 0; i < MIN(all->count, (size_t)FULLEST) && count < most; i++) {
-        if (all->item[i].choice.zero_stage < 2)
-            continue;
-        other[count] = all->item[i];
-        other[count].choice.unit_layers = HALF_LAYERS;
-        other[count].choice.prefetch = prefetch && other[count].choice.zero_stage == 3 ? 1 : 0;
-        batch[count] = &other[count];
-        count++;
-    }
-    if (count)
-        run_batch(s, batch, count);
-}
-
-// How full the fullest stage is with the layers over stages that make it least so; INFINITY where there are none.
-static double fullest_balanced(struct search *s, const struct plan_choice *c) {
-    struct pipe_estimate pipe;
-    struct mix mix;
-    if (!estimate_pipe(s->estimator, c, &pipe) || !mix_create(&mix, s->estimator, c))
-        return INFINITY;
-    double full = mix_balance(&mix, c, &pipe);
-    mix_release(&mix);
-    return full;
-}
-
-// Layers where there is room for them: of the smallest pipelines those that then are least full.
-static void search_balanced(struct search *s, const struct candidates *all) {
-    const struct config *config = s->request->config;
-    struct candidate other[AT_ONCE + 1], *batch[AT_ONCE];
-    double full[AT_ONCE + 1];
-    int count = 0, tried = 0;
-    if (config_is_set(config, "parallelism.pipeline_parallel_layout") || *config->activation_checkpoint.full_layers ||
-        *config->activation_checkpoint.selective_layers)
-        return;
-    for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
-        struct candidate one = {
-            .choice = all->item[i].choice, .estimate.seconds = all->item[i].estimate.seconds, .kin = all->item[i].kin};
-        if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || takes_long(s, &one.choice))
-            continue;
-        tried++;
-        one.choice.mixed = true;
-        one.choice.recompute = config->activation_checkpoint.mode; // none where it is not set
-        double least = fullest_balanced(s, &one.choice);
-        if (least > (s->request->only_fit ? MEMORY_SLACK : DBL_MAX))
-            continue;
-        int at = count;
-        for (; at > 0 && full[at - 1] > least; at--) {
-            full[at] = full[at - 1];
-            other[at] = other[at - 1];
-        }
-        full[at] = least;
-        other[at] = one;
-        count = MIN(count + 1, (int)AT_ONCE);
-    }
-    for (int i = 0; i < count; i++)
-        batch[i] = &other[i];
-    s->balancing = true;
-    if (count)
-        run_batch(s, batch, count);
-    s->balancing = false;
-}
-
-// Those that need least, first of all that do not take long to be simulated.
-static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
-    int count = 0;
-    for (int many = 0; many < 2; many++)
-        for (size_t i = 0; i < all->count && count < FULLEST; i++)
-            if (takes_long(s, &all->item[i].choice) == many)
-                smallest[count++] = &all->item[i];
-    return count;
-}
-
-// Where nothing fits, those that need least tell by how much. The first that does fit tells that there is something.
-static void search_smallest(struct search *s, struct candidates *all) {
-    struct candidate *smallest[FULLEST], *batch[AT_ONCE];
-    int64_t until = s->until;
-    s->until = 0; // there has to be an answer
-    int count = list_smallest(s, all, smallest);
-    for (int i = 0; i < count && s->out->answers.count == 0;) {
-        int jobs = 0;
-        if (until > 0 && clock_now() > until && s->out->closest.memory > 0) {
-            s->out->complete = false;
-            break;
-        }
-        for (; i < count && jobs < AT_ONCE; i++)
-            if (!s->request->only_fit || !is_hopeless(&s->learnt, smallest[i]))
-                batch[jobs++] = smallest[i];
-        if (jobs)
-            run_batch(s, batch, jobs);
-    }
-    if (s->out->answers.count == 0)
-        search_half_units(s, all);
-    if (s->out->answers.count == 0)
-        search_balanced(s, all);
-    s->until = until;
-    s->out->fits = s->out->answers.count > 0;
 }
 
 // Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes.
