@@ -113,9 +113,9 @@ static struct operand weight_of(const struct chunk *k) {
 // The gradient of the rows, which every rank has its part of, for the last stage.
 static void emit_rows_gradient(const struct chunk *k, const struct meeting *m, struct gradients *gradients) {
     struct program *p = gradients->program;
-    const int64_t *dim = p->buffers.item[k->hidden].dim;
-    struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", k->options->dtype, 2, dim),
-                   picked = chunk_operand(k, "logits.picked", k->options->dtype, 2, dim),
+    const struct buffer rows = p->buffers.item[k->hidden];
+    struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", rows.dtype, 2, rows.dim),
+                   picked = chunk_operand(k, "logits.picked", rows.dtype, 2, rows.dim),
                    d = operand_whole(p, gradients_contribute(gradients, k->hidden));
     program_emit(p, k->template, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, weight},
                  1, &times, NULL);
