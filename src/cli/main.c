@@ -218,8 +218,10 @@ int main(int argc, char **argv) {
     progress_clear();
     if (status != TRIREME_OK && error.message[0])
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
+    // Others tell, too: once the first has ended, mpirun ends them, or drops what they say. Who tells nothing waits
+    // longer: mpirun ends with the first one's status.
     if (status != TRIREME_OK && launcher_processes(&launcher) > 1)
-        usleep(LAST_WORDS); // others tell, too: once the first has ended, mpirun ends them, or drops what they say
+        usleep(error.message[0] ? LAST_WORDS : 2 * LAST_WORDS);
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {
