@@ -6,7 +6,7 @@
 #include "compile/differentiate.h"
 #include "model/emit.h"
 
-// Rows of a microbatch whose logits are held at once.
+// Rows of a microbatch whose logits are made at once.
 struct chunk {
     struct compiled *compiled;
     const struct compile_options *options;

@@ -11,9 +11,9 @@
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model);
 
 // Gathers, in template `template`, each sharded unit that it reads, `parallel->prefetch` units ahead of the first use;
-// where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. Behind
-// `forward`, which has its gathers (NONE: there is none), into buffers of their own, marked as recomputed: the reads of
-// what forward gathered go there. Without a pipeline, what would be gathered first of all is kept from forward.
+// where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. What
+// another template has gathered goes into buffers of its own, marked as recomputed, and its reads go there. Behind
+// `forward` (NONE: there is none), without a pipeline, what would be gathered first of all is kept from that.
 void data_gather(struct program *program, int template, int forward, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops);
 

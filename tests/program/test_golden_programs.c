@@ -64,6 +64,7 @@ static const struct strategy STRATEGIES[] = {
     {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
     {"vocabulary-first", 0, {PP "2", VOCABULARY}, 0},
     {"vocabulary-last", 3, {PP "2", TP "2", VOCABULARY}, 0},
+    {"vocabulary-rows", 0, {PP "2", VOCABULARY, FSDP "2", ZERO "3", "training.logits_rows=5"}, 0},
     {"layers", 1, {PP "2", "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=0,1"}, 6},
     {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}, 0},
 };

@@ -312,6 +312,40 @@ static void messages_of_the_other_pass(void **unused) {
                   "of the other pass", "x");
 }
 
+// Away from its root a reduction sums in its terms, which are then nobody's parameters any more.
+static void reductions_of_parameters(void **unused) {
+    (void)unused;
+    static const char *const KINDS[] = {"param state", "input step"};
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++) {
+        char *body = mem_printf("buffer %%0 f32 %s [16] place pp sum \"w\"\n"
+                                "template 0 forward \"t\"\n"
+                                "  - = reduce %%0[16] phase forward stream embed group pp peer 1\n",
+                                KINDS[i]);
+        refuse("pp 2", 1, body, "which is no activation", "w");
+        free(body);
+    }
+}
+
+// A sum made in place is its own term: whoever follows gradients from sum to sum comes to an end all the same.
+static void sums_in_place(void **unused) {
+    (void)unused;
+    refuse("dp 1", 1,
+           "buffer %0 f32 param state [4,4] \"w\"\n"
+           "buffer %1 f32 grad state [4,4] gradient %0 \"gw\"\n"
+           "buffer %2 f32 input microbatch [4,4] \"x\"\n"
+           "buffer %3 f32 act local [4,4] \"a\"\n"
+           "buffer %4 f32 act local [16] of %3+0 \"s\"\n"
+           "buffer %5 f32 act local [4,4] gradient %3 \"da\"\n"
+           "buffer %6 f32 act local [16] of %5+0 gradient %4 \"ds\"\n"
+           "template 0 forward \"t\"\n"
+           "  %3[4,4] = matmul %2[4,4] %0[4,4] - - phase forward\n"
+           "  %3[4,4] = add %3[4,4] %2[4,4] phase forward\n"
+           "  = send %4[16] phase forward stream to_next wait compute\n"
+           "  %6[16] = receive phase backward stream gradient_from_next\n"
+           "  %1[4,4] - = matmul_dw %2[4,4] %5[4,4] phase weight wait gradient_from_next\n",
+           "before all contributions are in", "a");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_sums),
@@ -326,6 +360,8 @@ int main(void) {
         cmocka_unit_test(gradients_of_other_rows),
         cmocka_unit_test(broadcasts_placed_otherwise),
         cmocka_unit_test(messages_of_the_other_pass),
+        cmocka_unit_test(reductions_of_parameters),
+        cmocka_unit_test(sums_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
