@@ -467,7 +467,9 @@ bool data_links_create(struct data_links *out, const struct plan_request *r, con
     struct place place;
     if (place_choice(&place, r, c, uses, ARRAY_LENGTH(uses), error) != TRIREME_OK)
         return false;
-    *out = (struct data_links){r->cluster, place.route[0][0], place.route[1][0], place.route[2][0]};
+    *out = (struct data_links){r->cluster, place.route[0][0], place.route[1][0], place.route[2][0], 0};
+    for (size_t i = 0; i < r->cluster->groups.count; i++)
+        out->loss = MAX(out->loss, r->cluster->devices.item[r->cluster->groups.item[i].device].communication);
     place_release(&place);
     return true;
 }
@@ -478,6 +480,13 @@ static double collective(const struct data_links *l, const struct route *route, 
     if (route->ranks < 2 || bytes <= 0)
         return 0;
     return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
+}
+
+// What transfers add to the work beside which they are made, where `least` of them cannot hide: what is longer than
+// that, and what computing loses to the rest.
+static double add_beside(const struct data_links *l, double transfers, double least, double work) {
+    double exposed = MAX(least, transfers - work);
+    return exposed + l->loss * MAX(0, transfers - exposed);
 }
 
 double state_bytes(const struct plan_choice *c, double parameters, double gradients, double states) {
@@ -501,7 +510,7 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
     if (z == 0) {
         double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
-        out.seconds += MAX(one, units * one - p->last_backward);
+        out.seconds += add_beside(l, units * one, one, p->last_backward);
         return out;
     }
     double scatter = collective(l, &l->shards, OP_REDUCE_SCATTER, p->layer_units, gradient),
@@ -509,12 +518,12 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
            reduce = collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
     int m = p->microbatches;
     // What is gathered hides behind forward but for the first unit: for each microbatch, or the first one's alone.
-    out.seconds += gather + (z == 3 ? m : 1) * MAX(0, units * gather - p->forward);
+    out.seconds += gather + (z == 3 ? m : 1) * add_beside(l, units * gather, 0, p->forward);
     if (z == 1)
-        out.seconds += MAX(scatter + reduce, units * (scatter + reduce) - p->last_backward);
+        out.seconds += add_beside(l, units * (scatter + reduce), scatter + reduce, p->last_backward);
     // What is reduced for each microbatch hides behind its backward but for the last unit.
     else
-        out.seconds += m * MAX(scatter, units * (scatter + (z == 3 ? gather : 0)) - p->backward) + reduce;
+        out.seconds += m * add_beside(l, units * (scatter + (z == 3 ? gather : 0)), scatter, p->backward) + reduce;
     return out;
 }
 

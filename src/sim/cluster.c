@@ -40,6 +40,21 @@ static trireme_status read_peak(const struct outline *t, int mapping, struct dev
     return any ? TRIREME_OK : outline_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
 }
 
+// What of its computing a device loses beside a transfer.
+static trireme_status read_communication(const struct outline *t, int mapping, double *out, trireme_error *error) {
+    int node = outline_member(t, mapping, "communication");
+    if (node < 0)
+        return TRIREME_OK;
+    TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
+    const char *word = text_of(t, node);
+    *out = strcmp(word, "cores") == 0;
+    if (*out == 1 || strcmp(word, "own") == 0)
+        return TRIREME_OK;
+    if (!strchr("0123456789.+-", word[0]))
+        return outline_refuse(t, node, error, "given \"%.40s\", expected own, cores, or a number from 0 to 1", word);
+    return outline_figure(t, node, QUANTITY_NUMBER, 0, 1, out, error);
+}
+
 static trireme_status read_device(const struct reading *r, int mapping, trireme_error *error) {
     const struct outline *t = r->outline;
     VEC_PUSH(&r->cluster->devices, (struct device){.name = mem_strdup(t->nodes.item[mapping].key), .cores = 1});
@@ -61,13 +76,7 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
     TRY(outline_may_figure(t, mapping, "meeting", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->meeting, error));
     TRY(outline_may_figure(t, mapping, "jitter", QUANTITY_NUMBER, 0, 1, &d->jitter, error));
-    node = outline_member(t, mapping, "communication");
-    if (node >= 0) {
-        TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
-        d->cores_communicate = strcmp(text_of(t, node), "cores") == 0;
-        if (!d->cores_communicate && strcmp(text_of(t, node), "own") != 0)
-            return outline_refuse(t, node, error, "given \"%.40s\", expected own or cores", text_of(t, node));
-    }
+    TRY(read_communication(t, mapping, &d->communication, error));
     TRY(outline_need(t, mapping, "efficiency", &node, error));
     return efficiency_read(d, t, r->table, node, error);
 }
@@ -484,7 +493,7 @@ trireme_status clusters_help(struct text *out, const struct op_table *table, tri
     for (const struct shipped_cluster *s = shipped_clusters; s->name; s++) {
         struct cluster c;
         TRY(cluster_parse(&c, table, s->name, s->text, strlen(s->text), error));
-        text_add(out, "%-8s %s\n", s->name, c.about ? c.about : "");
+        text_add(out, "%-11s %s\n", s->name, c.about ? c.about : "");
         cluster_release(&c);
     }
     text_add(out, "\nA cluster of your own is a file: docs/simulator.md describes it, trireme bench calibrate writes "

@@ -57,7 +57,7 @@ struct device {
     // of all rates, or the rates of the device that `shared` names for so many ranks.
     int cores;
     VEC(struct shared) shared;
-    bool cores_communicate; // what communication takes, its cores cannot compute
+    double communication; // the part of its computing that it loses while it communicates: 1 where cores do both
     // What is alike takes a little longer on one rank than on another: those that meet within a layer wait for the
     // slowest so many seconds each time, and for this part of what they have computed since they met there last.
     double meeting, jitter;

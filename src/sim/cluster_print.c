@@ -142,8 +142,10 @@ static void print_device(struct text *out, const struct cluster *c, const struct
              figure(d->launch, "s").text);
     if (d->cores > 1)
         text_add(out, "    cores: %d\n", d->cores);
-    if (d->cores_communicate)
+    if (d->communication == 1)
         text_add(out, "    communication: cores\n");
+    else if (d->communication > 0)
+        text_add(out, "    communication: %.4g\n", d->communication);
     if (d->meeting > 0)
         text_add(out, "    meeting: %s\n", figure(d->meeting, "s").text);
     if (d->jitter > 0)

@@ -29,7 +29,7 @@ struct line { // a stream of a class
     struct span *span;   // of each done instruction
     uint8_t *axis;       // of each, not of compute's
     struct cause *cause; // of each, not of compute's, and of the one that begins next
-    int64_t paid;        // of these, for which cores that communicate have paid
+    int64_t paid;        // of these, for which computing has paid
     unsigned waiters;    // streams of the same class that wait for this one
     bool posted, queued, ended;
     double ready; // posted: since when
@@ -263,11 +263,11 @@ static void compute(struct sim_class *out, struct actor *a, const struct lane_it
     finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
-// Where cores communicate, computing loses what a transfer takes. It pays when it waits for it, which is at the same
-// place of the program whatever order streams are looked at in: what it has not stood still for since it computed last.
+// Computing loses a part of what a transfer beside it takes. It pays when it waits for it, which is at the same place
+// of the program whatever order streams are looked at in: for what it has not stood still for since it computed last.
 static double pay(struct sim_class *out, struct actor *a, const int64_t *awaited, double still) {
     double owed[AXIS_COUNT] = {0}, sum = 0;
-    if (!out->station.device->cores_communicate)
+    if (out->station.device->communication <= 0)
         return 0;
     for (int s = 0; s < STREAM_COUNT; s++) {
         struct line *line = &a->line[s];
@@ -278,7 +278,7 @@ static double pay(struct sim_class *out, struct actor *a, const int64_t *awaited
                 sum += seconds;
             }
     }
-    double rest = MAX(0, sum - still);
+    double rest = out->station.device->communication * MAX(0, sum - still);
     for (int axis = 0; axis < AXIS_COUNT && rest > 0; axis++)
         out->exposed[axis] += owed[axis] / sum * rest;
     return rest;

@@ -392,7 +392,7 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .memory = (int64_t)memory_whole() / ranks,
                            .runtime_memory = w->resident / ranks,
                            .cores = w->cores / ranks,
-                           .cores_communicate = true};
+                           .communication = 1};
 }
 
 // What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.

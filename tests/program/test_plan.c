@@ -213,6 +213,27 @@ static void time_estimates_know_of_shared_devices(void **unused) {
     close_fixture(&f);
 }
 
+// Where what hides behind computing is not free.
+static void time_estimates_know_what_communication_costs(void **unused) {
+    (void)unused;
+    if (SANITIZED)
+        skip();
+    static const char *const DATA[] = {"model.preset=llama-42m",
+                                       "training.dtype=bf16",
+                                       "training.seq_len=512",
+                                       "training.global_batch_size=16",
+                                       "activation_checkpoint.mode=none",
+                                       "parallelism.pipeline_parallel_degree=1",
+                                       "parallelism.tensor_parallel_degree=1"};
+    struct fixture f;
+    open_fixture(&f, DATA, ARRAY_LENGTH(DATA), 8);
+    f.cluster.devices.item[0].communication = 1;
+    f.cluster.level[1].bandwidth *= 5;
+    const struct offs offs = compare_estimates(&f, off_seconds);
+    assert_near(&offs, "time", .08, -.2, .1);
+    close_fixture(&f);
+}
+
 // Where none at all needs more than there is and full more time: some layers, and not the same of all stages.
 static void layers_differ_where_memory_ends(void **unused) {
     (void)unused;
@@ -552,6 +573,7 @@ int main(void) {
         cmocka_unit_test(memory_estimates_are_near),
         cmocka_unit_test(time_estimates_know_of_slow_links),
         cmocka_unit_test(time_estimates_know_of_shared_devices),
+        cmocka_unit_test(time_estimates_know_what_communication_costs),
         cmocka_unit_test(layers_differ_where_memory_ends),
         cmocka_unit_test(units_of_the_best_are_searched),
         cmocka_unit_test(answers_are_what_is_saved),

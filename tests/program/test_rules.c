@@ -111,6 +111,24 @@ static void what_travels_as_bf16(void **unused) {
            "would travel as bf16", "parts");
 }
 
+// A rank's own part of a buffer lies in it to its last element, on every rank.
+static void parts_beyond_their_buffer(void **unused) {
+    (void)unused;
+    static const char *const BODY = "buffer %%0 f32 input step [16] \"x\"\n"
+                                    "buffer %%1 f32 output step [16] \"y\"\n"
+                                    "template 0 forward \"t\"\n"
+                                    "  %%1[16] = all_gather %%0[8]@dp*%d wire 0 phase forward group dp\n";
+    struct op_table *ops = op_table_create();
+    char *within = mem_printf(BODY, 8), *beyond = mem_printf(BODY, 9);
+    struct program p = read_program(ops, "dp 2", 1, within);
+    assert_sound(&p, ops);
+    refuse("dp 2", 1, beyond, "does not lie in it on the last of 2 ranks", "x");
+    program_release(&p);
+    free(within);
+    free(beyond);
+    free(ops);
+}
+
 // ---- memory
 
 // Away from its root a reduction leaves anything in its terms.
@@ -350,6 +368,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_sums),
         cmocka_unit_test(what_travels_as_bf16),
+        cmocka_unit_test(parts_beyond_their_buffer),
         cmocka_unit_test(terms_of_a_reduction),
         cmocka_unit_test(blocks_to_gather),
         cmocka_unit_test(ranks_that_skip),

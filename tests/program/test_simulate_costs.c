@@ -370,9 +370,35 @@ static void memory_is_told_by_what_it_holds(void **unused) {
     program_release(&p);
 }
 
+// Computing beside a transfer loses a part of what that takes, but not while it stands still for it.
+static void computing_loses_a_part_beside_a_transfer(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *key;
+        double part;
+    } PARTS[] = {{"own", 0}, {"0", 0}, {"0.25", .25}, {"cores", 1}};
+    static const int64_t BESIDE[] = {1000000, 100000};
+    const double transfer = 2 * 1e-6 + 4e-3;
+    for (size_t i = 0; i < ARRAY_LENGTH(PARTS) * ARRAY_LENGTH(BESIDE); i++) {
+        int64_t elements = BESIDE[i % ARRAY_LENGTH(BESIDE)];
+        double beside = LAUNCH + 12e-9 * (double)elements, alone = 2 * (LAUNCH + 12e-6);
+        struct trial t;
+        begin(&t, mesh_of(1, 2, 1), DEVICES("communication: %s, efficiency: {other: {memory: 1}}") ONE_NODE("2"),
+              PARTS[i / ARRAY_LENGTH(BESIDE)].key);
+        add(&t.stage[0], 1000);
+        all_reduce(&t.stage[0], AXIS_DP, 1000000);
+        add(&t.stage[0], elements);
+        add(&t.stage[0], 1000);
+        t.stage[0].templates.item[0].instructions.item[3].wait[STREAM_REDUCE] = 1;
+        assert_seconds(play_to_the_end(&t),
+                       alone + MAX(transfer, beside) + PARTS[i / ARRAY_LENGTH(BESIDE)].part * MIN(transfer, beside));
+    }
+}
+
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(computing_loses_a_part_beside_a_transfer),
         cmocka_unit_test(an_op_takes_what_its_curve_says),
         cmocka_unit_test(points_are_of_their_neighbourhood),
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
