@@ -186,6 +186,7 @@ def load_fit():
     loader = importlib.machinery.SourceFileLoader("fit_cluster", path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("fit_cluster", loader))
     sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.dirname(path)) # for what it has in common with others
     loader.exec_module(module)
     return module
 
@@ -195,11 +196,11 @@ def test_fit_cluster():
     if tool.SANITIZED: # some hundred simulations
         return
     fit = load_fit()
-    rows = [fit.Row(t, d, p, 1, 8, b, h, 2, 16, 1024, 1.0)
+    rows = [fit.MegatronRow(t, d, p, 1, 8, b, h, 2, 16, 1024, 1.0)
             for t, d, p in ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2)) for b, h in ((1, 512), (1, 2048), (4, 2048))]
-    simulator = fit.Simulator(tool.BINARY, 2)
-    truth = {name: start * (1.1 if number % 2 else .9) for number, (name, (start, _)) in
-             enumerate(fit.PARAMETERS.items())}
+    simulator = fit.Simulator(fit.A100, tool.BINARY, 2)
+    truth = {name: start * (1.1 if number % 2 else .9) for number, (name, start) in
+             enumerate(fit.A100.start().items())}
     for future, row in zip(simulator.steps(truth, rows), rows):
         row.seconds = future.result()
     found = fit.fit(simulator, rows, 3)

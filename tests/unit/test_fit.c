@@ -27,7 +27,7 @@ static const struct route *place_pair(struct place *place, const struct cluster 
 
 static void printed_clusters_read_back(void **unused) {
     (void)unused;
-    static const char *const NAMES[] = {"a100", "h100"};
+    static const char *const NAMES[] = {"a100", "a100-flash", "h100"};
     for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
         struct cluster c = load(NAMES[i]), again;
         struct text first = {0}, second = {0};
@@ -36,12 +36,14 @@ static void printed_clusters_read_back(void **unused) {
         VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 1 << 20, 93e-6});
         VEC_PUSH(&c.stragglers, (struct straggler){3, 1.25});
         c.devices.item[0].jitter = .04;
+        c.devices.item[0].communication = i ? .375 : 1;
         c.devices.item[0].meeting = 150e-6;
         cluster_print(&c, ops, &first);
         assert_ok(cluster_parse(&again, ops, "printed", first.text, first.length, &error), &error);
         cluster_print(&again, ops, &second);
         assert_string_equal(first.text, second.text);
         assert_int_equal(again.total_devices, c.total_devices);
+        assert_true(again.devices.item[0].communication == (i ? .375 : 1));
         assert_true(again.devices.item[0].jitter == .04 && again.devices.item[0].meeting == 150e-6);
         for (int op = 0; op < OP_COUNT; op++)
             for (int t = 0; t < DTYPE_COUNT; t++) {
