@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -37,6 +39,36 @@ void text_add(struct text *t, const char *format, ...) {
     vsnprintf(t->text + t->length, (size_t)length + 1, format, args);
     va_end(args);
     t->length += (size_t)length;
+}
+
+static bool is_control(uint32_t code) {
+    return (code < 0x20 && code != '\t' && code != '\n') || (code >= 0x7F && code <= 0x9F);
+}
+
+// Whether a character may go on behind these bytes.
+static bool is_cut(const char *bytes, size_t length) {
+    struct utf8_checker utf8 = {0};
+    return utf8_check(&utf8, bytes, length) && !utf8_finish(&utf8);
+}
+
+size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends) {
+    size_t at = 0;
+    while (at < length) {
+        const char *next = bytes + at;
+        size_t left = length - at;
+        uint32_t code;
+        size_t n = utf8_decode(next, left, &code);
+        if (!ends && (n == 0 ? is_cut(next, left) : code == '\r' && left == 1))
+            break;
+        if (n > 0 && (!is_control(code) || (code == '\r' && left > 1 && next[1] == '\n'))) {
+            text_add_bytes(t, next, n);
+            at += n;
+            continue;
+        }
+        for (size_t end = at + MAX(n, 1); at < end; at++)
+            text_add(t, "\\x%02x", (unsigned char)bytes[at]);
+    }
+    return at;
 }
 
 void text_release(struct text *t) {

@@ -13,6 +13,10 @@ struct text {
 
 void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text *t, const char *bytes, size_t length);
+// Adds bytes of any kind as a terminal may be sent them: each byte of a control character, but for tabs and ends of
+// lines, and each that is of no UTF-8 character, is written \xNN. Returns how many were taken: unless the text ends
+// with them, what may be the beginning of a character, or of the end of a line, is left.
+size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends);
 void text_release(struct text *t);
 
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.

@@ -3,12 +3,30 @@
 #include "cli/cli.h"
 #include "train/generator.h"
 
+#include <unistd.h>
+
 // Everything of one call of the command.
 struct view {
-    bool json;
+    bool json, terminal; // terminal: where control characters would act
     struct continuation continuation;
     struct token_list tokens; // prompt, then what was chosen
+    struct text untold;       // of them
 };
+
+// A pipe gets the bytes that the model chose.
+static trireme_status tell(struct view *v, bool ends, trireme_error *error) {
+    struct text *untold = &v->untold, shown = {0};
+    size_t taken = untold->length;
+    if (v->terminal)
+        taken = text_add_shown(&shown, untold->text, untold->length, ends);
+    trireme_status status = print_text(v->terminal ? &shown : untold, error);
+    fflush(stdout);
+    untold->length -= taken;
+    if (untold->length)
+        memmove(untold->text, untold->text + taken, untold->length);
+    text_release(&shown);
+    return status;
+}
 
 static trireme_status print_tokens(void *user, const int32_t *tokens, size_t count, trireme_error *error) {
     struct view *v = user;
@@ -16,13 +34,8 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
         VEC_PUSH(&v->tokens, tokens[i]);
     if (v->json)
         return TRIREME_OK;
-    struct text out = {0};
-    trireme_status status = tokenizer_decode(v->continuation.tokenizer, tokens, count, &out, error);
-    if (status == TRIREME_OK)
-        status = print_text(&out, error);
-    fflush(stdout);
-    text_release(&out);
-    return status;
+    TRY(tokenizer_decode(v->continuation.tokenizer, tokens, count, &v->untold, error));
+    return tell(v, false, error);
 }
 
 static trireme_status generate(struct view *v, struct config *config, const char *path,
@@ -34,8 +47,8 @@ static trireme_status generate(struct view *v, struct config *config, const char
     TRY(continuation_run(&v->continuation, &sink, error));
     double seconds = 1e-9 * (double)(clock_now() - begin);
     struct text out = {0};
-    trireme_status status = TRIREME_OK;
-    if (v->json) {
+    trireme_status status = tell(v, true, error);
+    if (status == TRIREME_OK && v->json) {
         struct text text = {0};
         size_t given = v->continuation.prompt.count, made = v->tokens.count - given;
         status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, &text, error);
@@ -59,7 +72,7 @@ static trireme_status generate(struct view *v, struct config *config, const char
 
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 1, 1, error));
-    struct view view = {.json = a->json};
+    struct view view = {.json = a->json, .terminal = isatty(STDOUT_FILENO)};
     const volatile sig_atomic_t *stop = stop_on_signals();
     struct config config;
     TRY(arguments_config(a, NULL, "generate", &config, error));
@@ -68,6 +81,7 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
         status = generate(&view, &config, a->operands.item[0], stop, error);
     continuation_release(&view.continuation);
     VEC_RELEASE(&view.tokens);
+    text_release(&view.untold);
     config_release(&config);
     return status;
 }

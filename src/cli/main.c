@@ -26,8 +26,8 @@ const struct command commands[] = {
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, ALL_OF_IT, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
-     "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. The keys below may be\n"
-     "given without their section.\n"
+     "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. A terminal is shown\n"
+     "control characters as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
     {"show", "program|memory|timeline CONFIG.yaml | ranks RUN_DIR",

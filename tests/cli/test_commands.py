@@ -90,6 +90,24 @@ def on_terminal(columns, *arguments):
     return process.wait(), out.decode().replace("\r\n", "\n").split("\r\033[K")
 
 
+def test_generate_on_terminal():
+    """What a model writes cannot act on the terminal; into a pipe goes what it chose."""
+    prompt = "t\033]0;title\007\t\u20ac\u009b2J\r\n"
+    tool.write("control.txt", 300 * prompt)
+    tool.good("prepare", "control.txt", "--data.path=control/t")
+    tool.good("train", "c.yaml", "--data.path=control/t", "--training.steps=60",
+              "--model.max_position_embeddings=64")
+    arguments = ["generate", "run", f"--prompt={prompt}", "--max_new_tokens=40"]
+    made = tool.good_json(*arguments)
+    assert "\\x" not in made["text"] and any(ord(c) < 9 or ord(c) == 27 for c in made["text"]), made
+    plain = subprocess.run([tool.BINARY, *arguments], stdout=subprocess.PIPE, check=True).stdout
+    assert plain == prompt.encode() + bytes(made["tokens"]) + b"\n", plain
+    code, [shown] = on_terminal(80, *arguments)
+    shown = shown.replace("\r\n", "\n") # of the text; the terminal's own are gone
+    assert code == 0 and shown.startswith("t\\x1b]0;title\\x07\t\u20ac\\xc2\\x9b2J\n"), shown
+    assert all(c.isprintable() or c in "\t\n" for c in shown), shown
+
+
 def test_terminal():
     steps = 600 if tool.SANITIZED else 3000
     code, frames = on_terminal(80, "train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0")

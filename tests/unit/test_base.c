@@ -263,6 +263,42 @@ static void permutation_favours_nothing(void **state) {
     }
 }
 
+static void assert_shown(const char *bytes, size_t length, const char *expected, size_t left) {
+    for (int ends = 0; ends <= 1; ends++) {
+        struct text t = {0};
+        text_add(&t, "<");
+        assert_int_equal(text_add_shown(&t, bytes, length - (ends ? left : 0), ends), length - left);
+        assert_string_equal(t.text + 1, expected);
+        text_release(&t);
+    }
+}
+
+static void terminals_are_sent_no_controls(void **state) {
+    (void)state;
+#define SHOWN(bytes, expected, left) assert_shown(bytes, sizeof(bytes) - 1, expected, left)
+    SHOWN("plain\ttext\n", "plain\ttext\n", 0);
+    SHOWN("\033]0;title\007\033[2J", "\\x1b]0;title\\x07\\x1b[2J", 0);
+    SHOWN("a\0b\x7f\b", "a\\x00b\\x7f\\x08", 0);
+    SHOWN("gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80", "gr\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80", 0);
+    SHOWN("\xc2\x9b"
+          "2J\xc2\xa0",
+          "\\xc2\\x9b2J\xc2\xa0", 0); // U+009B is CSI, U+00A0 a space
+    SHOWN("\x9b"
+          "2J\xff\xc3(\xed\xa0\x80",
+          "\\x9b2J\\xff\\xc3(\\xed\\xa0\\x80", 0);
+    SHOWN("DOS\r\nover\rwritten\r\r\n", "DOS\r\nover\\x0dwritten\\x0d\r\n", 0);
+    // What comes next decides.
+    SHOWN("a\xe2\x82", "a", 2);
+    SHOWN("a\xf0", "a", 1);
+    SHOWN("a\r", "a", 1);
+#undef SHOWN
+    struct text t = {0};
+    assert_int_equal(text_add_shown(&t, "a\xe2\x82", 3, true), 3);
+    assert_int_equal(text_add_shown(&t, "\r", 1, true), 1);
+    assert_string_equal(t.text, "a\\xe2\\x82\\x0d");
+    text_release(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_is_filled_and_prefixed),
@@ -270,6 +306,7 @@ int main(void) {
         cmocka_unit_test(vec_grows_and_keeps_its_items),
         cmocka_unit_test(clock_advances),
         cmocka_unit_test(text_grows),
+        cmocka_unit_test(terminals_are_sent_no_controls),
         cmocka_unit_test(text_distance_counts_edits),
         cmocka_unit_test(text_nearest_finds_what_was_meant),
         cmocka_unit_test(philox_gives_the_known_answers),
