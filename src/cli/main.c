@@ -7,10 +7,10 @@
 enum { LAST_WORDS = 300000 }; // microseconds
 
 const struct command commands[] = {
-    {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories) into token files",
+    {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories, -) into token files",
      "Writes PREFIX.bin, PREFIX.idx and PREFIX.json. A .txt is one document, a .jsonl one a line, its text in the "
      "field\n"
-     "data.text_field. Tokens are bytes.\n"
+     "data.text_field; - is standard input, read as the latter where it begins with {. Tokens are bytes.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
      command_prepare, ALL_OF_IT, NULL, NULL},
     {"train", "CONFIG.yaml", "train, or go on with the run in run.directory",

@@ -6,9 +6,13 @@
 
 static void show_bar(void *user, int64_t done, int64_t total) {
     const int64_t *begin = user;
-    double seconds = 1e-9 * (double)(clock_now() - *begin), share = total ? (double)done / (double)total : 1;
+    double seconds = 1e-9 * (double)(clock_now() - *begin), share = (double)done / (double)MAX(total, 1);
     int filled = (int)(share * 30);
     char left[32];
+    if (!total) {
+        progress_line("%.1f MB  %.1f MB/s", 1e-6 * (double)done, 1e-6 * (double)done / (seconds + 1e-9));
+        return;
+    }
     duration_text(share > 0 ? seconds * (1 - share) / share : 0, left);
     progress_line("[%.*s%.*s] %3.0f%%  %.1f MB/s  %s left", filled, "##############################", 30 - filled,
                   "..............................", 100 * share, 1e-6 * (double)done / (seconds + 1e-9), left);

@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30 };
+enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30, SENSED_BYTES = 64, POLL_MILLISECONDS = 200 };
 
 // ---- finding files
 
@@ -107,6 +108,13 @@ static trireme_status add_directory(struct document_files *files, const char *pa
 trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error) {
     struct stat info;
     enum document_format format;
+    if (strcmp(path, "-") == 0 && files->stream)
+        FAIL(TRIREME_ERROR_USAGE, "standard input (-) is there once: it cannot be read again");
+    if (strcmp(path, "-") == 0) {
+        add_file(files, "standard input", DOCUMENT_STREAM, 0);
+        files->stream = true;
+        return TRIREME_OK;
+    }
     if (!*path || stat(path, &info) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open the input: %s", *path ? path : "\"\"",
              *path ? strerror(errno) : "the name is empty");
@@ -118,9 +126,12 @@ trireme_status document_files_add(struct document_files *files, const char *path
         return TRIREME_OK;
     }
     if (!S_ISREG(info.st_mode))
-        FAIL(TRIREME_ERROR_USAGE, "%s: is neither a regular file nor a directory", path);
+        FAIL(TRIREME_ERROR_USAGE, "%s: is neither a regular file nor a directory; - is standard input", path);
     if (!format_of(path, &format))
-        FAIL(TRIREME_ERROR_USAGE, "%s: expected a name that ends in .txt (one document) or .jsonl (one a line)", path);
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: expected a name that ends in .txt (one document) or .jsonl (one a line), or - for what another "
+             "program writes",
+             path);
     if (info.st_size == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: is empty", path);
     add_file(files, path, format, info.st_size);
@@ -132,6 +143,7 @@ void document_files_release(struct document_files *files) {
         free(files->item[i].path);
     VEC_RELEASE(files);
     files->bytes = 0;
+    files->stream = false;
 }
 
 // ---- reading
@@ -141,15 +153,34 @@ struct reader {
     size_t line_limit, block;
     const struct document_sink *sink;
     int fd;
-    int64_t position; // bytes read from the file
+    bool stream;
+    int64_t position;          // bytes read from the file
+    char sensed[SENSED_BYTES]; // of them, those that tell a stream's format
+    size_t sensed_count, sensed_taken;
     char *buffer;
     size_t capacity;
     int64_t line, line_start; // number, from 1, and byte offset of the line in work
 };
 
+// Whoever writes may take any time, in which the reading can be ended.
+static trireme_status wait_for_stream(const struct reader *r, trireme_error *error) {
+    struct pollfd stream = {.fd = r->fd, .events = POLLIN};
+    for (int n; (n = poll(&stream, 1, POLL_MILLISECONDS)) <= 0 && (n == 0 || errno == EINTR);)
+        TRY(r->sink->advance(r->sink->user, 0, error));
+    return TRIREME_OK;
+}
+
 // Reads up to `want` bytes to `at`; *got = 0 at the end of the file.
 static trireme_status read_some(struct reader *r, char *at, size_t want, size_t *got, trireme_error *error) {
     ssize_t n;
+    if (r->sensed_taken < r->sensed_count) {
+        *got = MIN(want, r->sensed_count - r->sensed_taken);
+        memcpy(at, r->sensed + r->sensed_taken, *got);
+        r->sensed_taken += *got;
+        return TRIREME_OK;
+    }
+    if (r->stream)
+        TRY(wait_for_stream(r, error));
     do
         n = read(r->fd, at, want);
     while (n < 0 && errno == EINTR);
@@ -302,6 +333,21 @@ static trireme_status read_lines(struct reader *r, trireme_error *error) {
     }
 }
 
+// Sees what a stream begins with, which is read again.
+static trireme_status sense_format(struct reader *r, enum document_format *format, trireme_error *error) {
+    size_t count = 0, begin = 0, got;
+    do {
+        TRY(read_some(r, r->sensed + count, SENSED_BYTES - count, &got, error));
+        count += got;
+        begin = count >= MARK_BYTES && memcmp(r->sensed, byte_order_mark, MARK_BYTES) == 0 ? MARK_BYTES : 0;
+        while (begin < count && is_blank(r->sensed + begin, 1))
+            begin++;
+    } while (got && count < SENSED_BYTES && (begin == count || count < MARK_BYTES));
+    *format = begin < count && r->sensed[begin] == '{' ? DOCUMENT_LINES : DOCUMENT_TEXT;
+    r->sensed_count = count;
+    return TRIREME_OK;
+}
+
 trireme_status document_file_read(const struct document_file *file, const struct document_options *options,
                                   const struct document_sink *sink, trireme_error *error) {
     struct reader r = {
@@ -310,15 +356,19 @@ trireme_status document_file_read(const struct document_file *file, const struct
         .line_limit = options->line_limit ? options->line_limit : LINE_LIMIT,
         .block = options->block_bytes ? options->block_bytes : BLOCK_BYTES,
         .sink = sink,
+        .stream = file->format == DOCUMENT_STREAM,
     };
-    r.fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    r.fd = r.stream ? dup(STDIN_FILENO) : open(file->path, O_RDONLY | O_CLOEXEC);
     if (r.fd < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", file->path, strerror(errno));
     posix_fadvise(r.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     r.capacity = MIN(r.block, r.line_limit + 1);
     r.buffer = mem_alloc(r.capacity);
     r.block = r.capacity;
-    trireme_status status = file->format == DOCUMENT_TEXT ? read_text(&r, error) : read_lines(&r, error);
+    enum document_format format = file->format;
+    trireme_status status = r.stream ? sense_format(&r, &format, error) : TRIREME_OK;
+    if (status == TRIREME_OK)
+        status = format == DOCUMENT_TEXT ? read_text(&r, error) : read_lines(&r, error);
     free(r.buffer);
     close(r.fd);
     return status;

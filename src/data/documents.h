@@ -5,25 +5,27 @@
 #include "base/base.h"
 
 enum document_format {
-    DOCUMENT_TEXT,  // .txt: the file is one document
-    DOCUMENT_LINES, // .jsonl: each line is a JSON object, its text in one field; blank lines do not count
+    DOCUMENT_TEXT,   // .txt: the file is one document
+    DOCUMENT_LINES,  // .jsonl: each line is a JSON object, its text in one field; blank lines do not count
+    DOCUMENT_STREAM, // standard input: lines where it begins with {, else text
 };
 
 struct document_file {
     char *path;
     enum document_format format;
-    int64_t bytes;
+    int64_t bytes; // 0 of a stream
 };
 
 // Zero-initialise.
 struct document_files {
     VEC(struct document_file);
     int64_t bytes; // of all files
+    bool stream;   // standard input is one of them
 };
 
 // Adds a .txt or .jsonl, which must not be empty, or all of them below a directory in sorted order (strcmp of names,
 // file by file and folder by folder; names that begin with '.' and other files are passed over; empty files are kept).
-// USAGE when there is nothing to add.
+// "-" is standard input. USAGE when there is nothing to add.
 trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error);
 void document_files_release(struct document_files *files);
 

@@ -6,7 +6,7 @@ struct preparation {
     const struct prepare_options *options;
     struct token_writer *writer;
     struct token_list tokens; // of one piece
-    int64_t done, total;      // bytes of input
+    int64_t done, total;      // bytes of input; the total is 0 where it is not known
     int64_t text_bytes, document_bytes, empty_documents;
 };
 
@@ -38,7 +38,9 @@ static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
     struct preparation *p = user;
     TRY(check_cancel(p, error));
     // A file that grows while it is read must not take the progress beyond its end.
-    p->done = MIN(p->done + (int64_t)bytes, p->total);
+    p->done += (int64_t)bytes;
+    if (p->total)
+        p->done = MIN(p->done, p->total);
     if (p->options->progress)
         p->options->progress(p->options->user, p->done, p->total);
     return TRIREME_OK;
@@ -61,12 +63,13 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
     struct prepare_result result = {0};
     trireme_status status = TRIREME_OK;
     if (options->input_count == 0)
-        FAIL(TRIREME_ERROR_USAGE, "there is no input: name .txt or .jsonl files, or directories of them");
+        FAIL(TRIREME_ERROR_USAGE,
+             "there is no input: name .txt or .jsonl files, directories of them, or - for standard input");
     for (size_t i = 0; i < options->input_count && status == TRIREME_OK; i++)
         status = document_files_add(&files, options->inputs[i], error);
     if (status != TRIREME_OK)
         goto release_files;
-    p.total = files.bytes;
+    p.total = files.stream ? 0 : files.bytes;
     status = token_writer_create(options->prefix, tokenizer_vocab_size(options->tokenizer), 0, &p.writer, error);
     if (status != TRIREME_OK)
         goto release_files;

@@ -8,12 +8,12 @@
 #include <signal.h>
 
 struct prepare_options {
-    const char *const *inputs; // .txt, .jsonl, directories: documents.h
+    const char *const *inputs; // .txt, .jsonl, directories, "-": documents.h
     size_t input_count;
     const char *prefix;
     const struct tokenizer *tokenizer; // caller keeps it
     struct document_options documents;
-    // Called now and then with bytes of input done and in all; may be NULL.
+    // Called now and then with bytes of input done and in all, which is 0 where standard input is read; may be NULL.
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
     const volatile sig_atomic_t *cancel; // when it turns non-zero, INTERRUPTED is returned; may be NULL

@@ -35,6 +35,48 @@ def test_prepare():
     assert os.path.exists("out/r.bin") and not os.path.exists("out/r.bin.bin")
 
 
+def prepared_from(content, prefix):
+    """Exit status, output and errors of `prepare` with this standard input."""
+    process = subprocess.run([tool.BINARY, "prepare", "-", f"--data.path={prefix}"], input=content,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=tool.TIMEOUT, check=False)
+    return process.returncode, process.stdout.decode(), process.stderr.decode()
+
+
+def test_prepare_stream():
+    lines = '\n {"text": "one"}\n{"text": "zwei \\u00fc"}\n' * 20000
+    for name, content in ("s.jsonl", lines), ("s.txt", "It was {\n" * 20000), ("short.txt", "x"):
+        tool.write(name, content)
+        tool.good("prepare", name, "--data.path=of/file")
+        code, out, err = prepared_from(content.encode(), "of/stream")
+        assert code == 0 and "in 1 file are in of/stream.bin" in out and not err, (code, out, err)
+        for end in "bin", "idx":
+            assert tool.read(f"of/file.{end}") == tool.read(f"of/stream.{end}"), name
+    # With other inputs, and a byte at a time.
+    with subprocess.Popen([tool.BINARY, "prepare", "s.txt", "-", "--data.path=of/both", "--json"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for byte in b'\xef\xbb\xbf{"text": "abc"}':
+            process.stdin.write(bytes([byte]))
+            process.stdin.flush()
+            time.sleep(0.01)
+        process.stdin.close()
+        result = tool.strict_json(process.stdout.read())
+    assert result["files"] == 2 and result["documents"] == 2 and result["tokens"] == 180003, result
+    kept = tool.snapshot("of")
+    for content, status, words in ((b"", 2, "standard input: the input holds no text"),
+                                   (b"{ but no JSON", 1, "standard input line 1: "),
+                                   (b"ab\xff", 1, "standard input: not UTF-8 at byte 2")):
+        code, out, err = prepared_from(content, "of/none")
+        assert code == status and err.startswith(f"trireme prepare: {words}") and not out, (code, out, err)
+    tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
+    # Who waits for a line can be told to stop.
+    with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(tool.TIMEOUT) == 1 and b"interrupted, nothing was written" in process.stderr.read()
+    assert tool.snapshot("of") == kept
+
+
 TRAINED = {"step", "loss", "val_loss", "checkpoint", "stopped", "predicted_bytes", "resident_bytes"}
 
 
