@@ -36,6 +36,7 @@ void checksum_file_release(struct checksum_file *f) {
 void checksum_file_copy(struct checksum_file *to, const struct checksum_file *from) {
     *to = (struct checksum_file){.name = mem_strdup(from->name), .bytes = from->bytes};
     memcpy(to->hex, from->hex, sizeof to->hex);
+    memcpy(to->model, from->model, sizeof to->model);
     for (size_t i = 0; i < from->part.count; i++) {
         struct checksum_part part = from->part.item[i];
         part.name = mem_strdup(part.name);

@@ -24,6 +24,7 @@ struct checksum_file {
     uint64_t bytes;
     char hex[CHECKSUM_HEX]; // empty when there are parts
     VEC(struct checksum_part) part;
+    char model[CHECKSUM_HEX]; // of a config.json, what model_config_identify says of its model; else empty
 };
 
 // Told while content is read: after each 64 MB, and at the end of each file.

@@ -1,6 +1,7 @@
 #include "ckpt/manifest.h"
 #include "base/json.h"
 #include "ckpt/output.h"
+#include "model/model.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -66,6 +67,8 @@ trireme_status manifest_write(const struct manifest *m, const char *directory, t
             }
             json_end_array(&t);
         }
+        if (*f->model)
+            json_add_string(&t, "model", f->model);
         json_end_object(&t);
     }
     text_add(&t, "\n]}\n");
@@ -92,13 +95,15 @@ static bool name_is_relative(const char *name) {
     }
 }
 
-static trireme_status read_checksum(const json_t *entry, const char *where, char hex[CHECKSUM_HEX],
-                                    trireme_error *error) {
+static trireme_status read_checksum(const json_t *entry, const char *where, const char *key, enum json_need need,
+                                    char hex[CHECKSUM_HEX], trireme_error *error) {
     const char *digits = NULL;
-    TRY(json_read_string(entry, where, "blake2b", JSON_REQUIRED, &digits, error));
+    TRY(json_read_string(entry, where, key, need, &digits, error));
+    if (!digits)
+        return TRIREME_OK;
     char shown[JSON_EXCERPT_BYTES];
     if (strlen(digits) != CHECKSUM_HEX - 1 || strspn(digits, "0123456789abcdef") != CHECKSUM_HEX - 1)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"blake2b\" must be %d hexadecimal digits, found %s", where, CHECKSUM_HEX - 1,
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" must be %d hexadecimal digits, found %s", where, key, CHECKSUM_HEX - 1,
              json_excerpt(digits, shown));
     memcpy(hex, digits, CHECKSUM_HEX);
     return TRIREME_OK;
@@ -114,7 +119,7 @@ static trireme_status read_parts(const json_t *parts, const char *where, struct 
         struct checksum_part part = {0};
         TRY(json_read_string(entry, where, "name", JSON_REQUIRED, &name, error));
         TRY(json_read_integer(entry, where, "bytes", JSON_REQUIRED, 0, INT64_MAX, &bytes, error));
-        TRY(read_checksum(entry, where, part.hex, error));
+        TRY(read_checksum(entry, where, "blake2b", JSON_REQUIRED, part.hex, error));
         part.name = mem_strdup(name);
         part.bytes = (uint64_t)bytes;
         VEC_PUSH(&f->part, part);
@@ -140,7 +145,9 @@ static trireme_status read_file(const json_t *entry, const char *path, struct ch
     f->name = mem_strdup(name);
     f->bytes = (uint64_t)bytes;
     TRY(json_read_array(entry, path, "tensors", JSON_OPTIONAL, &parts, error));
-    return parts ? read_parts(parts, path, f, error) : read_checksum(entry, path, f->hex, error);
+    TRY(read_checksum(entry, path, "model", JSON_OPTIONAL, f->model, error));
+    return parts ? read_parts(parts, path, f, error)
+                 : read_checksum(entry, path, "blake2b", JSON_REQUIRED, f->hex, error);
 }
 
 static int compare_files(const void *a, const void *b) {
@@ -199,6 +206,22 @@ static bool is(const char *name, const char *file) {
     return file && strcmp(name, file) == 0;
 }
 
+// A config.json that is not what was written: whether its model is.
+static trireme_status verify_model(const struct checksum_file *f, const char *path, trireme_error *error) {
+    struct model_config config;
+    char hex[CHECKSUM_HEX];
+    trireme_status status = model_config_read(&config, path, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, TRIREME_ERROR_CORRUPT, "changed since it was saved");
+    model_config_identify(&config, hex);
+    if (strcmp(hex, f->model) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: changed since it was saved, and describes another model than that of the weights: bos_token_id, "
+             "eos_token_id and what Trireme does not read may change",
+             path);
+    return TRIREME_OK;
+}
+
 trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
                                const struct checksum_watch *watch, trireme_error *error) {
     for (size_t i = 0; i < m->file.count; i++) {
@@ -208,6 +231,8 @@ trireme_status manifest_verify(const struct manifest *m, const char *directory, 
         bool spared = is(name, check.spare) && access(path, F_OK) != 0 && errno == ENOENT;
         trireme_status status =
             spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, !content, watch, error);
+        if (status == TRIREME_ERROR_CORRUPT && *m->file.item[i].model && access(path, R_OK) == 0)
+            status = verify_model(&m->file.item[i], path, error);
         free(path);
         TRY(status);
     }

@@ -1,9 +1,12 @@
 // manifest.json: the list of a directory's files with their sizes and checksums, written last. A directory whose
 // manifest is there and agrees is complete.
 //   {"format":"trireme-directory","version":1,"files":[
-//     {"name":"config.json","bytes":480,"blake2b":"..."},
+//     {"name":"config.json","bytes":480,"blake2b":"...","model":"..."},
+//     {"name":"tokenizer.json","bytes":400,"blake2b":"..."},
 //     {"name":"model.safetensors","bytes":5000,"tensors":[{"name":"__header__","bytes":200,"blake2b":"..."}, ...]}]}
-// `tensors` cover their file without holes. Names are relative, `/` between folders, none empty, "." or "..".
+// `tensors` cover their file without holes. `model` is a checksum, too, of what a config.json says of the model: where
+// it still says that, people have edited the rest, and that is as good. Names are relative, `/` between folders, none
+// empty, "." or "..".
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
 

@@ -68,6 +68,11 @@ static trireme_status save_config(struct directory *directory, const struct mode
             output_abort(output);
     }
     if (status == TRIREME_OK) {
+        // Of the model as it is read back: what the file does not say is not part of it.
+        struct model_config written;
+        trireme_error none;
+        if (model_config_parse(&written, text.text, text.length, "config.json", &none) == TRIREME_OK)
+            model_config_identify(&written, file.model);
         directory_record(directory, &file);
         checksum_file_release(&file);
     }

@@ -169,6 +169,13 @@ trireme_status model_config_compare(const struct model_config *weights, const st
     return TRIREME_OK;
 }
 
+void model_config_take_ends(struct model_config *config, const struct model_config *other) {
+    config->bos_token_id = other->bos_token_id;
+    config->eos_token_id = other->eos_token_id;
+    config->more_eos = other->more_eos;
+    memcpy(config->more_eos_token_id, other->more_eos_token_id, sizeof config->more_eos_token_id);
+}
+
 // ---- what a run asks for
 
 // No model is named, but sizes.

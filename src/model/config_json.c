@@ -453,3 +453,13 @@ void model_config_write(const struct model_config *c, const char *torch_dtype, s
     json_print(out, root);
     json_decref(root);
 }
+
+void model_config_identify(const struct model_config *config, char hex[CHECKSUM_HEX]) {
+    struct model_config same = *config;
+    struct text text = {0};
+    same.bos_token_id = same.eos_token_id = -1;
+    same.more_eos = 0;
+    model_config_write(&same, "float32", &text);
+    checksum_of(text.text, text.length, hex);
+    text_release(&text);
+}

@@ -3,7 +3,7 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
-#include "base/base.h"
+#include "base/checksum.h"
 #include "config/config.h"
 #include "program/program.h"
 
@@ -71,12 +71,17 @@ trireme_status model_config_check(const struct model_config *config, trireme_err
 // `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding, sliding window.
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error);
+// The tokens that begin and end a text become those of `other`.
+void model_config_take_ends(struct model_config *config, const struct model_config *other);
 // Adds what gives the same weights another meaning in `model` than where they come from, with both values; nothing
 // where that is the same.
 void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out);
 // The config.json that `transformers` (4 and 5) opens and model_config_read reads back to the same. `torch_dtype` is
 // PyTorch's word: "float32", "bfloat16", "float64".
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
+// A checksum of the model: of all that model_config_write says but for the tokens that begin and end a text and the
+// dtype.
+void model_config_identify(const struct model_config *config, char hex[CHECKSUM_HEX]);
 // The named models: a table for people, or one JSON object with the array "models" (vocab_size 0: the tokenizer
 // decides).
 void model_presets_help(struct text *out);

@@ -261,7 +261,11 @@ trireme_status checkpoint_run_model(struct model_config *out, const struct confi
     struct config with = *config; // for a moment, nothing in it is owned
     with.model.init_from = own;
     *start = NULL;
+    struct model_config stored;
+    trireme_error ignored;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
+    if (status == TRIREME_OK && model_config_read(&stored, own, &ignored) == TRIREME_OK)
+        model_config_take_ends(out, &stored);
     free(own);
     return status;
 }

@@ -242,6 +242,35 @@ def test_eval_and_generate():
     assert "max_new_tokens" not in line, line
 
 
+def test_edited_config():
+    """What config.json says of where texts end, and what nobody here reads, may change; the model may not."""
+    tool.good("train", "c.yaml")
+    path = "run/checkpoint/step-6/config.json"
+    generate = ["generate", "run", "--prompt=The", "--max_new_tokens=8", "--seed=2"]
+    evaluate = ["eval", "run", "data.path=text/t"]
+    made, loss = tool.good_json(*generate)["tokens"], tool.good_json(*evaluate)["loss"]
+    config = json.loads(tool.read(path))
+    ends = [made[3], made[5]]
+    edited = {**config, "eos_token_id": ends, "bos_token_id": 1, "pad_token_id": 0, "transformers_version": "5.0"}
+    tool.write(path, json.dumps(edited, indent=4))
+    first = min(made.index(end) for end in ends)
+    assert tool.good_json(*generate)["tokens"] == made[:first] and tool.good_json(*evaluate)["loss"] == loss
+    tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
+    tool.good("train", "d.yaml", "--model.init_from=run", "--run.directory=more")
+    assert "going on from run/checkpoint/step-6" in tool.good("train", "c.yaml", "--training.steps=7")
+    for saved in "more/checkpoint/step-6", "run/checkpoint/step-7":
+        assert json.loads(tool.read(f"{saved}/config.json"))["eos_token_id"] == ends, saved
+    shutil.rmtree("run/checkpoint/step-7")
+    for key, value in ("rope_theta", 500.0), ("rms_norm_eps", 0.1), ("initializer_range", 0.5), ("hidden_size", 32):
+        tool.write(path, json.dumps({**edited, key: value}))
+        for command in generate, evaluate:
+            tool.refused(1, "config.json: changed since it was saved, and describes another model", *command)
+    tool.write(path, "{,")
+    tool.refused(1, "changed since it was saved: .*config.json", *generate)
+    os.remove(path)
+    tool.refused(1, "config.json: missing", *generate)
+
+
 def test_generate_nul():
     """A NUL is a byte like others."""
     tool.write("nul.txt", 300 * b"ab\0")
