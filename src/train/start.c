@@ -5,6 +5,8 @@
 #include "train/checkpoint.h"
 #include "train/same_run.h"
 
+#include <sys/stat.h>
+
 void run_tell(const struct run *r, const char *format, ...) {
     if (!r->leads || !r->callbacks->message)
         return;
@@ -103,13 +105,32 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     return find_sound(r, error);
 }
 
-// The tokenizer of the tokens, or where these do not say it the one that came with the weights.
+// Of the files beside model.config, unless the run has another vocabulary than the model there.
+static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *error) {
+    const char *path = r->config->model.config, *slash = strrchr(path, '/');
+    struct model_config theirs;
+    struct stat st;
+    TRY(model_config_read(&theirs, path, error));
+    if (theirs.vocab_size != r->engine.model.vocab_size)
+        return TRIREME_OK;
+    bool is_directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    char *beside = is_directory ? mem_strdup(path)
+                   : slash      ? mem_printf("%.*s", (int)(slash - path) + 1, path)
+                                : mem_strdup(".");
+    trireme_status status = tokenizer_files_read(&r->tokenizer, beside, error);
+    free(beside);
+    return status;
+}
+
+// The tokenizer of the tokens, or where these do not say it the one that came with the weights or with the model.
 static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
     const char *from = r->resumed_from ? r->resumed_from : r->start;
     if (r->corpus->tokenizer)
         r->tokenizer = tokenizer_files(r->corpus->tokenizer);
     else if (*from)
         return tokenizer_files_read(&r->tokenizer, from, error);
+    else if (*r->config->model.config)
+        return find_tokenizer_of_config(r, error);
     return TRIREME_OK;
 }
 

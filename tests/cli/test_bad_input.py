@@ -437,9 +437,23 @@ def test_tokenizer_of_the_model():
     train = ["train", "c.yaml", "--data.path=text/plain", "--model.vocab_size=256", "--run.directory=new"]
     tool.good(*train, "--model.init_from=other")
     tool.good(*train, "--training.steps=7")
-    for step in 6, 7:
+
+    def check(checkpoint):
         for name in "tokenizer.json", "merges.txt", "tokenizer_config.json":
-            assert tool.read(f"new/checkpoint/step-{step}/{name}") == tool.read(f"other/{name}"), (step, name)
+            assert tool.read(f"{checkpoint}/{name}") == tool.read(f"other/{name}"), (checkpoint, name)
+
+    check("new/checkpoint/step-6")
+    check("new/checkpoint/step-7")
+    # So does a model of which only the sizes are taken, unless its vocabulary is another.
+    tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
+    for name in os.listdir("other"):
+        shutil.copy(f"other/{name}", name)
+    train = ["train", "d.yaml", "--data.path=text/plain"]
+    for number, path in enumerate(("other", "other/", "other/config.json", "config.json", os.path.abspath("other"))):
+        tool.good(*train, f"--model.config={path}", f"--run.directory=sizes{number}")
+        check(f"sizes{number}/checkpoint/step-6")
+    tool.good(*train, "--model.config=other", "--model.vocab_size=300", "--run.directory=larger")
+    assert not [name for name in os.listdir("larger/checkpoint/step-6") if "token" in name]
 
 
 def test_sizes_beyond_counting():
