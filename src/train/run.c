@@ -91,8 +91,9 @@ static trireme_status validate(struct run *r, double *loss, trireme_error *error
     return TRIREME_OK;
 }
 
-static bool due(int64_t step, int64_t every, int64_t last) {
-    return every > 0 && (step % every == 0 || step == last);
+static bool validation_is_due(const struct run *r) {
+    int64_t every = r->config->validation.freq, step = r->progress.step;
+    return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
 }
 
 // While steps are skipped in a row nothing changes that could be saved, and a run that ends for them should go on from
@@ -186,7 +187,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     if (r->peak > 0)
         s.mfu = model_flops(&r->engine.model, tokens, config->training.seq_len) / (seconds * r->peak);
     trireme_status finite = check_finite(r, &result, error);
-    if (finite == TRIREME_OK && r->corpus->has_validation && due(step, config->validation.freq, steps))
+    if (finite == TRIREME_OK && validation_is_due(r))
         TRY(validate(r, &s.val_loss, error));
     double resident = (double)peak_resident();
     if (world_place(r->engine.member.world))
