@@ -112,6 +112,19 @@ static trireme_status write_trace(struct run *r, trireme_error *error) {
     return status;
 }
 
+static trireme_status record(struct run *r, const struct train_step *step, trireme_error *error) {
+    trireme_status status = run_directory_add(&r->directory, step, error);
+    if (status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
+        return status;
+    if (r->saved_step < 0)
+        return error_prefix(error, status,
+                            "step %lld is not recorded (nothing is saved, the same command begins again)",
+                            (long long)step->step);
+    return error_prefix(error, status,
+                        "step %lld is not recorded (the same command goes on from step %lld, once that is mended)",
+                        (long long)step->step, (long long)r->saved_step);
+}
+
 // A NaN's sign means nothing, but printf shows it.
 static double unsigned_nan(double x) {
     return isnan(x) ? NAN : x;
@@ -194,7 +207,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         TRY(comm_all_reduce(r->control, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     s.peak_bytes = (size_t)resident;
     if (r->leads)
-        TRY(run_directory_add(&r->directory, &s, error));
+        TRY(record(r, &s, error));
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, &s);
     if (finite != TRIREME_OK) {
