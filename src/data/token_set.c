@@ -118,6 +118,13 @@ int64_t token_set_shard_tokens(const struct token_set *set, size_t shard) {
     return set->shards.item[shard].tokens;
 }
 
+const char *token_set_rewritten(const struct token_set *set) {
+    for (size_t i = 0; i < set->shards.count; i++)
+        if (token_shard_is_rewritten(&set->shards.item[i]))
+            return set->shards.item[i].bin.path;
+    return NULL;
+}
+
 // The shard that holds token `position`.
 static size_t find_shard(const struct token_set *set, int64_t position) {
     size_t low = 0, high = set->shards.count;

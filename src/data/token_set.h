@@ -25,6 +25,8 @@ int64_t token_set_tokens(const struct token_set *set);
 size_t token_set_shards(const struct token_set *set);
 const char *token_set_shard_path(const struct token_set *set, size_t shard);
 int64_t token_set_shard_tokens(const struct token_set *set, size_t shard);
+// The path of the first into which somebody has written since it was opened; NULL: none.
+const char *token_set_rewritten(const struct token_set *set);
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
                               trireme_error *error);

@@ -54,6 +54,7 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
             m->bytes = info.st_size;
             m->device = info.st_dev;
             m->inode = info.st_ino;
+            m->modified = info.st_mtim;
             // Windows are read in random order, where the kernel's reading ahead (megabytes on some disks) fetches what
             // nobody wants; will_need asks for what somebody does. Advice may fail, it changes speed alone.
             madvise(data, (size_t)info.st_size, MADV_RANDOM);
@@ -74,6 +75,14 @@ static trireme_status mapping_check(const struct mapping *m, trireme_error *erro
              "): write another file and rename it",
              m->path, (int64_t)info.st_size, m->bytes);
     return TRIREME_OK;
+}
+
+bool token_shard_is_rewritten(const struct token_shard *shard) {
+    const struct mapping *m = &shard->bin;
+    struct stat info;
+    return stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode &&
+           info.st_size >= m->bytes &&
+           (info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec);
 }
 
 static void mapping_release(struct mapping *m) {

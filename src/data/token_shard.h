@@ -23,6 +23,7 @@
 #include "base/base.h"
 
 #include <sys/types.h>
+#include <time.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read and written in the machine's order");
 
@@ -36,6 +37,7 @@ struct mapping {
     int64_t bytes;
     dev_t device; // which file it is: another may get its name
     ino_t inode;
+    struct timespec modified;
 };
 
 struct token_shard {
@@ -51,6 +53,9 @@ struct token_shard {
 // `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
 trireme_status token_shard_open(struct token_shard *shard, const char *path, trireme_error *error);
 void token_shard_release(struct token_shard *shard);
+// Whether somebody has written into the file of the tokens since it was opened, which may leave other ones there.
+// Another file of its name does not count, nor does one that token_shard_read refuses.
+bool token_shard_is_rewritten(const struct token_shard *shard);
 // Tokens [begin, end) of the shard, each below `vocab_size`, else CORRUPT names the position.
 trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
                                 int32_t *out, trireme_error *error);

@@ -135,6 +135,23 @@ void corpus_identify(const struct token_set *set, struct text *out) {
              (unsigned long long)hash);
 }
 
+trireme_status corpus_check_unchanged(const struct corpus *c, const char *identity, trireme_error *error) {
+    const char *path = token_set_rewritten(c->set);
+    if (!path)
+        return TRIREME_OK;
+    struct text now = {0};
+    corpus_identify(c->set, &now);
+    size_t length = strlen(identity);
+    bool same = length >= now.length && strcmp(identity + length - now.length, now.text) == 0;
+    text_release(&now);
+    if (!same)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s was written into while the run read it, and has other tokens now: put those back that the run began "
+             "with (next time write another file and rename it)",
+             path);
+    return TRIREME_OK;
+}
+
 static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
                            const struct compiled *c, const struct executor *executor, int64_t step,
                            struct sampler_counts *sum, trireme_error *error) {

@@ -27,6 +27,9 @@ trireme_status corpus_check_model(const struct corpus *corpus, const struct conf
                                   trireme_error *error);
 // Size and a hash, in words, by which tokens can be told from others; of a corpus above 64M tokens a sample is hashed.
 void corpus_identify(const struct token_set *set, struct text *out);
+// CORRUPT where somebody has written into a file of the training data since it was opened, and what corpus_identify
+// says is no longer the end of `identity`.
+trireme_status corpus_check_unchanged(const struct corpus *corpus, const char *identity, trireme_error *error);
 
 // Fills the inputs of the engine's programs with global batch `step` (from 0).
 trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *engine, int64_t step,

@@ -41,8 +41,10 @@ static trireme_status save(struct run *r, trireme_error *error) {
     rank_record_set(r->record, RANK_SAVING);
     if (r->leads)
         TRY(run_directory_check(&r->directory, error));
-    trireme_status status =
-        checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
+    trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, r->data, error) : TRIREME_OK;
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
+    status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     // A save takes long: once the directory is gone, neither its error nor its path is of use, nor is pruning ours.
     if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
         TRY(run_directory_check(&r->directory, error));

@@ -394,6 +394,29 @@ def test_tokens_cut_short():
     assert os.listdir("run/checkpoint") == [f"step-{tool.metrics('run')[-1]['step']}"]
 
 
+def test_tokens_rewritten():
+    """Token files that are written into while they are read, and keep their size."""
+    train = ["train", "c.yaml", "--data.path=other/t", "--validation.freq=0", "--checkpoint.interval=0",
+             "--training.steps=1000000"]
+    shutil.copytree("text", "other")
+    kept = tool.read("other/t.bin")
+    for new, code, words, saved in ((kept, 75, "all is saved, the same command goes on", True),
+                                    (kept[2:] + kept[:2], 1, "other/t.bin was written into while the run read it",
+                                     False)):
+        shutil.rmtree("run", ignore_errors=True)
+        process = tool.start(*train)
+        while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl")):
+            assert process.poll() is None, tool.finish(process)
+            time.sleep(0.01)
+        with open("other/t.bin", "r+b") as file:
+            file.write(new)
+        process.send_signal(signal.SIGINT)
+        got, _, err = tool.finish(process)
+        last = tool.metrics("run")[-1]["step"]
+        assert got == code and words in err.splitlines()[-1] and f"step {last}" in err.splitlines()[-1], (got, err)
+        assert os.path.exists(f"run/checkpoint/step-{last}") == saved, os.listdir("run")
+
+
 def test_damaged_kernels():
     tool.good("train", "c.yaml")
     assert not os.path.exists("run/kernels.json")  # of so short a run, a hundredth is no time
