@@ -59,13 +59,57 @@ static trireme_status take_lock(struct run_directory *run, trireme_error *error)
     return TRIREME_OK;
 }
 
+// Where a directory lies that is not yet, or no longer, a run's.
+static char *path_beside(const struct run_directory *run) {
+    size_t length = strlen(run->path);
+    while (length > 1 && run->path[length - 1] == '/')
+        length--;
+    return mem_printf("%.*s.tmp-%ld", (int)length, run->path, (long)gettid());
+}
+
+// False: something else is in it.
+static bool remove_with_lock(const char *path) {
+    char *lock = mem_printf("%s/lock", path);
+    unlink(lock);
+    free(lock);
+    return rmdir(path) == 0;
+}
+
+// The directory appears with the lock in it, held: of many processes that want it at once one has made it, and the
+// others find it in use. False: it could not, as where another was faster.
+static bool make_locked(struct run_directory *run) {
+    char *beside = path_beside(run);
+    struct run_directory made = {.path = beside, .lock = -1};
+    trireme_error ignored;
+    bool done = directory_create(beside, &ignored) == TRIREME_OK && take_lock(&made, &ignored) == TRIREME_OK &&
+                rename(beside, run->path) == 0;
+    if (done) {
+        run->lock = made.lock;
+        run->made = run->fresh = true;
+    } else {
+        remove_with_lock(beside);
+        if (made.lock >= 0)
+            close(made.lock);
+    }
+    free(beside);
+    return done;
+}
+
+static trireme_status take(struct run_directory *run, trireme_error *error) {
+    struct stat st;
+    if (access(run->path, F_OK) != 0 && make_locked(run))
+        return TRIREME_OK;
+    if (stat(run->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        TRY(directory_create(run->path, error));
+        run->made = true;
+    }
+    TRY(check_ours(run->path, error));
+    return take_lock(run, error);
+}
+
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
-    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1, .made = access(path, F_OK) != 0};
-    trireme_status status = directory_create(run->path, error);
-    if (status == TRIREME_OK)
-        status = check_ours(run->path, error);
-    if (status == TRIREME_OK)
-        status = take_lock(run, error);
+    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
+    trireme_status status = take(run, error);
     if (status != TRIREME_OK)
         run_directory_close(run);
     return status;
@@ -97,14 +141,17 @@ void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);
     if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
-        char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin");
+        char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin"), *beside = path_beside(run);
         if (!holds(run->path, "config.yaml"))
             unlink(ranks);
-        unlink(lock);
+        // Nobody finds it without its lock.
+        if (!run->made || rename(run->path, beside) != 0)
+            unlink(lock);
+        else if (!remove_with_lock(beside))
+            rename(beside, run->path);
         free(lock);
         free(ranks);
-        if (run->made)
-            rmdir(run->path);
+        free(beside);
     }
     if (run->lock >= 0)
         close(run->lock);

@@ -1,0 +1,52 @@
+// A run's directory, wanted by several at once.
+#include "support/checkpoint.h"
+
+#include "train/run_directory.h"
+
+#include <pthread.h>
+
+enum { THREADS = 4, ROUNDS = 300 };
+
+struct round {
+    const char *path;
+    pthread_barrier_t start;
+    int held, left;
+};
+
+// Takes the directory for a run that does not begin.
+static void *take(void *user) {
+    struct round *round = user;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct run_directory run;
+        trireme_error error;
+        pthread_barrier_wait(&round->start);
+        if (run_directory_open(&run, round->path, &error) == TRIREME_OK)
+            __atomic_add_fetch(&round->held, 1, __ATOMIC_RELAXED);
+        run_directory_close(&run);
+        pthread_barrier_wait(&round->start);
+        if (path_exists(round->path))
+            __atomic_add_fetch(&round->left, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void runs_that_do_not_begin_leave_no_directory(void **state) {
+    struct round round = {.path = path_in(*state, "runs/one/")};
+    pthread_t thread[THREADS];
+    pthread_barrier_init(&round.start, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, take, &round), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&round.start);
+    assert_int_equal(round.left, 0);
+    assert_true(round.held >= ROUNDS);
+    assert_int_equal(folder_count(path_in(*state, "runs")), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(runs_that_do_not_begin_leave_no_directory, folder_create, folder_remove),
+    };
+    return cmocka_run_group_tests_name("run directory", tests, NULL, NULL);
+}
