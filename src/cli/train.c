@@ -13,12 +13,14 @@ struct view {
     bool json;
     size_t predicted, resident; // bytes, of all ranks; the second the most so far
     struct train_step last;
+    double peak; // FLOP/s, as told
     bool untold; // `last` was seen on the live line alone, which does not stay
 };
 
 static void show_start(void *user, const struct train_start *s) {
     struct view *view = user;
     view->predicted = s->predicted_bytes;
+    view->peak = s->peak_flops;
     if (view->json)
         return;
     printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
@@ -76,12 +78,24 @@ static void print_step(struct view *view, const struct train_step *s) {
     view->untold = false;
 }
 
+static void show_peak(struct view *view, double peak) {
+    if (peak == view->peak || view->json)
+        return;
+    progress_clear();
+    printf("the peak is %.0f GFLOP/s, more than the %.0f timed before, when the machine was busy: MFU is of that from "
+           "here "
+           "on\n",
+           1e-9 * peak, 1e-9 * view->peak);
+    view->peak = peak;
+}
+
 static void show_step(void *user, const struct train_step *s) {
     struct view *view = user;
     bool live = progress_is_live(), ends = s->step == s->steps;
     view->resident = s->peak_bytes;
     view->last = *s;
     view->untold = !view->json;
+    show_peak(view, s->peak_flops);
     bool logged = !live && s->step % view->config->metrics.log_freq == 0;
     if (!view->json && (logged || ends || !isnan(s->val_loss)))
         print_step(view, s);

@@ -171,6 +171,33 @@ static void end_together(const struct run *r) {
         comm_barrier(r->control, &broken);
 }
 
+// A machine that was busy while its peak was timed did less than it can: a step at `rate`, which is more, has it timed
+// again, and is itself the peak where it still is more.
+static trireme_status time_peak_again(struct run *r, double rate, trireme_error *error) {
+    double now;
+    if (r->control) // nobody computes while rank 0 measures
+        TRY(comm_barrier(r->control, error));
+    TRY(engine_peak(&r->engine, r->control, &now, error));
+    if (r->control)
+        TRY(comm_barrier(r->control, error));
+    r->peak = MAX(rate, MAX(r->peak, now));
+    return TRIREME_OK;
+}
+
+// What a step, done at `rate` FLOP/s, says of the machine.
+static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
+    bool each = world_place(r->engine.member.world); // has memory of its own
+    double sums[2] = {each || r->leads ? (double)peak_resident() : 0, r->leads && r->peak > 0 && rate > r->peak};
+    if (r->control)
+        TRY(comm_all_reduce(r->control, sums, sums, 2, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    step->peak_bytes = (size_t)sums[0];
+    if (sums[1] > 0)
+        TRY(time_peak_again(r, rate, error));
+    step->peak_flops = r->peak;
+    step->mfu = r->peak > 0 ? rate / r->peak : 0;
+    return TRIREME_OK;
+}
+
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
     int64_t step = r->progress.step + 1, steps = config->training.steps;
@@ -199,15 +226,10 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
                            .tokens_per_second = (double)tokens / seconds,
                            .skipped = !result.finite,
                            .seconds_left = r->seconds_per_step * (double)(steps - step)};
-    if (r->peak > 0)
-        s.mfu = model_flops(&r->engine.model, tokens, config->training.seq_len) / (seconds * r->peak);
     trireme_status finite = check_finite(r, &result, error);
     if (finite == TRIREME_OK && validation_is_due(r))
         TRY(validate(r, &s.val_loss, error));
-    double resident = (double)peak_resident();
-    if (world_place(r->engine.member.world))
-        TRY(comm_all_reduce(r->control, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
-    s.peak_bytes = (size_t)resident;
+    TRY(take_stock(r, model_flops(&r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
     if (r->leads)
         TRY(record(r, &s, error));
     if (r->leads && r->callbacks->stepped)

@@ -31,6 +31,7 @@ struct train_step {
     double grad_norm, lr;
     int64_t tokens; // seen since the start of the run
     double tokens_per_second, mfu;
+    double peak_flops; // that mfu is of: more than at the start once a step has done more; 0 where unknown
     size_t peak_bytes; // most that this process, or each of those of the run, held resident so far
     bool skipped;      // the update was left out: loss or gradient not finite
     double seconds_left;

@@ -1,0 +1,79 @@
+// A step that does more than the machine's peak, as that was timed, has it timed again: no MFU is above 100%.
+#include "kernels/cpu/peak.h"
+#include "support/runs.h"
+
+#include "base/json.h"
+#include "base/text.h"
+
+enum { STEPS = 8 };
+static const char *const OVERRIDES[] = {RUNS_LLAMA, "training.steps=8", "training.threads=1", "validation.freq=0",
+                                        NULL};
+
+static const double TOO_LOW = 1e6, TRUE = 1e15;
+static int timings, low_timings; // how many there were, and how many of the first are too low
+
+double __wrap_peak_flops(enum dtype dtype, int threads);
+
+double __wrap_peak_flops(enum dtype dtype, int threads) {
+    (void)dtype;
+    (void)threads;
+    return timings++ < low_timings ? TOO_LOW : TRUE;
+}
+
+// The MFU of a run's steps.
+static void read_mfu(const char *folder, double mfu[STEPS]) {
+    char *text;
+    size_t length;
+    trireme_error error;
+    assert_ok(file_read(path_in(folder, "run/metrics.jsonl"), 100000, &text, &length, &error), &error);
+    int step = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *object;
+        assert_ok(json_parse(line, strlen(line), "metrics.jsonl", &object, &error), &error);
+        assert_true(step < STEPS);
+        mfu[step++] = json_number_value(json_object_get(object, "mfu"));
+        json_decref(object);
+    }
+    assert_int_equal(step, STEPS);
+    free(text);
+}
+
+static void check_run(const char *folder, const char *ranks, int low) {
+    const char *const extra[] = {ranks, NULL};
+    struct runs_watch watch = {0};
+    struct train_result result;
+    trireme_error error;
+    double mfu[STEPS];
+    runs_prepare(folder);
+    timings = 0;
+    low_timings = low;
+    assert_ok(runs_train(folder, OVERRIDES, extra, &watch, &result, &error), &error);
+    read_mfu(folder, mfu);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(mfu[i] > 0 && mfu[i] <= 1);
+}
+
+static void a_peak_that_was_too_low_is_timed_again(void **state) {
+    check_run(*state, "parallelism.ranks=1", 1);
+    assert_int_equal(timings, 2);
+}
+
+static void a_peak_of_many_ranks_is_too(void **state) {
+    check_run(*state, "parallelism.ranks=2", 1);
+    assert_int_equal(timings, 2);
+}
+
+static void what_is_always_timed_too_low_is_that_of_the_best_step(void **state) {
+    check_run(*state, "parallelism.ranks=2", 1000);
+    assert_true(timings >= 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_peak_that_was_too_low_is_timed_again, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_peak_of_many_ranks_is_too, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,
+                                        folder_remove),
+    };
+    return cmocka_run_group_tests_name("peak", tests, NULL, NULL);
+}
