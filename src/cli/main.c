@@ -131,9 +131,13 @@ static trireme_status refuse_many(const struct arguments *a, const struct launch
     return TRIREME_ERROR_USAGE;
 }
 
-// What would otherwise be passed over in silence.
+// What would otherwise be passed over in silence, or taken for a file.
 static trireme_status refuse_unused(const struct arguments *a, trireme_error *error) {
     const struct command *command = a->command;
+    for (size_t i = 0; i < a->operands.count; i++)
+        if (a->operands.item[i][0] == '-' && a->operands.item[i][1])
+            FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": a setting is written --section.key=value (trireme help %s)",
+                 a->operands.item[i], command->name);
     if (a->settings.count && arguments_ask_for(a, command->bare))
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
              a->operands.count ? a->operands.item[0] : "by itself");
@@ -188,8 +192,8 @@ int main(int argc, char **argv) {
     const struct command *command = find_command(overview ? "help" : name);
     if (!command) {
         const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
-        fprintf(stderr, "trireme: there is no command %s; did you mean %s? `trireme help` lists all\n", name,
-                nearest ? nearest : "help");
+        fprintf(stderr, "trireme: there is no command %s%s%s%s `trireme help` lists all\n", name,
+                nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
         return EXIT_USAGE;
     }
     struct arguments arguments = {.command = command};

@@ -20,10 +20,15 @@ bool arguments_ask_for(const struct arguments *a, const char *part) {
     return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
 }
 
-// A word that names no file may be a model's name, which stands elsewhere.
-static trireme_status refuse_model(const char *path, trireme_error *error) {
+// A word that names no file may be a model's name, which stands elsewhere; a directory that of a run, which has one.
+static trireme_status refuse_operand(const char *path, trireme_error *error) {
     struct model_config model;
     trireme_error none;
+    char *inside = path ? mem_printf("%s/config.yaml", path) : mem_strdup("");
+    bool is_run = access(inside, F_OK) == 0;
+    free(inside);
+    if (is_run)
+        FAIL(TRIREME_ERROR_USAGE, "%s is a directory: its configuration is config.yaml in there", path);
     if (path && access(path, F_OK) != 0 && model_config_preset(&model, path, &none) == TRIREME_OK)
         FAIL(TRIREME_ERROR_USAGE, "cannot open %s: the model of that name is given by --model.preset=%s", path, path);
     return TRIREME_OK;
@@ -31,7 +36,7 @@ static trireme_status refuse_model(const char *path, trireme_error *error) {
 
 trireme_status arguments_config(const struct arguments *a, const char *path, const char *bare, struct config *out,
                                 trireme_error *error) {
-    trireme_status status = refuse_model(path, error);
+    trireme_status status = refuse_operand(path, error);
     if (status == TRIREME_OK)
         status = config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
     return status == TRIREME_OK ? status : arguments_refuse(a, status, error);

@@ -95,12 +95,13 @@ trireme_status config_help(struct text *out, const char *topic, bool json, trire
         json_begin_object(out, NULL);
         json_begin_array(out, "keys");
     }
+    bool sections = !topic || key_section_find(topic);
     for (size_t i = first; i < first + count; i++) {
         const struct key *key = &key_table[i];
         const char *before = i > first ? key_table[i - 1].section : "";
         if (json)
             key_add_json(out, key);
-        else if (count > 1 && strcmp(before, key->section) != 0)
+        else if (sections && strcmp(before, key->section) != 0)
             text_add(out, "%s%s: %s\n", i > first ? "\n" : "", key->section, key_section_find(key->section)->help);
         if (!json)
             key_help(out, key);

@@ -229,22 +229,31 @@ static bool key_is_meant(const struct key *key, enum reading reading, const char
     }
 }
 
-// What others have and Trireme has not, by their names for it: no key comes near it, however near its spelling.
+// What others have keys for and Trireme has not, by their names for it: no key comes near it, however near its
+// spelling.
 static const struct {
-    const char *what, *names;
+    const char *answer, *names;
 } absent_table[] = {
-    {"context parallelism", "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
-    {"mixture of experts",
+    {"dropout is not there", "dropout attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop"},
+    {"GPUs are not there", "device device_type cuda gpu gpus"},
+    {"no tokenizer but that of bytes is there; token files may be made elsewhere",
+     "tokenizer tokenizer_type tokenizer_path tokenizer_model tokenizer_name vocab_file merge_file hf_assets_path"},
+    {"metrics.jsonl is the only log", "wandb wandb_log wandb_project enable_wandb enable_tensorboard tensorboard_dir"},
+    {"the same command goes on with the run in run.directory", "resume auto_resume resume_from resume_from_checkpoint"},
+    {"a configuration file is named without a key", "config config_file job_config_file config_yaml yaml_cfg"},
+    {"trireme eval measures a model", "eval_only skip_train"},
+    {"context parallelism is not there", "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
+    {"mixture of experts is not there",
      "expert_parallel_degree expert_parallel_size expert_model_parallel_size expert_parallel ep ep_size"
      " expert_tensor_parallel_degree expert_tensor_parallel_size etp num_experts num_moe_experts num_local_experts"
      " n_routed_experts num_experts_per_tok moe_router_topk moe_intermediate_size moe_ffn_hidden_size"},
 };
 
-// What is not there and has this normalised name. NULL: nothing.
+// What there is to say of this normalised name. NULL: nothing.
 static const char *absent_find(const char *name) {
     for (size_t i = 0; i < ARRAY_LENGTH(absent_table); i++)
         if (text_lists(absent_table[i].names, name))
-            return absent_table[i].what;
+            return absent_table[i].answer;
     return NULL;
 }
 
@@ -322,7 +331,7 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
         key_accepts(&message, found.key[0]);
     }
     if (absent) {
-        text_add(&message, "; %s is not there", absent);
+        text_add(&message, "; %s", absent);
     } else if (whole || (inside && found.count == 0)) {
         text_add(&message, whole ? "; its keys are " : "; the section has ");
         section_keys_add(&message, whole ? whole : inside->name);

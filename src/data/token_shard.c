@@ -233,7 +233,7 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     if (bin->bytes < LLMC_HEADER_BYTES)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: not a token file: there is no .idx beside it (Megatron's pair), and its %" PRId64
-             " bytes are too short for the header of %d bytes (llm.c)",
+             " bytes are too short for the header of %d bytes (llm.c); `trireme prepare` makes token files of text",
              bin->path, bin->bytes, LLMC_HEADER_BYTES);
     int32_t magic = load_i32(bin->data);
     const struct llmc_format *format = NULL;
@@ -243,7 +243,7 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     if (!format)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
-             "expected %d or %d (llm.c)",
+             "expected %d or %d (llm.c); `trireme prepare` makes token files of text",
              bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic);
     int32_t version = load_i32(bin->data + 4), tokens = load_i32(bin->data + 8);
     if (version != format->version)

@@ -309,8 +309,8 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
     // The last line goes on nowhere.
-    text_add(out, "# Megatron-LM, on %d ranks\n%s%.*s\n", r->ranks, cannot.length ? cannot.text : "",
-             (int)flags.length - 3, flags.text);
+    text_add(out, "# Megatron-LM, on %d rank%s\n%s%.*s\n", r->ranks, r->ranks == 1 ? "" : "s",
+             cannot.length ? cannot.text : "", (int)flags.length - 3, flags.text);
     text_release(&cannot);
     text_release(&flags);
 }
@@ -463,9 +463,9 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
              r->model->family == FAMILY_GPT2 ? "# not there: GPT-2\n"
                                              : "# to be set: [model] name and flavor, or a flavor of these sizes\n");
     text_add(out,
-             "# TorchTitan until February 2026, on %d ranks; later ones have no TOML: fields of mostly these names\n"
+             "# TorchTitan until February 2026, on %d rank%s; later ones have no TOML: fields of mostly these names\n"
              "%s\n%s",
-             r->ranks, cannot.text, body.text);
+             r->ranks, r->ranks == 1 ? "" : "s", cannot.text, body.text);
     text_release(&cannot);
     text_release(&body);
 }

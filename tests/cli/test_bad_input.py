@@ -60,6 +60,17 @@ def test_settings():
     tool.good("--help", "--json")
     code, out, err = tool.run("trian", "c.yaml")
     assert code == 2 and not out and "did you mean train?" in err and err.count("\n") == 1, err
+    code, out, err = tool.run("sample", "run")
+    assert code == 2 and err == "trireme: there is no command sample; `trireme help` lists all\n", err
+    # Words of other programs.
+    untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
+    untouched(2, r"config: unknown key, given c.yaml; a configuration file is named without a key", "train",
+              "--config=c.yaml")
+    untouched(1, r"not a token file: .*; `trireme prepare` makes token files of text", *train, "data.path=t.txt")
+    os.makedirs("a_run")
+    tool.write("a_run/config.yaml", tool.CONFIG)
+    for command in ["train"], ["show", "memory"], ["verify"]:
+        untouched(2, r"a_run/? is a directory: its configuration is config\.yaml in there", *command, "a_run/")
     for name in "show", "verify", "bench":
         what = {"show": ["memory"], "bench": ["step"], "verify": []}[name]
         untouched(2, r"num_attention_heads 3", name, *what, "c.yaml", "--model.num_attention_heads=3")

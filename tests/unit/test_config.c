@@ -241,6 +241,12 @@ static void test_what_is_not_there(void **state) {
         "there");
     expect_refused("model:\n  num_experts: 8\n",
                    "run.yaml:2: model.num_experts: unknown key, given 8; mixture of experts is not there");
+    expect_refused("model:\n  dropout: 0.1\n",
+                   "run.yaml:2: model.dropout: unknown key, given 0.1; dropout is not there");
+    expect_refused("device: cuda\n", "run.yaml:1: device: unknown key, given cuda; GPUs are not there");
+    expect_refused("training:\n  resume: true\n",
+                   "run.yaml:2: training.resume: unknown key, given true; the same command goes on with the run in "
+                   "run.directory");
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         trireme_error error = {0};
         assert_int_equal(key_refuse_unknown("", "", key_table[i].name, NULL, &error), TRIREME_ERROR_USAGE);
@@ -604,6 +610,9 @@ static void test_help(void **state) {
     assert_non_null(strstr(all.text, one.text));
     assert_true(strncmp(one.text, "optimizer: ", 11) == 0 && strstr(one.text, "optimizer.momentum"));
     assert_null(strstr(one.text, "training."));
+    one.length = 0;
+    assert_int_equal(config_help(&one, "metrics", false, &error), TRIREME_OK);
+    assert_int_equal(strncmp(one.text, "metrics: ", 9), 0);
     assert_int_equal(config_help(&json, "optimizer.lr", true, &error), TRIREME_OK);
     assert_int_equal(json_parse(json.text, json.length, "help", &object, &error), TRIREME_OK);
     assert_int_equal(json_array_size(json_object_get(object, "keys")), 1);
