@@ -73,10 +73,25 @@ static void key_add_json(struct text *out, const struct key *key) {
     free(full);
 }
 
+// The key that alone has this name, in whatever section; NULL: none.
+static const struct key *key_find_bare(const char *name) {
+    const struct key *found = NULL;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (strcmp(key_table[i].name, name) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = &key_table[i];
+    }
+    return found;
+}
+
 // The whole table, one section, or one key, which are the keys from *first, *count of them.
 static bool topic_find(const char *topic, size_t *first, size_t *count) {
     *first = *count = 0;
     const struct key *one = topic ? key_find_full(topic) : NULL;
+    if (topic && !one && !key_section_find(topic))
+        one = key_find_bare(topic);
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         if (topic && strcmp(key_table[i].section, topic) != 0 && &key_table[i] != one)
             continue;

@@ -402,6 +402,9 @@ def test_help():
         assert len(line.split()) > 3 and tool.good_json(
             "simulate", f"schedule={line.split()[0]}", "stages=2", "microbatches=4")["cost"] > 0, line
     assert "gpt2-124m" in tool.good("help", "models") and "optimizer.lr" in tool.good("help", "optimizer.lr")
+    # A name that one section alone has needs none.
+    assert tool.good("help", "dtype") == tool.good("help", "training.dtype")
+    tool.refused(2, "steps: unknown key; use training.steps or validation.steps", "help", "steps")
     models = {model["preset"]: model for model in tool.good_json("help", "models")["models"]}
     assert models["gpt2-124m"]["parameters"] == 124439808 and models["gpt2-124m"]["vocab_size"] == 50257, models
     section = tool.good("help", "optimizer")
