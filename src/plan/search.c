@@ -435,13 +435,6 @@ static void measure_answers(struct search *s) {
         take(s->out, &answer[i]);
 }
 
-static trireme_status refuse(const struct search *s, const trireme_error *why, trireme_error *error) {
-    if (!why->message[0])
-        return space_refuse(s->estimator, error);
-    error_set(error, why->status, "%s", why->message);
-    return error_prefix(error, why->status, "no plan for %d ranks is possible", s->request->ranks);
-}
-
 // Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes.
 static void search_quickest(struct search *s, struct candidates *all) {
     struct candidate *quickest = &all->item[0];
@@ -498,9 +491,9 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             measure_answers(&search);
     }
     if (status == TRIREME_OK && result.choices == 0)
-        status = refuse(&search, &estimator.why, error);
+        status = space_refuse(&estimator, &estimator.why, error);
     else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)
-        status = refuse(&search, &search.why, error);
+        status = space_refuse(&estimator, &search.why, error);
     learnt_release(&search.learnt);
     VEC_RELEASE(&all);
     estimator_release(&estimator);

@@ -290,9 +290,10 @@ trireme_status space_list(struct candidates *out, struct estimator *estimator, t
 
 // ---- nothing is possible
 
-trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
+trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
+    const trireme_error first = *why; // of the estimator, which listing writes to
     struct candidates none = {0};
     const struct space s = list(&none, estimator);
     VEC_RELEASE(&none);
@@ -320,6 +321,10 @@ trireme_status space_refuse(struct estimator *estimator, trireme_error *error) {
         return config_refuse(c, "training.micro_batch_size", error,
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
                              r->ranks);
+    if (first.message[0]) {
+        error_set(error, first.status, "%s", first.message);
+        return error_prefix(error, first.status, "no plan for %d ranks is possible", r->ranks);
+    }
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,
                              "but no schedule that the configuration allows has %d virtual stages", given_stages(c));

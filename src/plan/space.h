@@ -17,7 +17,8 @@ struct candidates {
 // All that are possible, with their estimates. Refuses degrees that do not divide the ranks, and what parallel_check
 // does.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
-// Where none is possible, and not for a reason that the estimator has: the key that rules them out.
-trireme_status space_refuse(struct estimator *estimator, trireme_error *error);
+// Where none is possible: the key that leaves nothing to try, else `why` the first was refused, else the key that rules
+// them out.
+trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error);
 
 #endif

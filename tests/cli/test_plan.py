@@ -444,6 +444,8 @@ def test_refusals():
             "pipeline_parallel_degree=8")
     refused(r"micro_batch_size: given 4, which divides the sequences of no data parallel rank", *MODEL,
             "micro_batch_size=4", "data_parallel_shard_degree=2")
+    refused(r"micro_batch_size: given 3, which divides the sequences of no data parallel rank", *MODEL[:2], "devices=8",
+            "micro_batch_size=3")  # tensor parallel degrees that are impossible are not what rules all out
     refused(r"pipeline_parallel_chunks: given 4, which no schedule that the configuration allows has for 6 layers",
             *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
     # What `verify` refuses, in the same words.
