@@ -180,6 +180,8 @@ static void add_choice(struct text *out, const struct config *config, const stru
         json_add_integer(out, "data_parallel_unit_layers", MAX(c->unit_layers, 0));
     if (c->prefetch)
         json_add_integer(out, "data_parallel_prefetch", c->prefetch);
+    if (c->logits_rows)
+        json_add_integer(out, "logits_rows", c->logits_rows);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
     json_add_string(out, "recompute", config_recompute_word(c->recompute));
     const struct config_activation_checkpoint *given = &config->activation_checkpoint;

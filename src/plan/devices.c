@@ -53,6 +53,22 @@ static void make_plain(struct estimator *e) {
     }
 }
 
+bool estimator_chooses_logits(const struct plan_request *request) {
+    const struct cluster *c = request->cluster;
+    bool cores = false;
+    for (size_t i = 0; i < c->groups.count; i++)
+        cores |= c->devices.item[c->groups.item[i].device].cores > 1;
+    return !cores && !config_is_set(request->config, "training.logits_rows");
+}
+
+// Each chunk of logits is added to the gradient of the head, which is read and written as often as there are chunks.
+int64_t estimator_logits_rows(const struct estimator *e, int tensor) {
+    static const double SHARE = 1. / 32; // of a rank's memory, for logits and their gradients
+    const double row = (double)e->request->model->vocab_size / tensor * dtype_size(options_dtype(e->request->config));
+    int64_t rows = (int64_t)(SHARE * e->room / (2 * row)) / 64 * 64;
+    return e->large_logits && (double)rows * row > LOGITS_CHUNK_BYTES ? rows : 0;
+}
+
 void estimator_devices(struct estimator *e) {
     e->rooms = find_rooms(e->request);
     e->slower = compare_devices(e->request);

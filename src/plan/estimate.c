@@ -15,7 +15,8 @@ static struct plan_choice single(const struct probe *p) {
                                 .stages = 1,
                                 .schedule = "1f1b",
                                 .micro_batch_size = p->micro_batch_size,
-                                .recompute = p->recompute};
+                                .recompute = p->recompute,
+                                .logits_rows = p->logits_rows};
 }
 
 // ---- layers
@@ -213,7 +214,8 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c)
                       .sequence = c->sequence,
                       .overlap = c->overlap,
                       .micro_batch_size = c->micro_batch_size,
-                      .recompute = c->recompute};
+                      .recompute = c->recompute,
+                      .logits_rows = estimator_logits_rows(e, c->tensor)};
     if (!e->collecting)
         fill_probe(e, &p);
     VEC_PUSH(&e->probes, p);
@@ -529,8 +531,8 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
 
 // ---- beginning and end
 
-void estimator_create(struct estimator *e, const struct plan_request *request) {
-    *e = (struct estimator){.request = request};
+void estimator_create(struct estimator *e, const struct plan_request *request, bool large_logits) {
+    *e = (struct estimator){.request = request, .large_logits = large_logits && estimator_chooses_logits(request)};
     estimator_devices(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)

@@ -35,6 +35,7 @@ struct probe {
     bool sequence, overlap;
     int64_t micro_batch_size;
     enum config_recompute recompute;
+    int64_t logits_rows;
     bool possible;
     struct probe_part layer, rest;
     struct probe_slot slot[2];
@@ -79,6 +80,7 @@ struct estimator {
     const struct plan_request *request;
     bool stages;                // whether there may be pipelines
     bool collecting;            // what is looked for is noted, and filled later
+    bool large_logits;          // choices make more logits at once than a configuration that says nothing
     struct cluster plain;       // the request's, had it nothing but devices as rank 0's type is; shares what it can
     double room;                // bytes of the rank that has most room
     double *rooms;              // [ranks] bytes
@@ -95,8 +97,13 @@ struct estimate {
     double bytes; // of the rank that has least room left, as if all had that of the one that has most
 };
 
-void estimator_create(struct estimator *estimator, const struct plan_request *request);
+// `large_logits`: where the configuration leaves that open, and devices are no CPUs, whose caches hold few rows well.
+void estimator_create(struct estimator *estimator, const struct plan_request *request, bool large_logits);
 void estimator_release(struct estimator *estimator);
+// Whether rows of logits may be chosen at all.
+bool estimator_chooses_logits(const struct plan_request *request);
+// For training.logits_rows of choices of so many tensor parallel ranks; 0: as the configuration has it.
+int64_t estimator_logits_rows(const struct estimator *estimator, int tensor);
 // Of the request's ranks: rooms, what computing takes, the plain cluster.
 void estimator_devices(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.

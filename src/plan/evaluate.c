@@ -54,6 +54,8 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
         set_number(&s, "parallelism.data_parallel_unit_layers", MAX(c->unit_layers, 0));
     if (c->prefetch)
         set_number(&s, "parallelism.data_parallel_prefetch", c->prefetch);
+    if (c->logits_rows)
+        set_number(&s, "training.logits_rows", c->logits_rows);
     if (s.status == TRIREME_OK)
         *out = config;
     else
@@ -214,6 +216,8 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, ", units of %d layers", c->unit_layers);
     if (c->prefetch)
         text_add(&t, ", prefetch of %d", c->prefetch);
+    if (c->logits_rows && c->logits_rows == c->micro_batch_size * config->training.seq_len)
+        text_add(&t, ", all logits at once");
     return t.text;
 }
 

@@ -34,8 +34,9 @@ struct plan_choice {
     // chosen. The plan_result owns them.
     bool mixed;
     const char *full_layers, *selective_layers, *layout;
-    // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead.
+    // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead; training.logits_rows.
     int unit_layers, prefetch;
+    int64_t logits_rows;
 };
 
 enum { HALF_LAYERS = -1 };

@@ -382,25 +382,35 @@ static void search_overlap(struct search *s) {
         take(s->out, &best[i]);
 }
 
-// Other units of the best, and fewer or more of them gathered ahead, where that makes them better.
+// Other units of the best, fewer or more of them gathered ahead, or all logits at once, where that makes them better.
 static void search_units(struct search *s) {
-    static const struct { int unit_layers, prefetch; } WAYS[] = {{HALF_LAYERS, 0}, {2, 0}, {4, 0}, {0, 1}, {0, 2}};
+    static const struct {
+        int unit_layers, prefetch;
+        bool all_logits;
+    } WAYS[] = {{.unit_layers = HALF_LAYERS}, {.unit_layers = 2}, {.unit_layers = 4}, {.prefetch = 1}, {.prefetch = 2},
+                {.all_logits = true}};
     enum { BEST = 2, JOBS = BEST * ARRAY_LENGTH(WAYS) };
     const struct config *config = s->request->config;
     bool units = !config_is_set(config, "parallelism.data_parallel_unit_layers"),
-         prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch");
+         prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch"),
+         logits = estimator_chooses_logits(s->request);
     struct job job[JOBS] = {0};
     struct plan_answer from[JOBS];
     int jobs = 0;
     for (size_t i = 0; i < MIN(s->out->answers.count, (size_t)BEST); i++)
         for (size_t w = 0; w < ARRAY_LENGTH(WAYS); w++) {
             const struct plan_answer *a = &s->out->answers.item[i];
-            if (a->choice.replicas * a->choice.shards == 1 || !(WAYS[w].prefetch ? prefetch : units) ||
+            if (!(WAYS[w].all_logits ? logits
+                  : WAYS[w].prefetch ? prefetch
+                                     : units) ||
+                (!WAYS[w].all_logits && a->choice.replicas * a->choice.shards == 1) ||
                 (WAYS[w].prefetch && a->choice.zero_stage < 3))
                 continue;
             job[jobs] = create_job(s, &a->choice);
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
+            if (WAYS[w].all_logits)
+                job[jobs].choice.logits_rows = a->choice.micro_batch_size * config->training.seq_len;
             from[jobs++] = *a;
         }
     if (jobs)
@@ -447,6 +457,22 @@ static void search_quickest(struct search *s, struct candidates *all) {
     s->until = until;
 }
 
+// All choices by what they need. Where it is not sure that the least of them fits, with no more logits at once than a
+// configuration that says nothing.
+static trireme_status list_all(struct candidates *all, struct estimator *e, const struct plan_request *r, bool *surely,
+                               trireme_error *error) {
+    for (bool large = !r->only_fit;; large = false) {
+        estimator_create(e, r, large);
+        TRY(space_list(all, e, error));
+        qsort(all->item, all->count, sizeof *all->item, by_bytes);
+        *surely = all->count && !r->only_fit && all->item[0].estimate.bytes * SURELY <= e->room;
+        if (*surely || !e->large_logits)
+            return TRIREME_OK;
+        VEC_RELEASE(all);
+        estimator_release(e);
+    }
+}
+
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
     struct estimator estimator;
     struct candidates all = {0};
@@ -456,8 +482,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     int64_t begin = clock_now(), end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
     if (end)
         search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
-    estimator_create(&estimator, request);
-    trireme_status status = space_list(&all, &estimator, error);
+    bool surely = false;
+    trireme_status status = list_all(&all, &estimator, request, &surely, error);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
         all.item[i].kin = learnt_kin(&search.learnt, &all.item[i].choice);
@@ -465,8 +491,6 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     }
     if (all.count) {
         struct candidates every = all;
-        qsort(all.item, all.count, sizeof *all.item, by_bytes);
-        bool surely = !request->only_fit && all.item[0].estimate.bytes * SURELY <= estimator.room;
         if (!surely && !(request->only_fit && all.item[0].estimate.bytes > HOPELESS * estimator.room))
             search_smallest(&search, &all);
         while (result.promising < result.choices &&

@@ -246,6 +246,7 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
             if (ranks / tensor % stages || !allows(s.stages, stages) || c->training.global_batch_size % data)
                 continue;
             struct plan_choice choice = {.tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
+            choice.logits_rows = estimator_logits_rows(estimator, tensor);
             add_mesh(&s, &choice);
         }
     }

@@ -67,6 +67,24 @@ def test_what_tensor_ranks_exchange_beside_products():
     assert tool.good_json("simulate", "overlapped.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
 
 
+def test_logits_that_are_made_at_once():
+    words = ("gpt2-124m", "cluster=h100", "devices=1", "global_batch_size=16", "seq_len=1024")
+    best = tool.good_json("plan", *words, "save=logits.yaml")["plans"][0]
+    assert best["logits_rows"] == 16 * 1024 and best["plan"].endswith("no recompute, all logits at once"), best
+    assert tool.good_json("simulate", "logits.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
+    few = tool.good_json("plan", *words, "training.logits_rows=0")["plans"]
+    assert few[0]["step_seconds"] > 1.02 * best["step_seconds"] and not any("logits_rows" in p for p in few), few
+    # Plans are compared with many rows, not bettered by them afterwards alone: here the best is another one with few.
+    words = ("llama3.2-1b", "cluster=h100", "devices=8", "global_batch_size=128", "seq_len=4096", "mode=none",
+             "pipeline_parallel_schedule=interleaved", "pipeline_parallel_chunks=8", "tensor_parallel_degree=1",
+             "micro_batch_size=4", "zero_stage=1")
+    best, few = (tool.good_json("plan", *words, *more)["plans"][0] for more in ([], ["training.logits_rows=0"]))
+    assert best["pipeline_parallel_degree"] == 1 < few["pipeline_parallel_degree"], (best, few)
+    # Cores have as few as by default.
+    cores = tool.good_json("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=2", "seq_len=64")["plans"]
+    assert not any("logits_rows" in p for p in cores), cores
+
+
 # Nodes of six: of three stages of four the second lies on both nodes.
 NODES_OF_SIX = """
 devices:

@@ -94,7 +94,7 @@ static void winner_is_that_of_all(void **unused) {
 
     struct estimator estimator;
     struct candidates all = {0};
-    estimator_create(&estimator, &f.request);
+    estimator_create(&estimator, &f.request, false);
     assert_ok(space_list(&all, &estimator, &error), &error);
     assert_true(all.count > 20);
     double best = INFINITY;
@@ -136,7 +136,7 @@ static struct offs compare_estimates(const struct fixture *f,
     struct candidates all = {0};
     struct offs offs = {0};
     trireme_error error = {0};
-    estimator_create(&estimator, &f->request);
+    estimator_create(&estimator, &f->request, false);
     assert_ok(space_list(&all, &estimator, &error), &error);
     assert_true(all.count > 20);
     for (size_t i = 0; i < all.count; i += MAX(1, all.count / 40)) {
@@ -547,7 +547,7 @@ static void room_is_that_of_shared_devices(void **unused) {
     assert_ok(plan_evaluate(&within, &f.request, &choice, PLAN_WITHIN_ROOM, &error), &error);
     assert_true(within.memory <= within.room);
     struct estimator estimator; // has the same
-    estimator_create(&estimator, &f.request);
+    estimator_create(&estimator, &f.request, false);
     assert_true(estimator.room == (double)(least.memory - f.cluster.devices.item[1].runtime_memory));
     estimator_release(&estimator);
     close_fixture(&f);
