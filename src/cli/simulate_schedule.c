@@ -5,7 +5,7 @@
 
 enum { TIMELINE_WIDTH = 100, TIMELINE_ROWS = 32, TABLE_ROWS = 64 };
 
-struct simulation {
+struct schedule_report {
     const char *name;
     struct schedule schedule;
     struct schedule_times times;
@@ -47,7 +47,7 @@ static bool gives_vocabulary(const struct command_value *v) {
            v[SIMULATE_EMBED_WEIGHT].given;
 }
 
-static trireme_status load(const struct command_value *v, struct simulation *out, trireme_error *error) {
+static trireme_status load(const struct command_value *v, struct schedule_report *out, trireme_error *error) {
     struct schedule_options o = {
         .chunks = integer_of(v, SIMULATE_CHUNKS),
         .waves = integer_of(v, SIMULATE_WAVES),
@@ -85,7 +85,7 @@ static trireme_status load(const struct command_value *v, struct simulation *out
 }
 
 // The limit of a search counts a microbatch for less between its two backward passes where that is needed.
-static void count_activations(struct simulation *s, int limit) {
+static void count_activations(struct schedule_report *s, int limit) {
     int ranks = s->schedule.stages;
     bool is_searched = strcmp(s->name, "auto") == 0;
     s->activations = mem_alloc((size_t)ranks * sizeof *s->activations);
@@ -104,14 +104,14 @@ static void count_activations(struct simulation *s, int limit) {
 
 // ---- what is printed
 
-static double most_activations(const struct simulation *s) {
+static double most_activations(const struct schedule_report *s) {
     double most = 0;
     for (int r = 0; r < s->schedule.stages; r++)
         most = MAX(most, s->activations[r]);
     return most;
 }
 
-static void print_json(const struct simulation *s, struct text *out) {
+static void print_json(const struct schedule_report *s, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "schedule", s->name);
     json_add_integer(out, "stages", s->schedule.stages);
@@ -130,7 +130,7 @@ static void print_json(const struct simulation *s, struct text *out) {
 }
 
 // A column of the timeline: the letter of the kind that takes most of it.
-static char column(const struct simulation *s, int rank, size_t *next, double begin, double end) {
+static char column(const struct schedule_report *s, int rank, size_t *next, double begin, double end) {
     static const char LETTERS[PASS_KINDS + 1] = "FBIWELTG";
     const struct schedule_rank *list = &s->schedule.rank[rank];
     const struct schedule_span *span = s->cost.pass[rank];
@@ -149,7 +149,7 @@ static char column(const struct simulation *s, int rank, size_t *next, double be
     return share[best] >= idle && share[best] > 0 ? LETTERS[best] : '.';
 }
 
-static void print_timeline(const struct simulation *s, struct text *out) {
+static void print_timeline(const struct schedule_report *s, struct text *out) {
     int ranks = s->schedule.stages, step = (ranks + TIMELINE_ROWS - 1) / TIMELINE_ROWS;
     double last = 0;
     for (int r = 0; r < ranks; r++)
@@ -168,7 +168,7 @@ static void print_timeline(const struct simulation *s, struct text *out) {
              step > 1 ? "; some of the ranks" : "");
 }
 
-static void print_table(const struct simulation *s, struct text *out) {
+static void print_table(const struct schedule_report *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
     const struct schedule_times *t = &s->times;
     double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
@@ -193,7 +193,7 @@ static void print_table(const struct simulation *s, struct text *out) {
     print_timeline(s, out);
 }
 
-static struct picture_row picture_row(const struct simulation *s, int rank) {
+static struct picture_row picture_row(const struct schedule_report *s, int rank) {
     static const enum picture_kind KINDS[PASS_KINDS] = {
         PICTURE_FORWARD, PICTURE_BACKWARD, PICTURE_BACKWARD_INPUT, PICTURE_BACKWARD_WEIGHT,
         PICTURE_OTHER,   PICTURE_OTHER,    PICTURE_OTHER,          PICTURE_OTHER};
@@ -208,7 +208,7 @@ static struct picture_row picture_row(const struct simulation *s, int rank) {
     return row;
 }
 
-static trireme_status draw(const struct simulation *s, const char *path, trireme_error *error) {
+static trireme_status draw(const struct schedule_report *s, const char *path, trireme_error *error) {
     const struct schedule *schedule = &s->schedule;
     size_t boxes = 0;
     for (int r = 0; r < schedule->stages; r++)
@@ -248,7 +248,7 @@ static trireme_status save(const struct schedule *schedule, const char *path, tr
 }
 
 trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error) {
-    struct simulation s = {0};
+    struct schedule_report s = {0};
     TRY(load(values, &s, error));
     schedule_cost(&s.schedule, &s.times, &s.cost);
     count_activations(&s, integer_of(values, SIMULATE_ACTIVATION_LIMIT));

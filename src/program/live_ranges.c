@@ -39,18 +39,18 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
 }
 
 // In use in instructions `first` to `last` of the step, invocations `from` to `to`; last < 0: not yet.
-struct span {
+struct stay {
     int first, last, from, to;
 };
 
-static struct span *empty_spans(size_t count) {
-    struct span *all = mem_alloc(count * sizeof *all);
+static struct stay *empty_stays(size_t count) {
+    struct stay *all = mem_alloc(count * sizeof *all);
     for (size_t i = 0; i < count; i++)
         all[i].last = -1;
     return all;
 }
 
-static void extend(struct span *r, int invocation, int first, int last) {
+static void extend(struct stay *r, int invocation, int first, int last) {
     if (r->last < 0) {
         r->first = first;
         r->from = invocation;
@@ -60,7 +60,7 @@ static void extend(struct span *r, int invocation, int first, int last) {
 }
 
 // What one invocation uses. all[microbatches + 1][allocations], the last row for what is not one microbatch's.
-static void note_invocation(struct span *all, int microbatches, const struct lifetimes *l, const stretches *s,
+static void note_invocation(struct stay *all, int microbatches, const struct lifetimes *l, const stretches *s,
                             int microbatch, int invocation, int start) {
     for (size_t i = 0; i < s->count; i++) {
         const struct allocation *a = &l->allocations.item[s->item[i].allocation];
@@ -72,7 +72,7 @@ static void note_invocation(struct span *all, int microbatches, const struct lif
 }
 
 // held[microbatches + 1][pools]: of the microbatch in the chunk, for what lingers there. Returns the step's length.
-static int note_schedule(struct span *all, struct span *held, const struct lifetimes *l,
+static int note_schedule(struct stay *all, struct stay *held, const struct lifetimes *l,
                          const struct program *program) {
     size_t templates = program->templates.count;
     stretches *of = mem_alloc(templates * sizeof *of);
@@ -98,21 +98,21 @@ static int note_schedule(struct span *all, struct span *held, const struct lifet
 void live_ranges_create(struct live_ranges *out, const struct lifetimes *l, const struct program *program) {
     *out = (struct live_ranges){0};
     size_t rows = (size_t)program->microbatches + 1, allocations = l->allocations.count;
-    struct span *all = empty_spans(rows * allocations), *held = empty_spans(rows * program->pools.count);
+    struct stay *all = empty_stays(rows * allocations), *held = empty_stays(rows * program->pools.count);
     int length = note_schedule(all, held, l, program);
     for (size_t i = 0; i < allocations; i++) {
         const struct allocation *a = &l->allocations.item[i];
         for (size_t m = 0; m < rows && a->bytes; m++) {
-            struct span s = all[m * allocations + i];
+            struct stay s = all[m * allocations + i];
             if (s.last < 0)
                 continue;
             if (a->lingers && a->scope == SCOPE_SLOT && !a->once) {
-                const struct span *whole = &held[m * program->pools.count + (size_t)a->pool];
+                const struct stay *whole = &held[m * program->pools.count + (size_t)a->pool];
                 s.first = whole->first;
                 s.last = whole->last;
             }
             if (a->lingers && (a->scope == SCOPE_LOCAL || a->once))
-                s = (struct span){0, length - 1, 0, (int)program->schedule.count - 1};
+                s = (struct stay){0, length - 1, 0, (int)program->schedule.count - 1};
             if (s.last >= 0)
                 VEC_PUSH(&out->items, (struct live_range){.allocation = (int)i,
                                                           .microbatch = m + 1 < rows ? (int)m : NONE,

@@ -24,12 +24,12 @@ static int64_t place_lingering(const struct program *p, struct lifetimes *l, int
     return all;
 }
 
-struct part {
+struct pool_part {
     int pool;          // whose
     const int64_t *at; // where its first allocation lies, [microbatches]
     int64_t lowest;    // how far from that its lowest one does
 };
-typedef VEC(struct part) part_list;
+typedef VEC(struct pool_part) part_list;
 
 static bool moves_along(const int64_t *a, const int64_t *b, int microbatches) {
     for (int m = 1; m < microbatches; m++)
@@ -44,12 +44,12 @@ static int find_part(part_list *parts, int pool, const int64_t *at, int microbat
     while (i < parts->count && (parts->item[i].pool != pool || !moves_along(at, parts->item[i].at, microbatches)))
         i++;
     if (i == parts->count)
-        VEC_PUSH(parts, (struct part){pool, at, 0});
+        VEC_PUSH(parts, (struct pool_part){pool, at, 0});
     parts->item[i].lowest = MIN(parts->item[i].lowest, at[0] - parts->item[i].at[0]);
     return (int)i;
 }
 
-static void add_pool(struct program *p, const struct part *part) {
+static void add_pool(struct program *p, const struct pool_part *part) {
     int slots = 0, *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), number = (int)p->pools.count;
     int64_t *base = mem_alloc((size_t)p->microbatches * sizeof *base);
     for (int m = 0; m < p->microbatches; m++) {
@@ -111,7 +111,7 @@ static void make_parts(struct program *p, struct lifetimes *l, const struct join
         add_pool(p, &all.item[i]);
     for (size_t i = 0; i < l->allocations.count; i++)
         if (part[i] != NONE) {
-            const struct part *of = &all.item[part[i]];
+            const struct pool_part *of = &all.item[part[i]];
             l->allocations.item[i].offset = at[i * n] - of->at[0] - of->lowest;
             l->allocations.item[i].pool = (int)whole + part[i];
         }

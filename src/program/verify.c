@@ -1,14 +1,14 @@
 #include "program/verify.h"
 
-struct place_name verify_place(const struct program *program, const struct op_table *table, int template,
-                               int instruction, int microbatch) {
-    struct place_name place;
+struct site verify_site(const struct program *program, const struct op_table *table, int template, int instruction,
+                        int microbatch) {
+    struct site site;
     const struct template *t = &program->templates.item[template];
-    int n = snprintf(place.text, sizeof place.text, "%.80s[%d] %s", t->name, instruction,
+    int n = snprintf(site.text, sizeof site.text, "%.80s[%d] %s", t->name, instruction,
                      table->op[t->instructions.item[instruction].op].name);
     if (microbatch != NONE)
-        snprintf(place.text + n, sizeof place.text - (size_t)n, " (microbatch %d)", microbatch);
-    return place;
+        snprintf(site.text + n, sizeof site.text - (size_t)n, " (microbatch %d)", microbatch);
+    return site;
 }
 
 const char *verify_buffer_name(const struct program *program, int buffer) {
@@ -99,7 +99,7 @@ struct checked {
     const struct op_operand *row;
     const struct operand *operand;
     const struct buffer *buffer;
-    const char *place;
+    const char *site;
 };
 
 // P fixes the model's dtype the first time it is met; A must be what it accumulates in.
@@ -112,7 +112,7 @@ static trireme_status check_dtype(const struct checked *k, enum dtype *model, en
             *model = b->dtype;
         expected = *model;
         if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
-            REFUSE("%s: operand %s (%s) is %s, which no model computes in", k->place, k->row->name, b->name,
+            REFUSE("%s: operand %s (%s) is %s, which no model computes in", k->site, k->row->name, b->name,
                    dtype_name(b->dtype));
         break;
     case 'A':
@@ -134,7 +134,7 @@ static trireme_status check_dtype(const struct checked *k, enum dtype *model, en
         break;
     }
     if (b->dtype != expected)
-        REFUSE("%s: operand %s (%s) is %s, expected %s", k->place, k->row->name, b->name, dtype_name(b->dtype),
+        REFUSE("%s: operand %s (%s) is %s, expected %s", k->site, k->row->name, b->name, dtype_name(b->dtype),
                dtype_name(expected));
     return TRIREME_OK;
 }
@@ -142,11 +142,11 @@ static trireme_status check_dtype(const struct checked *k, enum dtype *model, en
 static trireme_status check_scope(const struct checked *k, bool all_microbatches, trireme_error *error) {
     const struct buffer *b = k->buffer;
     if (b->kind == KIND_WORK)
-        REFUSE("%s: operand %s is a workspace, %s", k->place, k->row->name, b->name);
+        REFUSE("%s: operand %s is a workspace, %s", k->site, k->row->name, b->name);
     if (b->scope == SCOPE_SLOT && all_microbatches)
-        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->place, k->row->name, b->name);
+        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->site, k->row->name, b->name);
     if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && k->program->microbatches > 1)
-        REFUSE("%s: operand %s (%s) is one input for all microbatches", k->place, k->row->name, b->name);
+        REFUSE("%s: operand %s (%s) is one input for all microbatches", k->site, k->row->name, b->name);
     return TRIREME_OK;
 }
 
@@ -158,39 +158,39 @@ static trireme_status check_extent(const struct checked *k, bool all_microbatche
     if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
         (__builtin_mul_overflow((int64_t)k->program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
          __builtin_add_overflow(count, instances, &count)))
-        REFUSE("%s: all instances of %s do not fit any address space", k->place, b->name);
+        REFUSE("%s: all instances of %s do not fit any address space", k->site, b->name);
     bool sound = operand->ndim >= 1 && operand->ndim <= OP_MAX_DIMS && operand->offset >= 0;
     for (int i = 0; sound && i < operand->ndim; i++)
         sound = operand->dim[i] >= 1 && operand->stride[i] >= 1 &&
                 !__builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &further) &&
                 !__builtin_add_overflow(last, further, &last);
     if (!sound)
-        REFUSE("%s: operand %s (%s) is malformed", k->place, k->row->name, b->name);
+        REFUSE("%s: operand %s (%s) is malformed", k->site, k->row->name, b->name);
     if (last >= count)
-        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", k->place, k->row->name, (long long)last,
+        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", k->site, k->row->name, (long long)last,
                b->name, (long long)count);
     if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
-        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", k->place, b->name,
+        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", k->site, b->name,
                k->row->name);
     int64_t ranks = mesh_group_size(&k->program->mesh, operand->along);
     if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
         __builtin_mul_overflow(operand->step, ranks - 1, &further) || further > count - 1 - last)
-        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", k->place, b->name,
+        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", k->site, b->name,
                k->row->name, (long long)ranks);
     struct footprint footprint;
     if (!footprint_of(k->program, operand, &footprint))
-        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", k->place, k->row->name, b->name);
+        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", k->site, k->row->name, b->name);
     return TRIREME_OK;
 }
 
 static trireme_status check_operand(const struct program *program, const struct op_operand *row,
                                     const struct operand *operand, enum dtype *model, enum dtype *any,
-                                    bool all_microbatches, const char *place, trireme_error *error) {
+                                    bool all_microbatches, const char *site, trireme_error *error) {
     if (operand->buffer == NONE && row->optional)
         return TRIREME_OK;
     if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
-        REFUSE("%s: operand %s is missing", place, row->name);
-    const struct checked k = {program, row, operand, &program->buffers.item[operand->buffer], place};
+        REFUSE("%s: operand %s is missing", site, row->name);
+    const struct checked k = {program, row, operand, &program->buffers.item[operand->buffer], site};
     TRY(check_dtype(&k, model, any, error));
     TRY(check_scope(&k, all_microbatches, error));
     return check_extent(&k, all_microbatches, error);
@@ -203,53 +203,53 @@ static bool valid_buffer(const struct program *program, int buffer) {
 // Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
 // microbatches is not added up over them; only f32 travels as bf16.
 static trireme_status check_how(const struct program *program, const struct op_info *info,
-                                const struct instruction *instruction, const char *place, trireme_error *error) {
+                                const struct instruction *instruction, const char *site, trireme_error *error) {
     bool adds = instruction->accumulate == ACCUMULATE_NO;
     for (int i = 0; i < info->outputs; i++)
         adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
     if (!adds)
-        REFUSE("%s: cannot add to what is there: it has no output that can be added to", place);
+        REFUSE("%s: cannot add to what is there: it has no output that can be added to", site);
     int from = info->inputs ? instruction->in[0].buffer : NONE;
     bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
                   program->buffers.item[from].scope == SCOPE_SLOT;
     if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
-        REFUSE("%s: adds %s, which is a sum already, once more", place, verify_buffer_name(program, from));
+        REFUSE("%s: adds %s, which is a sum already, once more", site, verify_buffer_name(program, from));
     if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
-        REFUSE("%s: is left out of all invocations but the last", place);
+        REFUSE("%s: is left out of all invocations but the last", site);
     for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
         if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
             (instruction->op == OP_ALL_GATHER || // which is one of bits
              program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32))
-            REFUSE("%s: %s would travel as bf16", place, verify_buffer_name(program, instruction->in[0].buffer));
+            REFUSE("%s: %s would travel as bf16", site, verify_buffer_name(program, instruction->in[0].buffer));
     return TRIREME_OK;
 }
 
 static trireme_status check_instruction(const struct program *program, const struct op_table *table,
-                                        const struct instruction *instruction, bool all_microbatches, const char *place,
+                                        const struct instruction *instruction, bool all_microbatches, const char *site,
                                         trireme_error *error) {
     const struct op_info *info = &table->op[instruction->op];
     if (instruction->inputs != info->inputs || instruction->outputs != info->outputs)
-        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", place, instruction->inputs, instruction->outputs,
+        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", site, instruction->inputs, instruction->outputs,
                info->inputs, info->outputs);
     if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
-        REFUSE("%s: no such stream", place);
+        REFUSE("%s: no such stream", site);
     bool sends = instruction->op == OP_SEND, receives = instruction->op == OP_RECEIVE;
     bool end = instruction->stream >= STREAM_MESSAGES,
          out = end && stream_channel(instruction->stream) == instruction->stream;
     if (end != (sends || receives) || (end && out != sends))
-        REFUSE("%s: is on a stream for something else", place);
+        REFUSE("%s: is on a stream for something else", site);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
-            REFUSE("%s: waits for a slot, but receives nothing", place);
+            REFUSE("%s: waits for a slot, but receives nothing", site);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] < WAIT_OWN)
-            REFUSE("%s: waits for a stream but for its last %d instructions", place, instruction->wait[s] - 1);
+            REFUSE("%s: waits for a stream but for its last %d instructions", site, instruction->wait[s] - 1);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
-        REFUSE("%s: workspace or predicate is a buffer that is not there", place);
+        REFUSE("%s: workspace or predicate is a buffer that is not there", site);
     if (instruction->workspace != NONE) {
         const struct buffer *w = &program->buffers.item[instruction->workspace];
         if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && all_microbatches))
-            REFUSE("%s: its workspace %s is not one", place, w->name);
+            REFUSE("%s: its workspace %s is not one", site, w->name);
     }
     enum dtype model = DTYPE_COUNT, any = DTYPE_COUNT;
     for (int i = 0; i < info->inputs; i++)
@@ -257,28 +257,28 @@ static trireme_status check_instruction(const struct program *program, const str
             valid_buffer(program, instruction->in[i].buffer))
             model = program->buffers.item[instruction->in[i].buffer].dtype;
     for (int i = 0; i < info->inputs; i++)
-        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, &any, all_microbatches, place, error));
+        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, &any, all_microbatches, site, error));
     for (int i = 0; i < info->outputs; i++)
-        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, &any, all_microbatches, place, error));
-    TRY(check_how(program, info, instruction, place, error));
+        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, &any, all_microbatches, site, error));
+    TRY(check_how(program, info, instruction, site, error));
     int64_t extent[128];
     const char *what;
     if (!instruction_extents(table, instruction, extent, &what))
-        REFUSE("%s: the extents of %s do not agree with the other operands", place, what);
+        REFUSE("%s: the extents of %s do not agree with the other operands", site, what);
     char broken[OP_CONDITION_TEXT];
     if (!op_fits(info, extent, instruction->attribute, broken))
-        REFUSE("%s: %s does not hold of its extents and attributes", place, broken);
+        REFUSE("%s: %s does not hold of its extents and attributes", site, broken);
     if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
                                            buffer_count(&program->buffers.item[instruction->predicate]) != 1))
-        REFUSE("%s: its predicate %s is not one i32", place, verify_buffer_name(program, instruction->predicate));
+        REFUSE("%s: its predicate %s is not one i32", site, verify_buffer_name(program, instruction->predicate));
     if (instruction->predicate != NONE && info->role == ROLE_COMMUNICATION)
-        REFUSE("%s: may be skipped, though other ranks wait for it", place);
+        REFUSE("%s: may be skipped, though other ranks wait for it", site);
     for (int i = 0; i < info->outputs && instruction->predicate != NONE; i++) {
         const int k = info->inplace[i];
         bool stays =
             instruction->out[i].buffer == NONE || (k >= 0 && operand_equal(&instruction->out[i], &instruction->in[k]));
         if (!stays)
-            REFUSE("%s: may be skipped, but %s would then hold nothing", place,
+            REFUSE("%s: may be skipped, but %s would then hold nothing", site,
                    verify_buffer_name(program, instruction->out[i].buffer));
     }
     return TRIREME_OK;
@@ -346,7 +346,7 @@ trireme_status verify_structure(const struct program *program, const struct op_t
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
         for (size_t i = 0; i < program->templates.item[t].instructions.count && status == TRIREME_OK; i++)
             status = check_instruction(program, table, &program->templates.item[t].instructions.item[i], how[t] == 1,
-                                       verify_place(program, table, (int)t, (int)i, NONE).text, error);
+                                       verify_site(program, table, (int)t, (int)i, NONE).text, error);
     free(how);
     return status;
 }

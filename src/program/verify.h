@@ -5,11 +5,11 @@
 #include "program/placement.h"
 
 // Where the verifier stands, for messages: "forward[12] matmul (microbatch 0)".
-struct place_name {
+struct site {
     char text[160];
 };
-struct place_name verify_place(const struct program *program, const struct op_table *table, int template,
-                               int instruction, int microbatch);
+struct site verify_site(const struct program *program, const struct op_table *table, int template, int instruction,
+                        int microbatch);
 const char *verify_buffer_name(const struct program *program, int buffer); // "nothing" for NONE
 
 #define REFUSE(...) FAIL(TRIREME_ERROR_PROGRAM, __VA_ARGS__)

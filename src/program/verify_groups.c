@@ -54,7 +54,7 @@ static struct call_name name_of(const struct world *w, int rank, const struct ca
     const struct program *p = w->rank[rank].calls->program;
     char axes[AXES_TEXT];
     snprintf(name.text, sizeof name.text, "%s of %.100s over %s",
-             verify_place(p, w->table, call->template, call->index, call->microbatch).text,
+             verify_site(p, w->table, call->template, call->index, call->microbatch).text,
              verify_buffer_name(p, i->inputs && i->in[0].buffer != NONE ? i->in[0].buffer : i->out[0].buffer),
              axes_print(i->group, axes));
     return name;

@@ -26,7 +26,7 @@ struct bounds {
     int instance;
 };
 
-struct checker {
+struct memory_check {
     const struct program *program;
     const struct op_table *table;
     struct instance *instances;
@@ -49,8 +49,8 @@ struct checker {
     VEC(int) passing; // GRAD roots that an invocation or a microbatch alone holds
 };
 
-static struct place_name here(const struct checker *c) {
-    return verify_place(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
+static struct site here(const struct memory_check *c) {
+    return verify_site(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
 }
 
 static int instances_of(const struct program *p, const struct buffer *b) {
@@ -79,7 +79,7 @@ static void write_all(struct instance *instance, const struct buffer *b) {
     instance->written.parts.item[0].read = true;
 }
 
-static trireme_status create(struct checker *c, trireme_error *error) {
+static trireme_status create(struct memory_check *c, trireme_error *error) {
     const struct program *p = c->program;
     c->first = mem_alloc(p->buffers.count * sizeof(int));
     for (size_t i = 0; i < p->buffers.count; i++)
@@ -123,7 +123,7 @@ static int compare_bounds(const void *a, const void *b) {
 }
 
 // Buffers that live throughout have memory of their own.
-static trireme_status check_fixed(struct checker *c, bool state, trireme_error *error) {
+static trireme_status check_fixed(struct memory_check *c, bool state, trireme_error *error) {
     VEC(struct bounds) fixed = {0};
     for (int i = 0; i < c->count; i++)
         if (c->instances[i].state == state && c->instances[i].alive)
@@ -150,7 +150,7 @@ static trireme_status check_fixed(struct checker *c, bool state, trireme_error *
     return TRIREME_OK;
 }
 
-static struct instance *instance_of(const struct checker *c, int root) {
+static struct instance *instance_of(const struct memory_check *c, int root) {
     const struct buffer *b = &c->program->buffers.item[root];
     int which = 0;
     if (c->now.microbatch != NONE && b->scope == SCOPE_SLOT)
@@ -162,7 +162,7 @@ static struct instance *instance_of(const struct checker *c, int root) {
 
 // ---- who holds which bytes
 
-static void order_by_address(struct checker *c) {
+static void order_by_address(struct memory_check *c) {
     int count = 0;
     c->by_address = mem_alloc((size_t)c->count * sizeof *c->by_address);
     for (int i = 0; i < c->count; i++)
@@ -185,7 +185,7 @@ static void order_by_address(struct checker *c) {
     c->any_live = mem_alloc(((size_t)count / 4096 + 1) * sizeof *c->any_live);
 }
 
-static void set_live(struct checker *c, struct instance *instance, bool alive) {
+static void set_live(struct memory_check *c, struct instance *instance, bool alive) {
     uint64_t *bits = &c->live[instance->place / 64], *any = &c->any_live[instance->place / 4096];
     const uint64_t bit = 1UL << instance->place % 64, word = 1UL << instance->place / 64 % 64;
     instance->alive = alive;
@@ -200,7 +200,7 @@ static int highest_bit(uint64_t bits, int end) {
 }
 
 // The last live instance that comes before place `end`, or NULL.
-static struct instance *live_before(const struct checker *c, int end) {
+static struct instance *live_before(const struct memory_check *c, int end) {
     int word = end / 64, bit = highest_bit(c->live[word], end % 64);
     for (int group = word / 64, last = word % 64; bit == NONE; last = 64) {
         int next = highest_bit(c->any_live[group], last);
@@ -214,14 +214,14 @@ static struct instance *live_before(const struct checker *c, int end) {
     return &c->instances[c->by_address[word * 64 + bit].instance];
 }
 
-static void take_out(struct checker *c, struct instance *instance, const char *taker) {
+static void take_out(struct memory_check *c, struct instance *instance, const char *taker) {
     set_live(c, instance, false);
     instance->taken_by = taker;
     written_clear(&instance->written);
 }
 
 // Whether output `out` may take memory of that instance: the instruction does not use it, or as its row allows.
-static bool may_take(const struct checker *c, const struct instruction *instruction, int out,
+static bool may_take(const struct memory_check *c, const struct instruction *instruction, int out,
                      const struct instance *from) {
     const struct op_info *info = &c->table->op[instruction->op];
     const int root = from->root;
@@ -251,7 +251,7 @@ static bool passes(const struct buffer *b) {
     return b->parent == NONE && b->kind == KIND_GRAD && (b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT);
 }
 
-static bool is_lost(const struct checker *c, const struct instance *instance) {
+static bool is_lost(const struct memory_check *c, const struct instance *instance) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     struct footprint all = {0, 0, 1, 0, buffer_count(b)};
     return passes(b) && written_unread(&instance->written, &all);
@@ -259,7 +259,7 @@ static bool is_lost(const struct checker *c, const struct instance *instance) {
 
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
 // workspace.
-static trireme_status claim(struct checker *c, struct instance *instance, const struct instruction *instruction,
+static trireme_status claim(struct memory_check *c, struct instance *instance, const struct instruction *instruction,
                             int out, trireme_error *error) {
     const char *name = verify_buffer_name(c->program, instance->root);
     struct instance *other;
@@ -291,7 +291,7 @@ static bool has_one_owner(const struct buffer *b) {
 }
 
 // A LOCAL buffer starts empty in each invocation, a SLOT buffer with each microbatch of its slot.
-static trireme_status renew(struct checker *c, struct instance *instance, int invocation, trireme_error *error) {
+static trireme_status renew(struct memory_check *c, struct instance *instance, int invocation, trireme_error *error) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     bool owned = b->scope == SCOPE_SLOT || (has_one_owner(b) && instance->owner != NONE);
     int owner = b->scope == SCOPE_LOCAL ? invocation : owned ? c->now.microbatch : instance->owner;
@@ -308,7 +308,7 @@ static trireme_status renew(struct checker *c, struct instance *instance, int in
     return TRIREME_OK;
 }
 
-static trireme_status read_part(struct checker *c, int stream, const struct operand *operand, int invocation,
+static trireme_status read_part(struct memory_check *c, int stream, const struct operand *operand, int invocation,
                                 trireme_error *error) {
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
@@ -354,8 +354,8 @@ static bool own_part(const struct instruction *in) {
     return part->along == in->group && part->step == part->dim[0] && part->offset == whole->offset;
 }
 
-static trireme_status write_part(struct checker *c, const struct instruction *instruction, int out, bool accumulate,
-                                 int invocation, trireme_error *error) {
+static trireme_status write_part(struct memory_check *c, const struct instruction *instruction, int out,
+                                 bool accumulate, int invocation, trireme_error *error) {
     const struct program *p = c->program;
     const struct operand *operand = &instruction->out[out];
     int root = program_root(p, operand->buffer);
@@ -401,7 +401,7 @@ static trireme_status write_part(struct checker *c, const struct instruction *in
     return TRIREME_OK;
 }
 
-static void run_waits(struct checker *c, const struct instruction *instruction) {
+static void run_waits(struct memory_check *c, const struct instruction *instruction) {
     int32_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
         if (!instruction->wait[s])
@@ -421,7 +421,7 @@ static void run_waits(struct checker *c, const struct instruction *instruction) 
     clock[instruction->stream]++;
 }
 
-static void note_done(struct checker *c, int stream) {
+static void note_done(struct memory_check *c, int stream) {
     int32_t others[STREAM_COUNT];
     bool same = !c->learned[stream] && c->history[stream].steps > 0;
     if (!c->many_streams)
@@ -432,7 +432,7 @@ static void note_done(struct checker *c, int stream) {
     c->learned[stream] = false;
 }
 
-static trireme_status run(struct checker *c, const struct instruction *instruction, int invocation,
+static trireme_status run(struct memory_check *c, const struct instruction *instruction, int invocation,
                           trireme_error *error) {
     run_waits(c, instruction);
     if (instruction->only_last && !c->now.last) {
@@ -480,7 +480,7 @@ static trireme_status run(struct checker *c, const struct instruction *instructi
 }
 
 // What the invocation has made for itself, by its end; at the end of all, everything.
-static trireme_status check_lost(const struct checker *c, bool all, trireme_error *error) {
+static trireme_status check_lost(const struct memory_check *c, bool all, trireme_error *error) {
     for (size_t i = 0; i < c->passing.count; i++) {
         const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];
         const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
@@ -492,7 +492,7 @@ static trireme_status check_lost(const struct checker *c, bool all, trireme_erro
     return TRIREME_OK;
 }
 
-static trireme_status run_schedule(struct checker *c, trireme_error *error) {
+static trireme_status run_schedule(struct memory_check *c, trireme_error *error) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
         c->now = p->schedule.item[k];
@@ -522,7 +522,7 @@ static bool has_many_streams(const struct program *p) {
 }
 
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error) {
-    struct checker c = {.program = program, .table = table};
+    struct memory_check c = {.program = program, .table = table};
     c.required = mem_alloc(program->buffers.count * sizeof *c.required);
     for (size_t i = 0; i < program->buffers.count; i++)
         if (program->buffers.item[i].parent != NONE && program->buffers.item[i].kind == KIND_GRAD &&

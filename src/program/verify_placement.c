@@ -16,7 +16,7 @@
 
 #include <ctype.h>
 
-struct checker {
+struct placement_check {
     const struct program *program;
     const struct op_table *table;
     struct placement placement;
@@ -28,11 +28,11 @@ struct checker {
     trireme_error *error;
 };
 
-static struct place_name here(const struct checker *c) {
-    return verify_place(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
+static struct site here(const struct placement_check *c) {
+    return verify_site(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
 }
 
-static const char *name_of(const struct checker *c, const struct operand *operand) {
+static const char *name_of(const struct placement_check *c, const struct operand *operand) {
     return verify_buffer_name(c->program, operand->buffer);
 }
 
@@ -43,14 +43,14 @@ static const char *name_of(const struct checker *c, const struct operand *operan
             return error_prefix(c->error, status, "%s", here(c).text); \
     } while (0)
 
-static const struct op_info *info_of(const struct checker *c, const struct instruction *i) {
+static const struct op_info *info_of(const struct placement_check *c, const struct instruction *i) {
     return &c->table->op[i->op];
 }
 
 // ---- rows
 
 // What one row makes of its operands along one axis.
-struct step {
+struct row_axis {
     const struct instruction *instruction;
     const struct op_info *info;
     int axis;
@@ -60,22 +60,22 @@ struct step {
     bool any;
 };
 
-static bool present(const struct step *s, int input) {
+static bool present(const struct row_axis *s, int input) {
     return s->instruction->in[input].buffer != NONE;
 }
 
-static trireme_status refuse_partial(const struct checker *c, const struct step *s, int input) {
+static trireme_status refuse_partial(const struct placement_check *c, const struct row_axis *s, int input) {
     trireme_error *error = c->error;
     REFUSE("%s: %s is a partial %s along %s; an all_reduce is missing", here(c).text,
            name_of(c, &s->instruction->in[input]), s->in[input][s->axis].as == SEEN_MAX ? "maximum" : "sum",
            axis_name((enum axis)s->axis));
 }
 
-static bool is_partial(const struct step *s, int input) {
+static bool is_partial(const struct row_axis *s, int input) {
     return s->in[input][s->axis].as == SEEN_SUM || s->in[input][s->axis].as == SEEN_MAX;
 }
 
-static trireme_status split_letter(const struct checker *c, struct step *s, char letter, axis_set joint,
+static trireme_status split_letter(const struct placement_check *c, struct row_axis *s, char letter, axis_set joint,
                                    const struct operand *operand) {
     trireme_error *error = c->error;
     const char *along = axis_name((enum axis)s->axis);
@@ -94,7 +94,7 @@ static trireme_status split_letter(const struct checker *c, struct step *s, char
 }
 
 // Rows that look something up in a table: `first` is where the rank's part of it begins. A table without it is whole.
-static trireme_status split_first(const struct checker *c, struct step *s) {
+static trireme_status split_first(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
     const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
     for (int i = 0; i < s->info->inputs; i++) {
@@ -115,7 +115,7 @@ static trireme_status split_first(const struct checker *c, struct step *s) {
     return TRIREME_OK;
 }
 
-static trireme_status find_split(const struct checker *c, struct step *s) {
+static trireme_status find_split(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
@@ -154,7 +154,7 @@ static bool is_linear(const struct op_info *info) {
     return linear || info->role == ROLE_NORM_SUM;
 }
 
-static struct seen output_of(const struct step *s, int output) {
+static struct seen output_of(const struct row_axis *s, int output) {
     const struct op_operand *row = &s->info->out[output];
     for (int d = 0; d < row->ndim && s->any; d++)
         if (s->split[(int)row->dim[d]])
@@ -166,7 +166,7 @@ static struct seen output_of(const struct step *s, int output) {
 }
 
 // Whether the row takes partial sums and hands them on: then those of its inputs that it is linear in all are.
-static trireme_status passes_sum(const struct checker *c, const struct step *s, bool *passes) {
+static trireme_status passes_sum(const struct placement_check *c, const struct row_axis *s, bool *passes) {
     trireme_error *error = c->error;
     int partial = NONE, whole = NONE;
     bool linear = is_linear(s->info), backward = s->info->role == ROLE_BACKWARD;
@@ -195,7 +195,8 @@ static trireme_status passes_sum(const struct checker *c, const struct step *s, 
 }
 
 // Along the stages of a pipeline.
-static struct seen output_of_stage(const struct checker *c, const struct step *s, int output, struct seen inferred) {
+static struct seen output_of_stage(const struct placement_check *c, const struct row_axis *s, int output,
+                                   struct seen inferred) {
     enum op_role role = s->info->role;
     const struct buffer *b = &c->program->buffers.item[s->instruction->out[output].buffer];
     if (role == ROLE_TOTAL || role == ROLE_NORM)
@@ -208,7 +209,8 @@ static struct seen output_of_stage(const struct checker *c, const struct step *s
                                                 : (struct seen){SEEN_SUM, NONE, AXES_NONE};
 }
 
-static trireme_status run_axis(const struct checker *c, struct step *s, struct seen out[OP_MAX_OUT][AXIS_COUNT]) {
+static trireme_status run_axis(const struct placement_check *c, struct row_axis *s,
+                               struct seen out[OP_MAX_OUT][AXIS_COUNT]) {
     bool passes;
     TRY(find_split(c, s));
     TRY(passes_sum(c, s, &passes));
@@ -224,7 +226,7 @@ static trireme_status run_axis(const struct checker *c, struct step *s, struct s
 }
 
 // What is added to what is there must be as that is.
-static trireme_status check_sum(const struct checker *c, const struct operand *out, const char *letters,
+static trireme_status check_sum(const struct placement_check *c, const struct operand *out, const char *letters,
                                 struct seen seen[AXIS_COUNT]) {
     trireme_error *error = c->error;
     struct seen there[AXIS_COUNT];
@@ -242,7 +244,7 @@ static trireme_status check_sum(const struct checker *c, const struct operand *o
     return TRIREME_OK;
 }
 
-static trireme_status run_row(struct checker *c, const struct instruction *i) {
+static trireme_status run_row(struct placement_check *c, const struct instruction *i) {
     const struct op_info *info = info_of(c, i);
     struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
     // Each stage works with what it has.
@@ -255,9 +257,9 @@ static trireme_status run_row(struct checker *c, const struct instruction *i) {
             in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, AXES_NONE};
     }
     for (int a = 0; a < AXIS_COUNT; a++) {
-        struct step step = {.instruction = i, .info = info, .axis = a, .in = in};
+        struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in};
         if (c->placement.axes & AXES(a))
-            TRY(run_axis(c, &step, out));
+            TRY(run_axis(c, &along, out));
     }
     for (int o = 0; o < info->outputs; o++) {
         if (i->out[o].buffer == NONE)
@@ -271,7 +273,7 @@ static trireme_status run_row(struct checker *c, const struct instruction *i) {
 
 // ---- communication
 
-static trireme_status check_group(const struct checker *c, const struct instruction *i) {
+static trireme_status check_group(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     char text[AXES_TEXT];
     int size = mesh_group_size(&c->program->mesh, i->group);
@@ -291,7 +293,7 @@ static trireme_status check_group(const struct checker *c, const struct instruct
     return TRIREME_OK;
 }
 
-static trireme_status check_predicate(const struct checker *c, const struct instruction *i) {
+static trireme_status check_predicate(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     if (i->predicate == NONE)
         return TRIREME_OK;
@@ -326,7 +328,7 @@ static struct collective collective_of(const struct instruction *i) {
     }
 }
 
-static trireme_status check_input(const struct checker *c, const struct instruction *i, enum seen_as takes) {
+static trireme_status check_input(const struct placement_check *c, const struct instruction *i, enum seen_as takes) {
     trireme_error *error = c->error;
     struct seen seen[AXIS_COUNT];
     PREFIXED(placement_read(&c->placement, &i->in[0], "n", seen, error));
@@ -352,7 +354,7 @@ static trireme_status check_input(const struct checker *c, const struct instruct
 }
 
 // Blocks along the group, in the order of its ranks.
-static trireme_status check_blocks(const struct checker *c, const struct instruction *i) {
+static trireme_status check_blocks(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const struct parts *parts = &c->placement.of[program_root(c->program, i->in[0].buffer)];
     struct footprint where;
@@ -370,7 +372,7 @@ static trireme_status check_blocks(const struct checker *c, const struct instruc
     return TRIREME_OK;
 }
 
-static trireme_status run_collective(struct checker *c, const struct instruction *i) {
+static trireme_status run_collective(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     struct collective what = collective_of(i);
     const struct operand *in = &i->in[0], *out = &i->out[0];
@@ -404,7 +406,7 @@ static trireme_status run_collective(struct checker *c, const struct instruction
 
 // ---- messages
 
-static const struct message *find_message(const struct checker *c, int buffer) {
+static const struct message *find_message(const struct placement_check *c, int buffer) {
     for (size_t k = 0; k < c->sent->messages.count; k++)
         if (c->sent->messages.item[k].buffer == buffer)
             return &c->sent->messages.item[k];
@@ -420,7 +422,7 @@ const struct message *messages_find(const struct messages *messages, int templat
     return NULL;
 }
 
-static void note_message(struct checker *c, const struct instruction *i, int buffer,
+static void note_message(struct placement_check *c, const struct instruction *i, int buffer,
                          const struct seen seen[AXIS_COUNT]) {
     struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, AXES_NONE}}};
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -431,7 +433,7 @@ static void note_message(struct checker *c, const struct instruction *i, int buf
 }
 
 // What is received is as it is declared; a gradient is as what was sent, for which it is.
-static trireme_status run_message(struct checker *c, const struct instruction *i) {
+static trireme_status run_message(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const struct operand *operand = i->op == OP_SEND ? &i->in[0] : &i->out[0];
     struct operand whole = operand_whole(c->program, operand->buffer);
@@ -451,7 +453,7 @@ static trireme_status run_message(struct checker *c, const struct instruction *i
 
 // ---- to and from a root
 
-static trireme_status check_whole(const struct checker *c, const struct operand *operand) {
+static trireme_status check_whole(const struct placement_check *c, const struct operand *operand) {
     trireme_error *error = c->error;
     struct operand whole = operand_whole(c->program, operand->buffer);
     if (operand_count(operand) != operand_count(&whole) || operand->along)
@@ -460,7 +462,7 @@ static trireme_status check_whole(const struct checker *c, const struct operand 
 }
 
 // The sum of what the stages have is the root's; nobody looks at it elsewhere.
-static trireme_status run_reduce(struct checker *c, const struct instruction *i) {
+static trireme_status run_reduce(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     TRY(check_whole(c, &i->in[0]));
     TRY(check_input(c, i, SEEN_SUM));
@@ -474,7 +476,7 @@ static trireme_status run_reduce(struct checker *c, const struct instruction *i)
 }
 
 // Where it comes from elsewhere, it is as it is declared; a gradient is as what was reduced, for which it is.
-static trireme_status run_broadcast(struct checker *c, const struct instruction *i) {
+static trireme_status run_broadcast(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     struct operand whole = operand_whole(c->program, i->out[0].buffer);
     TRY(check_whole(c, &i->out[0]));
@@ -493,7 +495,7 @@ static trireme_status run_broadcast(struct checker *c, const struct instruction 
 
 // ---- the schedule
 
-static trireme_status run(struct checker *c, const struct instruction *i) {
+static trireme_status run(struct placement_check *c, const struct instruction *i) {
     if (i->only_last && !c->now.last)
         return TRIREME_OK;
     for (int o = 0; o < i->outputs; o++)
@@ -512,7 +514,7 @@ static trireme_status run(struct checker *c, const struct instruction *i) {
     return communicates || i->op == OP_FAN_OUT ? run_collective(c, i) : run_row(c, i);
 }
 
-static trireme_status run_invocation(struct checker *c) {
+static trireme_status run_invocation(struct placement_check *c) {
     const struct template *t = &c->program->templates.item[c->now.template];
     for (c->instruction = 0; c->instruction < (int)t->instructions.count; c->instruction++)
         TRY(run(c, &t->instructions.item[c->instruction]));
@@ -523,7 +525,7 @@ static trireme_status run_invocation(struct checker *c) {
 }
 
 // An invocation that changed nothing would change nothing again: microbatches alike are run until that holds.
-static trireme_status run_schedule(struct checker *c) {
+static trireme_status run_schedule(struct placement_check *c) {
     struct steady {
         bool known;
         uint64_t hash;
@@ -543,7 +545,7 @@ static trireme_status run_schedule(struct checker *c) {
     return status;
 }
 
-static trireme_status check_end(const struct checker *c) {
+static trireme_status check_end(const struct placement_check *c) {
     trireme_error *error = c->error;
     int axis;
     for (size_t i = 0; i < c->program->buffers.count; i++) {
@@ -560,7 +562,7 @@ static trireme_status check_end(const struct checker *c) {
     return TRIREME_OK;
 }
 
-static void find_bases(struct checker *c) {
+static void find_bases(struct placement_check *c) {
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &c->table->op[op];
         for (int l = 0; l < 128; l++)
@@ -576,7 +578,7 @@ static void find_bases(struct checker *c) {
 
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error) {
-    struct checker c = {.program = program, .table = table, .sent = messages, .error = error};
+    struct placement_check c = {.program = program, .table = table, .sent = messages, .error = error};
     find_bases(&c);
     placement_create(&c.placement, program);
     trireme_status status = run_schedule(&c);

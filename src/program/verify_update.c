@@ -8,7 +8,7 @@ struct found {
     int template, index, invocation;
 };
 
-struct checker {
+struct update_check {
     const struct program *program;
     const struct op_table *table;
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
@@ -17,12 +17,12 @@ struct checker {
     trireme_error *error;
 };
 
-static struct place_name place_of(const struct checker *c, const struct found *f) {
-    return verify_place(c->program, c->table, f->template, f->index,
-                        c->program->schedule.item[f->invocation].microbatch);
+static struct site site_of(const struct update_check *c, const struct found *f) {
+    return verify_site(c->program, c->table, f->template, f->index,
+                       c->program->schedule.item[f->invocation].microbatch);
 }
 
-static const char *name_of(const struct checker *c, int buffer) {
+static const char *name_of(const struct update_check *c, int buffer) {
     return verify_buffer_name(c->program, buffer);
 }
 
@@ -34,19 +34,19 @@ static int find_operand(const struct op_operand *row, int count, const char *nam
 }
 
 // The buffer that stands in the input called `name`, NONE when the op has none.
-static int input(const struct checker *c, const struct instruction *instruction, const char *name) {
+static int input(const struct update_check *c, const struct instruction *instruction, const char *name) {
     const struct op_info *info = &c->table->op[instruction->op];
     int i = find_operand(info->in, info->inputs, name);
     return i == NONE ? NONE : instruction->in[i].buffer;
 }
 
-static int output(const struct checker *c, const struct instruction *instruction, const char *name) {
+static int output(const struct update_check *c, const struct instruction *instruction, const char *name) {
     const struct op_info *info = &c->table->op[instruction->op];
     int i = find_operand(info->out, info->outputs, name);
     return i == NONE ? NONE : instruction->out[i].buffer;
 }
 
-static void collect(struct checker *c) {
+static void collect(struct update_check *c) {
     const struct program *p = c->program;
     c->last_gradient = NONE;
     for (size_t k = 0; k < p->schedule.count; k++) {
@@ -76,8 +76,8 @@ static bool declared_input(const struct program *p, const char *as) {
 
 // A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. What
 // touches it takes it as that operand, or continues from it in place. All states of the optimizer are declared.
-static trireme_status check_declared(const struct checker *c, const struct instruction *instruction,
-                                     const char *place) {
+static trireme_status check_declared(const struct update_check *c, const struct instruction *instruction,
+                                     const char *site) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct op_info *info = &c->table->op[instruction->op];
@@ -95,27 +95,27 @@ static trireme_status check_declared(const struct checker *c, const struct instr
                      operand_equal(&instruction->in[0], &instruction->out[0]);
         continues |= info->role == ROLE_ZERO && strcmp(b->as, "loss") == 0;
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
-            REFUSE("%s: takes %s as its %s, which is declared %s", place, name_of(c, operand->buffer), name,
+            REFUSE("%s: takes %s as its %s, which is declared %s", site, name_of(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");
         if (b->kind == KIND_INPUT && !*b->as && declared_input(p, name))
-            REFUSE("%s: takes %s as its %s, which another input is declared", place, name_of(c, operand->buffer), name);
+            REFUSE("%s: takes %s as its %s, which another input is declared", site, name_of(c, operand->buffer), name);
     }
     return TRIREME_OK;
 }
 
-static trireme_status check_all_declared(const struct checker *c) {
+static trireme_status check_all_declared(const struct update_check *c) {
     const struct program *p = c->program;
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
             TRY(check_declared(c, &p->templates.item[t].instructions.item[i],
-                               verify_place(p, c->table, (int)t, (int)i, NONE).text));
+                               verify_site(p, c->table, (int)t, (int)i, NONE).text));
     return TRIREME_OK;
 }
 
 // ---- the loss
 
 // The instruction of microbatch 0 that makes `buffer`; *out is the number of that output. NULL when there is none.
-static const struct instruction *find_maker(const struct checker *c, int buffer, int *out) {
+static const struct instruction *find_maker(const struct update_check *c, int buffer, int *out) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct template *t = &p->templates.item[p->schedule.item[k].template];
@@ -129,7 +129,7 @@ static const struct instruction *find_maker(const struct checker *c, int buffer,
 
 // The row of the microbatch, of `rows`, that `operand` begins with: its place in a buffer that holds them all, or that
 // of what its own rows were made from, one from one. NONE where that cannot be said.
-static int64_t first_row(const struct checker *c, const struct operand *operand, int64_t rows) {
+static int64_t first_row(const struct update_check *c, const struct operand *operand, int64_t rows) {
     for (size_t depth = 0; depth < c->program->buffers.count; depth++) {
         int root = program_root(c->program, operand->buffer), out;
         int64_t width = operand->stride[0];
@@ -150,19 +150,20 @@ static int64_t first_row(const struct checker *c, const struct operand *operand,
     return NONE;
 }
 
-static const struct operand *input_operand(const struct checker *c, const struct instruction *i, const char *name) {
+static const struct operand *input_operand(const struct update_check *c, const struct instruction *i,
+                                           const char *name) {
     const struct op_info *info = &c->table->op[i->op];
     return &i->in[find_operand(info->in, info->inputs, name)];
 }
 
-static bool same_input(const struct checker *c, const struct instruction *a, const struct instruction *b,
+static bool same_input(const struct update_check *c, const struct instruction *a, const struct instruction *b,
                        const char *name) {
     return operand_equal(input_operand(c, a, name), input_operand(c, b, name));
 }
 
 // Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
 // together. (That maxima and sums were exchanged is verify_placement.c's.)
-static bool split_agrees(const struct checker *c, const struct found *nll, int64_t begin, int64_t rows) {
+static bool split_agrees(const struct update_check *c, const struct found *nll, int64_t begin, int64_t rows) {
     struct head head;
     if (nll->instruction->op == OP_LOGITS_MERGE)
         return !verify_head(c->program, nll->instruction, &head) && first_row(c, &head.exp->in[0], rows) == begin &&
@@ -190,7 +191,7 @@ static bool split_agrees(const struct checker *c, const struct found *nll, int64
 }
 
 // Rows of targets that loss instructions see, and rows of their results, must tile the microbatch.
-static trireme_status check_rows(struct checker *c, int targets, int nll) {
+static trireme_status check_rows(struct update_check *c, int targets, int nll) {
     trireme_error *error = c->error;
     int64_t rows = buffer_count(&c->program->buffers.item[targets]);
     struct written seen = {0}, made = {0};
@@ -207,17 +208,17 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
         if (t->buffer != targets || n->buffer != nll || !footprint_equal(&in, &out))
             status = error_set(error, TRIREME_ERROR_PROGRAM,
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
-                               place_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
+                               site_of(c, f).text, name_of(c, t->buffer), name_of(c, n->buffer), name_of(c, targets),
                                name_of(c, nll));
         else if (l == NONE && !split_agrees(c, f, in.begin, rows))
             status = error_set(error, TRIREME_ERROR_PROGRAM,
-                               "%s: maximum and sums are not those of the logits of its rows of %s",
-                               place_of(c, f).text, name_of(c, targets));
+                               "%s: maximum and sums are not those of the logits of its rows of %s", site_of(c, f).text,
+                               name_of(c, targets));
         else if (l != NONE && first_row(c, &f->instruction->in[l], rows) != in.begin)
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its rows of %s are not those of its logits",
-                               place_of(c, f).text, name_of(c, targets));
+                               site_of(c, f).text, name_of(c, targets));
         else if (written_unread(&seen, &in))
-            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts rows of %s a second time", place_of(c, f).text,
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: counts rows of %s a second time", site_of(c, f).text,
                                name_of(c, targets));
         written_add(&seen, in);
         written_add(&made, out);
@@ -231,7 +232,7 @@ static trireme_status check_rows(struct checker *c, int targets, int nll) {
 }
 
 // Whether the loss is another stage's, which this one has part of the vocabulary for.
-static bool is_part_of_loss(const struct checker *c) {
+static bool is_part_of_loss(const struct update_check *c) {
     const struct program *p = c->program;
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
@@ -242,7 +243,7 @@ static bool is_part_of_loss(const struct checker *c) {
     return false;
 }
 
-static trireme_status check_loss(struct checker *c) {
+static trireme_status check_loss(struct update_check *c) {
     trireme_error *error = c->error;
     bool part = c->targets.count == 0 && c->role[ROLE_TOTAL].count == 0;
     if (part && !is_part_of_loss(c))
@@ -257,15 +258,15 @@ static trireme_status check_loss(struct checker *c) {
                              ? operand_microbatches(c->program, targets)
                              : operand_whole(c->program, targets);
     if (c->program->schedule.item[count->invocation].microbatch != NONE || !operand_equal(counted, &all))
-        REFUSE("%s: the denominator is not the number of targets of the whole batch", place_of(c, count).text);
+        REFUSE("%s: the denominator is not the number of targets of the whole batch", site_of(c, count).text);
     if (input(c, scale->instruction, "count") != output(c, count->instruction, "count"))
-        REFUSE("%s: the denominator is %s, expected %s", place_of(c, scale).text,
+        REFUSE("%s: the denominator is %s, expected %s", site_of(c, scale).text,
                name_of(c, input(c, scale->instruction, "count")), name_of(c, output(c, count->instruction, "count")));
     for (size_t i = 0; i < c->role[ROLE_LOSS].count + c->role[ROLE_HEAD].count; i++) {
         const struct found *f = i < c->role[ROLE_LOSS].count ? &c->role[ROLE_LOSS].item[i]
                                                              : &c->role[ROLE_HEAD].item[i - c->role[ROLE_LOSS].count];
         if (input(c, f->instruction, "scale") != denominator)
-            REFUSE("%s: wrong denominator: scales gradients by %s, expected %s", place_of(c, f).text,
+            REFUSE("%s: wrong denominator: scales gradients by %s, expected %s", site_of(c, f).text,
                    name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
     }
     if (part)
@@ -278,12 +279,12 @@ static trireme_status check_loss(struct checker *c) {
         const struct found *f = &c->role[ROLE_TOTAL].item[i];
         struct operand whole = operand_whole(c->program, nll);
         if (input(c, f->instruction, "scale") != denominator)
-            REFUSE("%s: wrong denominator: scales the loss by %s, expected %s", place_of(c, f).text,
+            REFUSE("%s: wrong denominator: scales the loss by %s, expected %s", site_of(c, f).text,
                    name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
         if (!operand_equal(&f->instruction->in[0], &whole))
-            REFUSE("%s: the loss leaves out rows of %s", place_of(c, f).text, name_of(c, nll));
+            REFUSE("%s: the loss leaves out rows of %s", site_of(c, f).text, name_of(c, nll));
         if (c->program->microbatches > 1 && f->instruction->accumulate != ACCUMULATE_AFTER_FIRST)
-            REFUSE("%s: the loss does not add up over microbatches", place_of(c, f).text);
+            REFUSE("%s: the loss does not add up over microbatches", site_of(c, f).text);
     }
     return check_rows(c, targets, nll);
 }
@@ -291,7 +292,7 @@ static trireme_status check_loss(struct checker *c) {
 // ---- the update
 
 // Whether flat buffer `gradient` is, slice by slice, the gradient of flat buffer `parameter`.
-static bool is_gradient_of(const struct checker *c, int gradient, int parameter) {
+static bool is_gradient_of(const struct update_check *c, int gradient, int parameter) {
     const struct program *p = c->program;
     if (p->buffers.item[gradient].gradient_of == parameter)
         return true;
@@ -334,7 +335,7 @@ static bool counted_elsewhere(const struct program *p, int gradient) {
 }
 
 // The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 when one stands there twice.
-static int norm_parts(const struct checker *c, int sum, int part[OP_MAX_IN]) {
+static int norm_parts(const struct update_check *c, int sum, int part[OP_MAX_IN]) {
     part[0] = sum;
     if (c->role[ROLE_NORM_SUM].count == 0)
         return 1;
@@ -350,38 +351,38 @@ static int norm_parts(const struct checker *c, int sum, int part[OP_MAX_IN]) {
     return c->role[ROLE_NORM_SUM].count == 1 && add->out[0].buffer == sum ? parts : -1;
 }
 
-static trireme_status check_square(struct checker *c, const struct found *f, const struct found *clip, const int *part,
-                                   int parts, int *uses, bool *counted) {
+static trireme_status check_square(struct update_check *c, const struct found *f, const struct found *clip,
+                                   const int *part, int parts, int *uses, bool *counted) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct operand *g = &f->instruction->in[0];
-    struct place_name name = place_of(c, f);
-    const char *place = name.text;
+    const struct site name = site_of(c, f);
+    const char *site = name.text;
     int which = 0;
     while (which < parts && part[which] != f->instruction->out[0].buffer)
         which++;
     if (p->buffers.item[g->buffer].kind != KIND_GRAD || p->buffers.item[g->buffer].scope != SCOPE_STATE ||
         !is_unit(p, g))
-        REFUSE("%s: %s is not a whole buffer of gradients", place, name_of(c, g->buffer));
+        REFUSE("%s: %s is not a whole buffer of gradients", site, name_of(c, g->buffer));
     if (counted[g->buffer])
-        REFUSE("%s: the norm counts %s twice", place, name_of(c, g->buffer));
+        REFUSE("%s: the norm counts %s twice", site, name_of(c, g->buffer));
     if (which == parts || f->instruction->accumulate != (uses[which]++ == 0 ? ACCUMULATE_NO : ACCUMULATE_YES))
-        REFUSE("%s: does not add to %s, of which the norm is made", place, name_of(c, part[0]));
+        REFUSE("%s: does not add to %s, of which the norm is made", site, name_of(c, part[0]));
     if (f->invocation <= c->last_gradient)
-        REFUSE("%s: counts %s before the last microbatch is in", place, name_of(c, g->buffer));
+        REFUSE("%s: counts %s before the last microbatch is in", site, name_of(c, g->buffer));
     const struct found *reader = c->role[ROLE_NORM_SUM].count ? &c->role[ROLE_NORM_SUM].item[0] : clip;
     if (f->invocation > reader->invocation || (f->invocation == reader->invocation && f->index > reader->index))
-        REFUSE("%s: counts %s after the norm is made", place, name_of(c, g->buffer));
+        REFUSE("%s: counts %s after the norm is made", site, name_of(c, g->buffer));
     counted[g->buffer] = true;
     return TRIREME_OK;
 }
 
-static trireme_status check_norm(struct checker *c, const struct found *clip) {
+static trireme_status check_norm(struct update_check *c, const struct found *clip) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     int part[OP_MAX_IN], uses[OP_MAX_IN] = {0}, parts = norm_parts(c, input(c, clip->instruction, "sum"), part);
     if (parts < 0)
-        REFUSE("%s: %s is not the sum of squares", place_of(c, clip).text,
+        REFUSE("%s: %s is not the sum of squares", site_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "sum")));
     bool *counted = mem_alloc(p->buffers.count * sizeof *counted);
     trireme_status status = TRIREME_OK;
@@ -430,34 +431,34 @@ static bool is_written(const struct op_info *info, int input) {
 }
 
 // What an update reads: a parameter that no other updates, its gradient, its own states, and the step's scalars.
-static trireme_status check_update(struct checker *c, const struct found *update, const struct found *clip,
+static trireme_status check_update(struct update_check *c, const struct found *update, const struct found *clip,
                                    bool *updated) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct instruction *u = update->instruction;
     const struct op_info *info = &c->table->op[u->op];
-    struct place_name name = place_of(c, update);
-    const char *place = name.text;
+    struct site name = site_of(c, update);
+    const char *site = name.text;
     int parameter = u->in[0].buffer, gradient = u->in[2].buffer, root = program_root(p, parameter);
     int from = whole_of(p, gradient, OP_REDUCE_SCATTER), to = whole_of(p, parameter, OP_ALL_GATHER);
     bool both = u->in[2].along == AXES_NONE || (u->in[0].along == u->in[2].along && u->in[0].step == u->in[2].step);
     if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
         !is_unit(p, &u->in[0]) || !is_unit(p, &u->in[2]) || !both || from == NONE || to == NONE ||
         !is_gradient_of(c, from, to))
-        REFUSE("%s: %s is not the gradient of %s", place, name_of(c, gradient), name_of(c, parameter));
+        REFUSE("%s: %s is not the gradient of %s", site, name_of(c, gradient), name_of(c, parameter));
     if (update->invocation <= c->last_gradient)
-        REFUSE("%s: updates %s before the last microbatch is in", place, name_of(c, parameter));
+        REFUSE("%s: updates %s before the last microbatch is in", site, name_of(c, parameter));
     if (input(c, u, "factor") != output(c, clip->instruction, "factor"))
-        REFUSE("%s: its clipping factor is %s, expected %s", place, name_of(c, input(c, u, "factor")),
+        REFUSE("%s: its clipping factor is %s, expected %s", site, name_of(c, input(c, u, "factor")),
                name_of(c, output(c, clip->instruction, "factor")));
     if (u->predicate != output(c, clip->instruction, "finite"))
-        REFUSE("%s: is not skipped when the norm is not finite", place);
+        REFUSE("%s: is not skipped when the norm is not finite", site);
     int lr = input(c, u, "lr");
     if (p->buffers.item[lr].kind != KIND_INPUT)
-        REFUSE("%s: its learning rate is %s, which is no input", place, name_of(c, lr));
+        REFUSE("%s: its learning rate is %s, which is no input", site, name_of(c, lr));
     for (int o = 0; o < info->outputs; o++)
         if (!operand_equal(&u->out[o], &u->in[info->inplace[o]]))
-            REFUSE("%s: reads %s and writes %s, expected the same", place, name_of(c, u->in[info->inplace[o]].buffer),
+            REFUSE("%s: reads %s and writes %s, expected the same", site, name_of(c, u->in[info->inplace[o]].buffer),
                    name_of(c, u->out[o].buffer));
     for (int i = 0; i < info->inputs; i++) {
         int buffer = u->in[i].buffer;
@@ -466,18 +467,18 @@ static trireme_status check_update(struct checker *c, const struct found *update
             continue;
         int of = p->buffers.item[program_root(p, buffer)].belongs_to;
         if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || is_written(info, i))))
-            REFUSE("%s: its %s is %s, which is no state of %s", place, operand, name_of(c, buffer),
+            REFUSE("%s: its %s is %s, which is no state of %s", site, operand, name_of(c, buffer),
                    name_of(c, parameter));
         updated[program_root(p, buffer)] = true;
     }
     if (updated[root])
-        REFUSE("%s: %s belongs to another update", place, name_of(c, parameter));
+        REFUSE("%s: %s belongs to another update", site, name_of(c, parameter));
     updated[root] = true;
     return TRIREME_OK;
 }
 
 // The count of updates that some optimizers read goes up once, before them, and only when they run.
-static trireme_status check_increment(struct checker *c, const struct found *clip, bool *updated) {
+static trireme_status check_increment(struct update_check *c, const struct found *clip, bool *updated) {
     trireme_error *error = c->error;
     int increments = 0;
     for (size_t i = 0; i < c->role[ROLE_FORWARD].count; i++) {
@@ -488,15 +489,15 @@ static trireme_status check_increment(struct checker *c, const struct found *cli
         int counted = f->instruction->in[0].buffer;
         if (f->instruction->predicate != output(c, clip->instruction, "finite") ||
             f->instruction->out[0].buffer != counted || c->program->buffers.item[counted].kind != KIND_OPTIM)
-            REFUSE("%s: does not count the updates that are done", place_of(c, f).text);
+            REFUSE("%s: does not count the updates that are done", site_of(c, f).text);
         updated[program_root(c->program, counted)] = true;
         for (size_t u = 0; u < c->role[ROLE_UPDATE].count; u++) {
             const struct found *update = &c->role[ROLE_UPDATE].item[u];
             int t = input(c, update->instruction, "t");
             if (t != NONE && (t != f->instruction->out[0].buffer || f->invocation > update->invocation ||
                               (f->invocation == update->invocation && f->index > update->index)))
-                REFUSE("%s: reads %s as the count of updates, expected %s after it was raised",
-                       place_of(c, update).text, name_of(c, t), name_of(c, f->instruction->out[0].buffer));
+                REFUSE("%s: reads %s as the count of updates, expected %s after it was raised", site_of(c, update).text,
+                       name_of(c, t), name_of(c, f->instruction->out[0].buffer));
         }
     }
     if (increments != 1)
@@ -504,7 +505,7 @@ static trireme_status check_increment(struct checker *c, const struct found *cli
     return TRIREME_OK;
 }
 
-static trireme_status check_updates(struct checker *c) {
+static trireme_status check_updates(struct update_check *c) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     if (c->last_gradient == NONE && c->role[ROLE_UPDATE].count == 0)
@@ -517,7 +518,7 @@ static trireme_status check_updates(struct checker *c) {
     int loss = input(c, clip->instruction, "loss");
     bool zero = !maker && strcmp(p->buffers.item[loss].as, "loss") == 0 && find_op(p, OP_SEND, PHASE_FORWARD);
     if (maker ? loss != output(c, maker, "loss") : !zero)
-        REFUSE("%s: %s is not the loss of the step", place_of(c, clip).text,
+        REFUSE("%s: %s is not the loss of the step", site_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
     bool *updated = mem_alloc(p->buffers.count * sizeof *updated);
@@ -537,7 +538,7 @@ static trireme_status check_updates(struct checker *c) {
 }
 
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
-    struct checker c = {.program = program, .table = table, .error = error};
+    struct update_check c = {.program = program, .table = table, .error = error};
     collect(&c);
     trireme_status status = check_loss(&c);
     if (status == TRIREME_OK)
