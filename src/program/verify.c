@@ -93,30 +93,35 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     return TRIREME_OK;
 }
 
-// An operand of a row of ops.def, at a place.
+// An instruction, and of its operands the one that is being checked.
 struct checked {
     const struct program *program;
+    const struct instruction *instruction;
+    const struct op_info *info;
+    const char *site;
+    bool all_microbatches;
+    enum dtype model, any; // the model's dtype, and that of all operands of any: DTYPE_COUNT as long as unknown
     const struct op_operand *row;
     const struct operand *operand;
     const struct buffer *buffer;
-    const char *site;
 };
 
 // P fixes the model's dtype the first time it is met; A must be what it accumulates in.
-static trireme_status check_dtype(const struct checked *k, enum dtype *model, enum dtype *any, trireme_error *error) {
+static trireme_status check_dtype(struct checked *k, trireme_error *error) {
     const struct buffer *b = k->buffer;
     enum dtype expected = b->dtype;
     switch (k->row->dtype) {
     case 'P':
-        if (*model == DTYPE_COUNT)
-            *model = b->dtype;
-        expected = *model;
+        if (k->model == DTYPE_COUNT)
+            k->model = b->dtype;
+        expected = k->model;
         if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
             REFUSE("%s: operand %s (%s) is %s, which no model computes in", k->site, k->row->name, b->name,
                    dtype_name(b->dtype));
         break;
     case 'A':
-        expected = *model == DTYPE_COUNT ? (b->dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32) : dtype_accumulate(*model);
+        expected =
+            k->model == DTYPE_COUNT ? (b->dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32) : dtype_accumulate(k->model);
         break;
     case 'S':
         expected = DTYPE_F64;
@@ -128,9 +133,9 @@ static trireme_status check_dtype(const struct checked *k, enum dtype *model, en
         expected = DTYPE_U16;
         break;
     case 'X':
-        if (*any == DTYPE_COUNT)
-            *any = b->dtype;
-        expected = *any;
+        if (k->any == DTYPE_COUNT)
+            k->any = b->dtype;
+        expected = k->any;
         break;
     }
     if (b->dtype != expected)
@@ -139,23 +144,23 @@ static trireme_status check_dtype(const struct checked *k, enum dtype *model, en
     return TRIREME_OK;
 }
 
-static trireme_status check_scope(const struct checked *k, bool all_microbatches, trireme_error *error) {
+static trireme_status check_scope(const struct checked *k, trireme_error *error) {
     const struct buffer *b = k->buffer;
     if (b->kind == KIND_WORK)
         REFUSE("%s: operand %s is a workspace, %s", k->site, k->row->name, b->name);
-    if (b->scope == SCOPE_SLOT && all_microbatches)
+    if (b->scope == SCOPE_SLOT && k->all_microbatches)
         REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->site, k->row->name, b->name);
-    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !all_microbatches && k->program->microbatches > 1)
+    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !k->all_microbatches && k->program->microbatches > 1)
         REFUSE("%s: operand %s (%s) is one input for all microbatches", k->site, k->row->name, b->name);
     return TRIREME_OK;
 }
 
 // It lies in its buffer, on all ranks whose own part of that it is.
-static trireme_status check_extent(const struct checked *k, bool all_microbatches, trireme_error *error) {
+static trireme_status check_extent(const struct checked *k, trireme_error *error) {
     const struct operand *operand = k->operand;
     const struct buffer *b = k->buffer;
     int64_t last = operand->offset, count = buffer_count(b), instances, further;
-    if (b->scope == SCOPE_MICROBATCH && all_microbatches &&
+    if (b->scope == SCOPE_MICROBATCH && k->all_microbatches &&
         (__builtin_mul_overflow((int64_t)k->program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
          __builtin_add_overflow(count, instances, &count)))
         REFUSE("%s: all instances of %s do not fit any address space", k->site, b->name);
@@ -183,54 +188,25 @@ static trireme_status check_extent(const struct checked *k, bool all_microbatche
     return TRIREME_OK;
 }
 
-static trireme_status check_operand(const struct program *program, const struct op_operand *row,
-                                    const struct operand *operand, enum dtype *model, enum dtype *any,
-                                    bool all_microbatches, const char *site, trireme_error *error) {
+static trireme_status check_operand(struct checked *k, const struct op_operand *row, const struct operand *operand,
+                                    trireme_error *error) {
     if (operand->buffer == NONE && row->optional)
         return TRIREME_OK;
-    if (operand->buffer < 0 || operand->buffer >= (int)program->buffers.count)
-        REFUSE("%s: operand %s is missing", site, row->name);
-    const struct checked k = {program, row, operand, &program->buffers.item[operand->buffer], site};
-    TRY(check_dtype(&k, model, any, error));
-    TRY(check_scope(&k, all_microbatches, error));
-    return check_extent(&k, all_microbatches, error);
+    if (operand->buffer < 0 || operand->buffer >= (int)k->program->buffers.count)
+        REFUSE("%s: operand %s is missing", k->site, row->name);
+    k->row = row;
+    k->operand = operand;
+    k->buffer = &k->program->buffers.item[operand->buffer];
+    TRY(check_dtype(k, error));
+    TRY(check_scope(k, error));
+    return check_extent(k, error);
 }
 
 static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
 }
 
-// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
-// microbatches is not added up over them; only f32 travels as bf16.
-static trireme_status check_how(const struct program *program, const struct op_info *info,
-                                const struct instruction *instruction, const char *site, trireme_error *error) {
-    bool adds = instruction->accumulate == ACCUMULATE_NO;
-    for (int i = 0; i < info->outputs; i++)
-        adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
-    if (!adds)
-        REFUSE("%s: cannot add to what is there: it has no output that can be added to", site);
-    int from = info->inputs ? instruction->in[0].buffer : NONE;
-    bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
-                  program->buffers.item[from].scope == SCOPE_SLOT;
-    if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
-        REFUSE("%s: adds %s, which is a sum already, once more", site, verify_buffer_name(program, from));
-    if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
-        REFUSE("%s: is left out of all invocations but the last", site);
-    for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
-        if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
-            (instruction->op == OP_ALL_GATHER || // which is one of bits
-             program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32))
-            REFUSE("%s: %s would travel as bf16", site, verify_buffer_name(program, instruction->in[0].buffer));
-    return TRIREME_OK;
-}
-
-static trireme_status check_instruction(const struct program *program, const struct op_table *table,
-                                        const struct instruction *instruction, bool all_microbatches, const char *site,
-                                        trireme_error *error) {
-    const struct op_info *info = &table->op[instruction->op];
-    if (instruction->inputs != info->inputs || instruction->outputs != info->outputs)
-        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", site, instruction->inputs, instruction->outputs,
-               info->inputs, info->outputs);
+static trireme_status check_stream(const struct instruction *instruction, const char *site, trireme_error *error) {
     if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
         REFUSE("%s: no such stream", site);
     bool sends = instruction->op == OP_SEND, receives = instruction->op == OP_RECEIVE;
@@ -244,42 +220,116 @@ static trireme_status check_instruction(const struct program *program, const str
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] < WAIT_OWN)
             REFUSE("%s: waits for a stream but for its last %d instructions", site, instruction->wait[s] - 1);
-    if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
-        REFUSE("%s: workspace or predicate is a buffer that is not there", site);
-    if (instruction->workspace != NONE) {
-        const struct buffer *w = &program->buffers.item[instruction->workspace];
-        if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && all_microbatches))
-            REFUSE("%s: its workspace %s is not one", site, w->name);
-    }
-    enum dtype model = DTYPE_COUNT, any = DTYPE_COUNT;
+    return TRIREME_OK;
+}
+
+static trireme_status check_operands(struct checked *k, trireme_error *error) {
+    const struct instruction *instruction = k->instruction;
+    const struct op_info *info = k->info;
     for (int i = 0; i < info->inputs; i++)
-        if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && model == DTYPE_COUNT &&
-            valid_buffer(program, instruction->in[i].buffer))
-            model = program->buffers.item[instruction->in[i].buffer].dtype;
+        if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && k->model == DTYPE_COUNT &&
+            valid_buffer(k->program, instruction->in[i].buffer))
+            k->model = k->program->buffers.item[instruction->in[i].buffer].dtype;
     for (int i = 0; i < info->inputs; i++)
-        TRY(check_operand(program, &info->in[i], &instruction->in[i], &model, &any, all_microbatches, site, error));
+        TRY(check_operand(k, &info->in[i], &instruction->in[i], error));
     for (int i = 0; i < info->outputs; i++)
-        TRY(check_operand(program, &info->out[i], &instruction->out[i], &model, &any, all_microbatches, site, error));
-    TRY(check_how(program, info, instruction, site, error));
+        TRY(check_operand(k, &info->out[i], &instruction->out[i], error));
+    return TRIREME_OK;
+}
+
+// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
+// microbatches is not added up over them; only f32 travels as bf16.
+static trireme_status check_how(const struct checked *k, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    const struct op_info *info = k->info;
+    bool adds = instruction->accumulate == ACCUMULATE_NO;
+    for (int i = 0; i < info->outputs; i++)
+        adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
+    if (!adds)
+        REFUSE("%s: cannot add to what is there: it has no output that can be added to", k->site);
+    int from = info->inputs ? instruction->in[0].buffer : NONE;
+    bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
+                  program->buffers.item[from].scope == SCOPE_SLOT;
+    if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
+        REFUSE("%s: adds %s, which is a sum already, once more", k->site, verify_buffer_name(program, from));
+    if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
+        REFUSE("%s: is left out of all invocations but the last", k->site);
+    for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
+        if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
+            (instruction->op == OP_ALL_GATHER || // which is one of bits
+             program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32))
+            REFUSE("%s: %s would travel as bf16", k->site, verify_buffer_name(program, instruction->in[0].buffer));
+    return TRIREME_OK;
+}
+
+static trireme_status check_shapes(const struct checked *k, const struct op_table *table, trireme_error *error) {
     int64_t extent[128];
     const char *what;
-    if (!instruction_extents(table, instruction, extent, &what))
-        REFUSE("%s: the extents of %s do not agree with the other operands", site, what);
+    if (!instruction_extents(table, k->instruction, extent, &what))
+        REFUSE("%s: the extents of %s do not agree with the other operands", k->site, what);
     char broken[OP_CONDITION_TEXT];
-    if (!op_fits(info, extent, instruction->attribute, broken))
-        REFUSE("%s: %s does not hold of its extents and attributes", site, broken);
-    if (instruction->predicate != NONE && (program->buffers.item[instruction->predicate].dtype != DTYPE_I32 ||
-                                           buffer_count(&program->buffers.item[instruction->predicate]) != 1))
-        REFUSE("%s: its predicate %s is not one i32", site, verify_buffer_name(program, instruction->predicate));
-    if (instruction->predicate != NONE && info->role == ROLE_COMMUNICATION)
-        REFUSE("%s: may be skipped, though other ranks wait for it", site);
-    for (int i = 0; i < info->outputs && instruction->predicate != NONE; i++) {
-        const int k = info->inplace[i];
+    if (!op_fits(k->info, extent, k->instruction->attribute, broken))
+        REFUSE("%s: %s does not hold of its extents and attributes", k->site, broken);
+    return TRIREME_OK;
+}
+
+// What may be skipped leaves what was there before, and lets no other rank wait.
+static trireme_status check_predicate(const struct checked *k, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    if (instruction->predicate == NONE)
+        return TRIREME_OK;
+    const struct buffer *predicate = &program->buffers.item[instruction->predicate];
+    if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1)
+        REFUSE("%s: its predicate %s is not one i32", k->site, predicate->name);
+    if (k->info->role == ROLE_COMMUNICATION)
+        REFUSE("%s: may be skipped, though other ranks wait for it", k->site);
+    for (int o = 0; o < k->info->outputs; o++) {
+        const int i = k->info->inplace[o];
         bool stays =
-            instruction->out[i].buffer == NONE || (k >= 0 && operand_equal(&instruction->out[i], &instruction->in[k]));
+            instruction->out[o].buffer == NONE || (i >= 0 && operand_equal(&instruction->out[o], &instruction->in[i]));
         if (!stays)
-            REFUSE("%s: may be skipped, but %s would then hold nothing", site,
-                   verify_buffer_name(program, instruction->out[i].buffer));
+            REFUSE("%s: may be skipped, but %s would then hold nothing", k->site,
+                   verify_buffer_name(program, instruction->out[o].buffer));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_instruction(struct checked *k, const struct op_table *table, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    if (instruction->inputs != k->info->inputs || instruction->outputs != k->info->outputs)
+        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", k->site, instruction->inputs,
+               instruction->outputs, k->info->inputs, k->info->outputs);
+    TRY(check_stream(instruction, k->site, error));
+    if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
+        REFUSE("%s: workspace or predicate is a buffer that is not there", k->site);
+    if (instruction->workspace != NONE) {
+        const struct buffer *w = &program->buffers.item[instruction->workspace];
+        if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && k->all_microbatches))
+            REFUSE("%s: its workspace %s is not one", k->site, w->name);
+    }
+    TRY(check_operands(k, error));
+    TRY(check_how(k, error));
+    TRY(check_shapes(k, table, error));
+    return check_predicate(k, error);
+}
+
+static trireme_status check_template(const struct program *program, const struct op_table *table, int template,
+                                     bool all_microbatches, trireme_error *error) {
+    const struct template *t = &program->templates.item[template];
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        const struct instruction *instruction = &t->instructions.item[i];
+        struct site site = verify_site(program, table, template, (int)i, NONE);
+        struct checked k = {.program = program,
+                            .instruction = instruction,
+                            .info = &table->op[instruction->op],
+                            .site = site.text,
+                            .all_microbatches = all_microbatches,
+                            .model = DTYPE_COUNT,
+                            .any = DTYPE_COUNT};
+        TRY(check_instruction(&k, table, error));
     }
     return TRIREME_OK;
 }
@@ -288,8 +338,8 @@ static trireme_status check_instruction(const struct program *program, const str
 static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
     for (size_t i = 0; i < program->schedule.count; i++) {
         struct invocation v = program->schedule.item[i];
-        if (v.template <0 || v.template >= (int)program->templates.count || v.microbatch < NONE ||
-                        v.microbatch >= program->microbatches)
+        bool known = v.template >= 0 && v.template <(int)program->templates.count;
+        if (!known || v.microbatch < NONE || v.microbatch >= program->microbatches)
             REFUSE("invocation %zu of the schedule names a template or microbatch that is not there", i);
         how[v.template] |= v.microbatch == NONE ? 1 : 2;
         if (how[v.template] == 3)
@@ -344,9 +394,7 @@ trireme_status verify_structure(const struct program *program, const struct op_t
     int *how = mem_alloc(program->templates.count * sizeof *how);
     trireme_status status = check_schedule(program, how, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
-        for (size_t i = 0; i < program->templates.item[t].instructions.count && status == TRIREME_OK; i++)
-            status = check_instruction(program, table, &program->templates.item[t].instructions.item[i], how[t] == 1,
-                                       verify_site(program, table, (int)t, (int)i, NONE).text, error);
+        status = check_template(program, table, (int)t, how[t] == 1, error);
     free(how);
     return status;
 }
