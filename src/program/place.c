@@ -4,64 +4,39 @@
 #include "program/place.h"
 
 #include "base/rng.h"
+#include "program/spans.h"
 
 enum { ROUNDS = 400, CANDIDATES = 12 };
 static const int64_t WORK = 30000000; // pairs of allocations that may be compared while one order is varied
 static const double TIGHT = 1.002;    // of the bound
 
-// Of an allocation that is placed, what others have to know: side by side, since they are looked at so often.
-struct span {
-    int64_t offset, end;
-    int first, last;
-};
-
 struct placing {
     struct allocation *item;
     int *order; // numbers of those to be placed
     size_t count;
-    struct span *placed; // room for as many
-    int chunk;           // whose pool and whose scratch this is about
+    spans placed; // by offset
+    int chunk;    // whose pool and whose scratch this is about
 };
 
-// The lowest offset for `a` above nothing that lives when it does, among the first `count` of `placed`, which are by
-// offset.
-static int64_t lowest_offset(const struct span *placed, size_t count, const struct allocation *a) {
-    const int first = a->first, last = a->last;
-    const int64_t bytes = a->bytes;
-    int64_t at = 0;
-    for (const struct span *b = placed; b < placed + count; b++) {
-        if ((first > b->last) | (b->first > last))
-            continue;
-        if (at + bytes <= b->offset)
-            break;
-        at = MAX(at, b->end);
-    }
-    return at;
+static int64_t lowest_offset(const struct placing *p, const struct allocation *a) {
+    return spans_lowest(&p->placed, a->first, a->last, a->bytes);
 }
 
-static void insert(struct span *placed, size_t count, const struct allocation *a) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (placed[middle].offset <= a->offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (size_t i = count; i > low; i--) // memmove, but for the address sanitizer's, which goes byte by byte
-        placed[i] = placed[i - 1];
-    placed[low] = (struct span){a->offset, a->offset + a->bytes, a->first, a->last};
+// Where its offset is.
+static void put(struct placing *p, const struct allocation *a) {
+    spans_insert(&p->placed, (struct span){a->offset, a->offset + a->bytes, a->first, a->last});
 }
 
 // Places all in the order given; returns the bytes that they span. Once those are more than `most` they do not matter:
 // then some have not been placed.
-static int64_t place(const struct placing *p, int64_t most) {
+static int64_t place(struct placing *p, int64_t most) {
     int64_t top = 0;
+    p->placed.count = 0;
     for (size_t i = 0; i < p->count && top <= most; i++) {
         struct allocation *a = &p->item[p->order[i]];
-        a->offset = lowest_offset(p->placed, i, a);
+        a->offset = lowest_offset(p, a);
         top = MAX(top, a->offset + a->bytes);
-        insert(p->placed, i, a);
+        put(p, a);
     }
     return top;
 }
@@ -180,7 +155,7 @@ static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t
     return top;
 }
 
-static int64_t place_region(const struct placing *p, size_t total, int length) {
+static int64_t place_region(struct placing *p, size_t total, int length) {
     static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
     if (p->count == 0)
         return 0;
@@ -219,15 +194,12 @@ static int64_t place_region(const struct placing *p, size_t total, int length) {
 
 static struct placing placing_create(const struct lifetimes *l, int chunk) {
     size_t total = l->allocations.count;
-    return (struct placing){.item = l->allocations.item,
-                            .order = mem_alloc(total * sizeof(int)),
-                            .placed = mem_alloc(total * sizeof(struct span)),
-                            .chunk = chunk};
+    return (struct placing){.item = l->allocations.item, .order = mem_alloc(total * sizeof(int)), .chunk = chunk};
 }
 
 static void placing_release(struct placing *p) {
     free(p->order);
-    free(p->placed);
+    VEC_RELEASE(&p->placed);
 }
 
 static bool is_of_chunk(const struct allocation *a, int chunk) {
@@ -309,10 +281,10 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     struct placing *p = &a->placing;
     size_t total = a->l->allocations.count;
     memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
-    size_t placed = 0;
+    p->placed.count = 0;
     for (size_t i = 0; i < total; i++)
         if (is_of_chunk(&p->item[i], p->chunk) && p->item[i].scope == SCOPE_SLOT)
-            insert(p->placed, placed++, &p->item[i]);
+            put(p, &p->item[i]);
         else if (is_of_chunk(&p->item[i], p->chunk))
             add_live(a->live, &p->item[i], p->item[i].bytes);
     choose(p, total, SCOPE_LOCAL, false);
@@ -323,7 +295,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         struct allocation *item = &p->item[p->order[i]];
         if (item->chunk == NONE || !presses(a->live, item, target))
             continue;
-        int64_t at = lowest_offset(p->placed, placed, item);
+        int64_t at = lowest_offset(p, item);
         if (at + item->bytes > limit)
             continue;
         item->offset = at;
@@ -331,7 +303,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         item->pool = p->chunk;
         slot = MAX(slot, at + item->bytes);
         add_live(a->live, item, -item->bytes);
-        insert(p->placed, placed++, item);
+        put(p, item);
         p->order[moved++] = p->order[i];
     }
     int *back = mem_alloc((moved + 1) * sizeof *back);

@@ -5,6 +5,7 @@
 // the order of classes is varied.
 #include "base/rng.h"
 #include "program/place.h"
+#include "program/spans.h"
 
 static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, while orders are varied
 enum {
@@ -13,13 +14,6 @@ enum {
     TURNS = 6,     // places at which it takes turns, at most
     FEW = 1 << 20, // bytes
 };
-
-struct span {
-    int64_t offset, end;
-    int first, last;
-};
-
-typedef VEC(struct span) spans;
 
 // from..to of `order`.
 struct range_class {
@@ -40,35 +34,6 @@ struct stepping {
     spans active;                    // by offset, those in use about now
     int64_t work;                    // so far
 };
-
-static void insert_active(spans *active, struct span span) {
-    size_t low = 0, high = active->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (active->item[middle].offset <= span.offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    VEC_PUSH(active, span);
-    memmove(&active->item[low + 1], &active->item[low], (active->count - 1 - low) * sizeof span);
-    active->item[low] = span;
-}
-
-// The lowest offset for a range.
-static int64_t lowest_offset(const spans *active, const struct live_range *r, int64_t bytes) {
-    const int first = r->first, last = r->last;
-    int64_t at = 0;
-    for (size_t i = 0; i < active->count; i++) {
-        const struct span *s = &active->item[i];
-        if ((s->last < first) | (s->first > last))
-            continue;
-        if (at + bytes <= s->offset)
-            break;
-        at = MAX(at, s->end);
-    }
-    return at;
-}
 
 static void forget_before(spans *active, int time) {
     size_t kept = 0;
@@ -103,14 +68,14 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
         }
         for (; next < s->placed.count && s->placed.item[next].first <= r->last; next++)
             if (s->placed.item[next].last >= r->first) {
-                insert_active(&s->active, s->placed.item[next]);
+                spans_insert(&s->active, s->placed.item[next]);
                 s->work += (int64_t)s->active.count / 8;
             }
         s->work += (int64_t)s->active.count;
         turn += i > c->from && s->item[s->order[i - 1]].microbatch != r->microbatch;
-        r->offset = c->turns ? turn % c->turns * c->distance : lowest_offset(&s->active, r, c->bytes);
+        r->offset = c->turns ? turn % c->turns * c->distance : spans_lowest(&s->active, r->first, r->last, c->bytes);
         struct span span = {r->offset, r->offset + c->bytes, r->first, r->last};
-        insert_active(&s->active, span);
+        spans_insert(&s->active, span);
         s->work += (int64_t)s->active.count / 8;
         VEC_PUSH(&mine, span);
         top = MAX(top, span.end);
