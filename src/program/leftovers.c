@@ -2,13 +2,36 @@
 
 #include "program/history.h"
 
-// The first that ends behind the address.
-static size_t first_behind(const struct leftovers *l, int64_t address) {
-    size_t low = 0, high = l->list.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (l->list.item[middle].end <= address)
-            low = middle + 1;
+static int compare_edges(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void leftovers_create(struct leftovers *l, const int64_t *edge, size_t count) {
+    *l = (struct leftovers){.edge = mem_alloc(count * sizeof *edge)};
+    if (count) {
+        memcpy(l->edge, edge, count * sizeof *edge);
+        qsort(l->edge, count, sizeof *edge, compare_edges);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || l->edge[i] != l->edge[l->edges - 1])
+            l->edge[l->edges++] = l->edge[i];
+    l->from = mem_alloc((size_t)l->edges * sizeof *l->from);
+    number_set_create(&l->begun, l->edges);
+}
+
+void leftovers_release(struct leftovers *l) {
+    free(l->edge);
+    free(l->from);
+    number_set_release(&l->begun);
+}
+
+static int edge_at(const struct leftovers *l, int64_t address) {
+    int low = 0, high = l->edges;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (l->edge[middle] <= address)
+            low = middle;
         else
             high = middle;
     }
@@ -18,30 +41,23 @@ static size_t first_behind(const struct leftovers *l, int64_t address) {
 void leftovers_add(struct leftovers *l, int root, int64_t begin, int64_t end, const int32_t touched[STREAM_COUNT]) {
     if (begin >= end)
         return;
-    struct leftover rest = {.begin = begin, .end = end, .root = root};
-    memcpy(rest.touched, touched, sizeof rest.touched);
-    size_t at = first_behind(l, begin);
-    VEC_PUSH(&l->list, rest);
-    memmove(&l->list.item[at + 1], &l->list.item[at], (l->list.count - 1 - at) * sizeof rest);
-    l->list.item[at] = rest;
+    int at = edge_at(l, begin);
+    l->from[at].end = end;
+    l->from[at].root = root;
+    memcpy(l->from[at].touched, touched, sizeof l->from[at].touched);
+    number_set_add(&l->begun, at);
 }
 
 int leftovers_take(struct leftovers *l, int64_t begin, int64_t end, const int32_t known[STREAM_COUNT]) {
-    const size_t first = first_behind(l, begin);
-    size_t behind = first;
-    for (; behind < l->list.count && l->list.item[behind].begin < end; behind++)
-        if (!clocks_ordered(l->list.item[behind].touched, known))
-            return l->list.item[behind].root;
-    if (behind == first)
-        return NONE;
-    const struct leftover low = l->list.item[first], high = l->list.item[behind - 1];
-    memmove(&l->list.item[first], &l->list.item[behind], (l->list.count - behind) * sizeof low);
-    l->list.count -= behind - first;
-    leftovers_add(l, low.root, low.begin, begin, low.touched);
-    leftovers_add(l, high.root, end, high.end, high.touched);
-    return NONE;
-}
-
-void leftovers_release(struct leftovers *l) {
-    VEC_RELEASE(&l->list);
+    const int behind = edge_at(l, end);
+    int late = NONE, at;
+    while ((at = number_set_below(&l->begun, behind)) != NONE && l->from[at].end > begin) {
+        const struct leftover taken = l->from[at];
+        if (!clocks_ordered(taken.touched, known))
+            late = taken.root;
+        number_set_remove(&l->begun, at);
+        leftovers_add(l, taken.root, l->edge[at], begin, taken.touched); // which ends where this one begins
+        leftovers_add(l, taken.root, end, taken.end, taken.touched);
+    }
+    return late;
 }

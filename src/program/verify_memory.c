@@ -7,6 +7,7 @@
 // those of buffers included whose bytes others have taken in part.
 #include "program/history.h"
 #include "program/leftovers.h"
+#include "program/slices.h"
 #include "program/verify.h"
 
 struct instance {
@@ -14,7 +15,7 @@ struct instance {
     int64_t begin, end; // bytes within its arena
     bool state;         // which arena
     bool alive;         // holds its bytes
-    int place, above;   // among all by address: itself, and the first that begins where it ends or later
+    int order, above;   // among all by address: itself, and the first that begins where it ends or later
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
@@ -32,10 +33,9 @@ struct memory_check {
     struct instance *instances;
     int *first; // root buffer -> its first instance
     int count;
-    // SLOT and LOCAL instances by address, and which of them hold their bytes: those are disjoint. A bit for each, and
-    // one for each 64 of these.
+    // SLOT and LOCAL instances by address, and the numbers of those that hold their bytes, which are disjoint.
     struct bounds *by_address;
-    uint64_t *live, *any_live;
+    struct number_set live;
     struct leftovers leftovers;                // of what lives none
     struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
@@ -45,6 +45,7 @@ struct memory_check {
     int instruction; // of its template
     size_t invocation;
     struct slot_waits waits;
+    struct slices slices;
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
     VEC(int) passing; // GRAD roots that an invocation or a microbatch alone holds
 };
@@ -178,40 +179,31 @@ static void order_by_address(struct memory_check *c) {
             else
                 high = middle;
         }
-        c->instances[c->by_address[i].instance].place = i;
+        c->instances[c->by_address[i].instance].order = i;
         c->instances[c->by_address[i].instance].above = low;
     }
-    c->live = mem_alloc(((size_t)count / 64 + 1) * sizeof *c->live);
-    c->any_live = mem_alloc(((size_t)count / 4096 + 1) * sizeof *c->any_live);
+    number_set_create(&c->live, count);
+    int64_t *edge = mem_alloc(2 * (size_t)count * sizeof *edge);
+    for (int i = 0; i < count; i++) {
+        edge[2 * i] = c->by_address[i].begin;
+        edge[2 * i + 1] = c->by_address[i].end;
+    }
+    leftovers_create(&c->leftovers, edge, 2 * (size_t)count);
+    free(edge);
 }
 
 static void set_live(struct memory_check *c, struct instance *instance, bool alive) {
-    uint64_t *bits = &c->live[instance->place / 64], *any = &c->any_live[instance->place / 4096];
-    const uint64_t bit = 1UL << instance->place % 64, word = 1UL << instance->place / 64 % 64;
     instance->alive = alive;
-    *bits = alive ? *bits | bit : *bits & ~bit;
-    *any = *bits ? *any | word : *any & ~word;
+    if (alive)
+        number_set_add(&c->live, instance->order);
+    else
+        number_set_remove(&c->live, instance->order);
 }
 
-// The highest bit below `end` of 64, or NONE.
-static int highest_bit(uint64_t bits, int end) {
-    bits &= end < 64 ? (1UL << end) - 1 : ~0UL;
-    return bits ? 63 - __builtin_clzl(bits) : NONE;
-}
-
-// The last live instance that comes before place `end`, or NULL.
+// The last live instance before number `end` by address, or NULL.
 static struct instance *live_before(const struct memory_check *c, int end) {
-    int word = end / 64, bit = highest_bit(c->live[word], end % 64);
-    for (int group = word / 64, last = word % 64; bit == NONE; last = 64) {
-        int next = highest_bit(c->any_live[group], last);
-        if (next == NONE && group-- == 0)
-            return NULL;
-        if (next != NONE) {
-            word = (group * 64) + next;
-            bit = highest_bit(c->live[word], 64);
-        }
-    }
-    return &c->instances[c->by_address[word * 64 + bit].instance];
+    int last = number_set_below(&c->live, end);
+    return last == NONE ? NULL : &c->instances[c->by_address[last].instance];
 }
 
 static void take_out(struct memory_check *c, struct instance *instance, const char *taker) {
@@ -326,15 +318,15 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     bool covered = written_covers(&instance->written, &where);
     if (!covered && c->required[root]) {
         covered = true; // between the slices of a flat buffer lies padding that nobody writes
-        for (size_t i = 0; i < p->buffers.count && covered; i++)
-            if (p->buffers.item[i].parent == root) {
-                struct operand slice = operand_whole(p, (int)i);
-                struct footprint part;
-                footprint_of(p, &slice, &part);
-                covered = written_covers(&instance->written, &part);
-                if (!covered)
-                    name = p->buffers.item[i].name;
+        FOR_SLICES(&c->slices, s, root) {
+            struct operand slice = operand_whole(p, s);
+            struct footprint part;
+            footprint_of(p, &slice, &part);
+            if (covered && !written_covers(&instance->written, &part)) {
+                covered = false;
+                name = p->buffers.item[s].name;
             }
+        }
     }
     if (!covered)
         REFUSE("%s: reads %s before it is written", here(c).text, name);
@@ -540,6 +532,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     order_by_address(&c);
     c.many_streams = has_many_streams(program);
     slot_waits_create(&c.waits, program);
+    slices_create(&c.slices, program);
     if (status == TRIREME_OK)
         status = run_schedule(&c, error);
     for (int s = 0; s < STREAM_COUNT; s++)
@@ -551,9 +544,9 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     free(c.required);
     VEC_RELEASE(&c.passing);
     slot_waits_release(&c.waits);
+    slices_release(&c.slices);
     free(c.by_address);
+    number_set_release(&c.live);
     leftovers_release(&c.leftovers);
-    free(c.live);
-    free(c.any_live);
     return status;
 }
