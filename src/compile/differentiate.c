@@ -8,6 +8,7 @@ void gradients_release(struct gradients *g) {
     VEC_RELEASE(&g->of);
     VEC_RELEASE(&g->passed);
     VEC_RELEASE(&g->contributed);
+    VEC_RELEASE(&g->in_part);
     VEC_RELEASE(&g->wanted);
 }
 
@@ -17,6 +18,7 @@ static void grow(struct gradients *g) {
         VEC_PUSH(&g->of, NONE);
         VEC_PUSH(&g->passed, NONE);
         VEC_PUSH(&g->contributed, false);
+        VEC_PUSH(&g->in_part, false);
         VEC_PUSH(&g->wanted, false);
     }
 }
@@ -67,9 +69,16 @@ static int gradient_buffer(struct gradients *g, int buffer) {
     return gradient;
 }
 
+static void note_contribution(struct gradients *g, int buffer) {
+    int parent = g->program->buffers.item[buffer].parent;
+    g->contributed.item[buffer] = true;
+    if (parent != NONE)
+        g->in_part.item[parent] = true;
+}
+
 int gradients_contribute(struct gradients *g, int buffer) {
     int gradient = gradient_buffer(g, buffer);
-    g->contributed.item[buffer] = true;
+    note_contribution(g, buffer);
     return gradient;
 }
 
@@ -90,12 +99,7 @@ static struct operand complete_gradient(struct gradients *g, const struct operan
 
 static bool has_gradient(struct gradients *g, int buffer) {
     grow(g);
-    if (g->contributed.item[buffer] || g->passed.item[buffer] != NONE)
-        return true;
-    for (size_t i = 0; i < g->program->buffers.count; i++)
-        if (g->program->buffers.item[i].parent == buffer && g->contributed.item[i])
-            return true;
-    return false;
+    return g->contributed.item[buffer] || g->in_part.item[buffer] || g->passed.item[buffer] != NONE;
 }
 
 static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
@@ -160,7 +164,7 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     }
     for (int i = 0; i < backward->outputs; i++)
         if (out[i].buffer != NONE)
-            g->contributed.item[f->in[backward->contributes[i].index].buffer] = true;
+            note_contribution(g, f->in[backward->contributes[i].index].buffer);
     if (folded != NONE)
         g->passed.item[folded] = NONE;
     // Attributes that both have carry over, by name.
@@ -189,7 +193,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
             grow(g);
             g->of.item[f.in[0].buffer] = gradient;
             g->program->buffers.item[gradient].gradient_of = f.in[0].buffer;
-            g->contributed.item[f.in[0].buffer] = true;
+            note_contribution(g, f.in[0].buffer);
             continue;
         }
         bool sends = instruction_leaves(&f);

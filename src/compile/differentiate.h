@@ -11,6 +11,7 @@ struct gradients {
     VEC(int) of;           // buffer -> the buffer that holds its gradient, or NONE
     VEC(int) passed;       // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
     VEC(bool) contributed; // buffer -> something was written to its gradient in this microbatch
+    VEC(bool) in_part;     // or to that of a slice of it
     VEC(bool) wanted;      // buffer -> it is a parameter, or depends on one
 };
 

@@ -73,9 +73,35 @@ static bool covers_root(const struct program *program, const struct operand *ope
            operand_count(operand) == buffer_count(&program->buffers.item[operand->buffer]);
 }
 
+// The buffers of each allocation, while allocations take over others.
+struct owners {
+    int *first; // [allocations]: a buffer
+    int *next;  // [buffers]: another of the same allocation; NONE
+};
+
+static struct owners find_owners(const struct lifetimes *l, size_t buffers) {
+    struct owners o = {mem_alloc(l->allocations.count * sizeof *o.first), mem_alloc(buffers * sizeof *o.next)};
+    for (size_t i = 0; i < buffers; i++) {
+        o.next[i] = NONE;
+        if (l->allocation[i] != NONE)
+            o.first[l->allocation[i]] = (int)i; // the only one
+    }
+    return o;
+}
+
+static void move_owners(struct owners *o, struct lifetimes *l, int from, int to) {
+    int last = o->first[from];
+    for (int k = last; k != NONE; k = o->next[k]) {
+        l->allocation[k] = to;
+        last = k;
+    }
+    o->next[last] = o->first[to];
+    o->first[to] = o->first[from];
+}
+
 // Lets output take the memory of the input that dies here, where ops.def says that it may.
-static void share_inplace(const struct program *program, struct lifetimes *l, const struct op_info *info,
-                          const struct instruction *instruction, int time) {
+static void share_inplace(const struct program *program, struct lifetimes *l, struct owners *owners,
+                          const struct op_info *info, const struct instruction *instruction, int time) {
     for (int o = 0; o < info->outputs; o++) {
         int i = info->inplace[o];
         if (i < 0 || instruction->in[i].buffer == NONE || instruction->out[o].buffer == NONE)
@@ -99,9 +125,7 @@ static void share_inplace(const struct program *program, struct lifetimes *l, co
         d->chunk = d->chunk == b->chunk ? d->chunk : NONE;
         d->lingers |= b->lingers;
         b->bytes = 0; // its buffers moved to the other
-        for (size_t k = 0; k < program->buffers.count; k++)
-            if (l->allocation[k] == born)
-                l->allocation[k] = dying;
+        move_owners(owners, l, born, dying);
     }
 }
 
@@ -119,52 +143,66 @@ static void make_slots(struct lifetimes *l) {
     }
 }
 
-void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table,
-                      bool all_slots) {
-    *l = (struct lifetimes){0};
-    l->start = mem_alloc(program->templates.count * sizeof(int));
-    l->allocation = mem_alloc(program->buffers.count * sizeof(int));
+// Templates in the order in which the schedule first invokes them.
+struct order {
+    VEC(int) templates;
+    bool *one; // [templates]: is invoked for one microbatch
+};
+
+static void find_order(struct order *order, struct lifetimes *l, const struct program *program) {
+    *order = (struct order){.one = mem_alloc(program->templates.count * sizeof *order->one)};
+    l->start = mem_alloc(program->templates.count * sizeof *l->start);
     for (size_t i = 0; i < program->templates.count; i++)
         l->start[i] = -1;
-    for (size_t i = 0; i < program->buffers.count; i++)
-        l->allocation[i] = NONE;
-    VEC(int) order = {0};
-    bool *one = mem_alloc(program->templates.count * sizeof *one); // is invoked for one microbatch
     for (size_t i = 0; i < program->schedule.count; i++) {
         int t = program->schedule.item[i].template;
-        one[t] = program->schedule.item[i].microbatch != NONE;
+        order->one[t] = program->schedule.item[i].microbatch != NONE;
         if (l->start[t] >= 0)
             continue;
         l->start[t] = l->length;
         l->length += (int)program->templates.item[t].instructions.count;
-        VEC_PUSH(&order, t);
+        VEC_PUSH(&order->templates, t);
     }
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t k = 0; k < order.count; k++) {
-            const struct template *t = &program->templates.item[order.item[k]];
-            int by = one[order.item[k]] ? t->chunk : NONE;
-            for (size_t i = 0; i < t->instructions.count; i++) {
-                const struct instruction *instruction = &t->instructions.item[i];
-                int time = l->start[order.item[k]] + (int)i;
-                struct use use = {.template = order.item[k],
-                                  .by = by,
-                                  .time = time,
-                                  .until = l->start[order.item[k]] + lifetime_awaited(t, (int)i),
-                                  .lingers = instruction_lingers(instruction),
-                                  .arrives = instruction_arrives(instruction)};
-                if (pass == 0)
-                    touch_all(program, l, instruction, use);
-                else
-                    share_inplace(program, l, &table->op[instruction->op], instruction, time);
-            }
-        }
-        for (size_t i = 0; i < l->allocations.count && pass == 0; i++)
-            l->allocations.item[i].once &= l->allocations.item[i].lingers;
-        if (all_slots && pass == 0)
-            make_slots(l);
+}
+
+static void touch_template(struct lifetimes *l, const struct program *program, int template, bool one) {
+    const struct template *t = &program->templates.item[template];
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        const struct instruction *instruction = &t->instructions.item[i];
+        struct use use = {.template = template,
+                          .by = one ? t->chunk : NONE,
+                          .time = l->start[template] + (int)i,
+                          .until = l->start[template] + lifetime_awaited(t, (int)i),
+                          .lingers = instruction_lingers(instruction),
+                          .arrives = instruction_arrives(instruction)};
+        touch_all(program, l, instruction, use);
     }
-    VEC_RELEASE(&order);
-    free(one);
+}
+
+void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table,
+                      bool all_slots) {
+    struct order order;
+    *l = (struct lifetimes){.allocation = mem_alloc(program->buffers.count * sizeof *l->allocation)};
+    for (size_t i = 0; i < program->buffers.count; i++)
+        l->allocation[i] = NONE;
+    find_order(&order, l, program);
+    for (size_t k = 0; k < order.templates.count; k++)
+        touch_template(l, program, order.templates.item[k], order.one[order.templates.item[k]]);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        l->allocations.item[i].once &= l->allocations.item[i].lingers;
+    if (all_slots)
+        make_slots(l);
+    struct owners owners = find_owners(l, program->buffers.count);
+    for (size_t k = 0; k < order.templates.count; k++) {
+        const struct template *t = &program->templates.item[order.templates.item[k]];
+        for (int i = 0; i < (int)t->instructions.count; i++)
+            share_inplace(program, l, &owners, &table->op[t->instructions.item[i].op], &t->instructions.item[i],
+                          l->start[order.templates.item[k]] + i);
+    }
+    VEC_RELEASE(&order.templates);
+    free(order.one);
+    free(owners.first);
+    free(owners.next);
 }
 
 void lifetimes_release(struct lifetimes *l) {

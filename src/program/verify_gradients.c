@@ -5,59 +5,30 @@
 // recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
 // overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
 // parameters and of their gradients is verify_placement.c's.
-#include "program/routes.h"
+#include "program/gradient_graph.h"
 #include "program/verify.h"
-
-struct node {
-    struct instruction *instruction; // a copy; that of a forward node reads original values, not recomputed ones
-    int template, index;
-    bool forward;  // makes a value of the forward pass (not once more)
-    bool again;    // makes one once more
-    bool backward; // contributes to gradients
-    bool useful;   // the loss depends on it
-    bool answered[OP_MAX_IN];
-};
-
-struct contribution {
-    struct footprint where;
-    int by; // node
-};
-
-struct tensor_state {
-    bool wanted; // a parameter with a gradient, or depends on one
-    bool useful; // the loss depends on it
-    int uses, contributions;
-    int identity_use; // the last use by plain addition, NONE when there is none
-    VEC(struct contribution) parts;
-    int first_slice, next_slice; // of this tensor; of the one that this is a slice of
-};
 
 struct gradient_check {
     const struct program *program;
     const struct op_table *table;
-    VEC(struct node) nodes;
-    struct tensor_state *tensor;
+    struct gradient_graph graph;
+    VEC(int) candidates; // nodes
     trireme_error *error;
 };
 
-static struct site site_of(const struct gradient_check *c, const struct node *i) {
-    return verify_site(c->program, c->table, i->template, i->index, NONE);
+static struct site site_of(const struct gradient_check *c, int node) {
+    const struct node *n = &c->graph.nodes.item[node];
+    return verify_site(c->program, c->table, n->template, n->index, NONE);
 }
 
 static const char *name_of(const struct gradient_check *c, int buffer) {
     return verify_buffer_name(c->program, buffer);
 }
 
-static int original(const struct gradient_check *c, int buffer) {
-    while (buffer != NONE && c->program->buffers.item[buffer].recomputes != NONE)
-        buffer = c->program->buffers.item[buffer].recomputes;
-    return buffer;
-}
-
 static bool same_value(const struct gradient_check *c, const struct operand *a, const struct operand *b) {
     struct operand x = *a, y = *b;
-    x.buffer = original(c, x.buffer);
-    y.buffer = original(c, y.buffer);
+    x.buffer = graph_original(&c->graph, x.buffer);
+    y.buffer = graph_original(&c->graph, y.buffer);
     return operand_equal(&x, &y);
 }
 
@@ -65,16 +36,6 @@ static bool same_view(const struct operand *a, const struct operand *b) {
     struct operand x = *a;
     x.buffer = b->buffer;
     return operand_equal(&x, b);
-}
-
-// ---- collecting the instructions of one microbatch
-
-static bool is_recomputation(const struct gradient_check *c, const struct instruction *instruction) {
-    for (int i = 0; i < instruction->outputs; i++)
-        if (instruction->out[i].buffer != NONE &&
-            c->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
-            return true;
-    return false;
 }
 
 // The gradient of a part of a tensor is that part of the tensor's gradient, and so it is with what is computed again:
@@ -103,114 +64,6 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
     return TRIREME_OK;
 }
 
-static int first_operand(const struct instruction *instruction) {
-    bool has_output = instruction->outputs && instruction->out[0].buffer != NONE;
-    return has_output ? instruction->out[0].buffer : instruction->in[0].buffer;
-}
-
-// Which pass an instruction belongs to.
-static void classify(const struct gradient_check *c, struct node *node) {
-    const struct instruction *i = node->instruction;
-    enum op_role role = c->table->op[i->op].role;
-    bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
-    node->backward = role == ROLE_BACKWARD || role == ROLE_HEAD;
-    if (role == ROLE_COMMUNICATION) {
-        const struct buffer *b = &c->program->buffers.item[first_operand(i)];
-        bool activation = b->kind == KIND_ACT;
-        int of = i->outputs ? b->gradient_of : NONE;
-        for (int k = 0; k < i->inputs && of == NONE; k++)
-            of = i->in[k].buffer == NONE ? NONE : c->program->buffers.item[i->in[k].buffer].gradient_of;
-        node->backward = activation && of != NONE;
-        forward = activation && of == NONE;
-    }
-    node->again = forward && is_recomputation(c, i);
-    node->forward = forward && !node->again;
-}
-
-static void collect(struct gradient_check *c, const struct route *route) {
-    const struct program *p = c->program;
-    for (size_t k = 0; k < route->templates.count; k++) {
-        int t = route->templates.item[k];
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            struct instruction *instruction = mem_alloc(sizeof *instruction);
-            *instruction = p->templates.item[t].instructions.item[i];
-            struct node node = {.instruction = instruction, .template = t, .index = (int)i};
-            classify(c, &node);
-            for (int n = 0; node.forward && n < instruction->inputs; n++)
-                instruction->in[n].buffer = original(c, instruction->in[n].buffer);
-            VEC_PUSH(&c->nodes, node);
-        }
-    }
-}
-
-// A buffer and everything that it is a slice of.
-#define FOR_SELF_AND_PARENTS(c, b, buffer) for (int b = (buffer); b != NONE; b = (c)->program->buffers.item[b].parent)
-
-#define FOR_SLICES(c, s, buffer) for (int s = (c)->tensor[buffer].first_slice; s != NONE; s = (c)->tensor[s].next_slice)
-
-static bool tensor_flag(const struct gradient_check *c, int buffer, bool useful) {
-    FOR_SELF_AND_PARENTS(c, b, buffer)
-    if (useful ? c->tensor[b].useful : c->tensor[b].wanted)
-        return true;
-    return false;
-}
-
-static void count_use(struct gradient_check *c, int use, int input) {
-    const struct instruction *f = c->nodes.item[use].instruction;
-    struct tensor_state *t = &c->tensor[f->in[input].buffer];
-    t->uses++;
-    if (c->table->op[f->op].identity[input])
-        t->identity_use = use;
-}
-
-static void find_uses(struct gradient_check *c) {
-    const struct program *p = c->program;
-    bool trains = false;
-    for (size_t i = 0; i < p->buffers.count; i++)
-        c->tensor[i].identity_use = c->tensor[i].first_slice = c->tensor[i].next_slice = NONE;
-    for (size_t i = p->buffers.count; i-- > 0;) {
-        int of = p->buffers.item[i].gradient_of, parent = p->buffers.item[i].parent;
-        if (parent != NONE) {
-            c->tensor[i].next_slice = c->tensor[parent].first_slice;
-            c->tensor[parent].first_slice = (int)i;
-        }
-        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM)
-            trains = c->tensor[of].wanted = true;
-    }
-    for (size_t i = 0; i < c->nodes.count; i++) {
-        const struct instruction *f = c->nodes.item[i].instruction;
-        bool wanted = trains && c->nodes.item[i].forward && instruction_arrives(f);
-        for (int k = 0; c->nodes.item[i].forward && k < f->inputs; k++)
-            wanted |= f->in[k].buffer != NONE && tensor_flag(c, f->in[k].buffer, false);
-        for (int k = 0; wanted && k < f->outputs; k++)
-            if (f->out[k].buffer != NONE)
-                c->tensor[f->out[k].buffer].wanted = true;
-    }
-    // From the losses backwards.
-    for (size_t i = c->nodes.count; i-- > 0;) {
-        struct node *f = &c->nodes.item[i];
-        if (!f->forward)
-            continue;
-        f->useful = c->table->op[f->instruction->op].role == ROLE_LOSS || instruction_leaves(f->instruction);
-        for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
-            if (f->instruction->out[k].buffer != NONE) {
-                int out = f->instruction->out[k].buffer;
-                f->useful = tensor_flag(c, out, true);
-                FOR_SLICES(c, s, out)
-                f->useful |= c->tensor[s].useful;
-            }
-        for (int k = 0; f->useful && k < f->instruction->inputs; k++)
-            if (f->instruction->in[k].buffer != NONE)
-                c->tensor[f->instruction->in[k].buffer].useful = true;
-    }
-    for (size_t i = 0; i < c->nodes.count; i++)
-        for (int k = 0; c->nodes.item[i].useful && k < c->nodes.item[i].instruction->inputs; k++) {
-            int buffer = c->nodes.item[i].instruction->in[k].buffer;
-            if (buffer != NONE && tensor_flag(c, buffer, false))
-                count_use(c, (int)i, k);
-        }
-}
-
 // Where there is a backward pass, a name stands for one value: what an instruction has read, none after it changes, or
 // backward would see another value than forward used. Nowhere is a sum read before all its terms are in.
 static trireme_status check_values(struct gradient_check *c) {
@@ -219,12 +72,12 @@ static trireme_status check_values(struct gradient_check *c) {
     struct written *reads = mem_alloc(p->buffers.count * sizeof *reads);
     const char *changed = NULL;
     size_t i = 0;
-    for (; i < c->nodes.count; i++) {
+    for (; i < c->graph.nodes.count; i++) {
         const struct instruction *instruction =
-            &p->templates.item[c->nodes.item[i].template].instructions.item[c->nodes.item[i].index];
-        bool fixed =
-            c->nodes.item[i].useful || instruction->accumulate != ACCUMULATE_NO || is_recomputation(c, instruction);
-        fixed &= c->nodes.item[i].forward || c->nodes.item[i].again;
+            &p->templates.item[c->graph.nodes.item[i].template].instructions.item[c->graph.nodes.item[i].index];
+        bool fixed = c->graph.nodes.item[i].useful || instruction->accumulate != ACCUMULATE_NO ||
+                     graph_recomputes(&c->graph, instruction);
+        fixed &= c->graph.nodes.item[i].forward || c->graph.nodes.item[i].again;
         struct footprint where;
         for (int k = 0; fixed && k < instruction->outputs; k++) {
             int buffer = instruction->out[k].buffer;
@@ -242,31 +95,23 @@ static trireme_status check_values(struct gradient_check *c) {
         VEC_RELEASE(&reads[b].parts);
     free(reads);
     if (changed)
-        REFUSE("%s: changes %s, which has been read before", site_of(c, &c->nodes.item[i]).text, changed);
+        REFUSE("%s: changes %s, which has been read before", site_of(c, (int)i).text, changed);
     return TRIREME_OK;
 }
 
 // ---- gradients
 
-// The sum that is a tensor's one use, whose gradient is the tensor's, too; NONE where there is no other such tensor.
-static int passed_to(const struct gradient_check *c, int buffer) {
-    const struct tensor_state *t = &c->tensor[buffer];
-    int sum =
-        t->uses == 1 && t->identity_use != NONE ? c->nodes.item[t->identity_use].instruction->out[0].buffer : NONE;
-    return sum == buffer ? NONE : sum; // made in place
-}
-
 static bool complete(const struct gradient_check *c, int buffer, int *missing) {
-    int sum = passed_to(c, buffer);
-    if (sum != NONE && c->tensor[buffer].contributions == 0)
+    int sum = graph_passed_to(&c->graph, buffer);
+    if (sum != NONE && c->graph.tensor[buffer].contributions == 0)
         return complete(c, sum, missing);
-    FOR_SELF_AND_PARENTS(c, b, buffer)
-    if (c->tensor[b].contributions < c->tensor[b].uses) {
+    FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
+    if (c->graph.tensor[b].contributions < c->graph.tensor[b].uses) {
         *missing = b;
         return false;
     }
-    FOR_SLICES(c, s, buffer)
-    if (c->tensor[s].contributions < c->tensor[s].uses) {
+    FOR_SLICES(&c->graph.slices, s, buffer)
+    if (c->graph.tensor[s].contributions < c->graph.tensor[s].uses) {
         *missing = s;
         return false;
     }
@@ -277,20 +122,20 @@ static bool complete(const struct gradient_check *c, int buffer, int *missing) {
 static bool holds_gradient(const struct gradient_check *c, int gradient, int of) {
     if (c->program->buffers.item[gradient].gradient_of == of)
         return true;
-    int sum = passed_to(c, of);
+    int sum = graph_passed_to(&c->graph, of);
     return sum != NONE && holds_gradient(c, gradient, sum);
 }
 
 static trireme_status answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
                              bool sum) {
     trireme_error *error = c->error;
-    struct node *f = &c->nodes.item[use];
+    struct node *f = &c->graph.nodes.item[use];
     int of = f->instruction->in[input].buffer;
     if (f->answered[input])
-        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, &c->nodes.item[by]).text,
-               name_of(c, of), site_of(c, f).text);
+        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, name_of(c, of),
+               site_of(c, use).text);
     f->answered[input] = true;
-    struct tensor_state *t = &c->tensor[of];
+    struct tensor_state *t = &c->graph.tensor[of];
     t->contributions++;
     if (!out)
         return TRIREME_OK;
@@ -298,19 +143,17 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     footprint_of(c->program, out, &where);
     bool overlaps = false;
     for (size_t i = 0; i < t->parts.count; i++)
-        overlaps |= footprint_overlap(&t->parts.item[i].where, &where);
+        overlaps |= footprint_overlap(&t->parts.item[i], &where);
     bool parameter = c->program->buffers.item[of].kind == KIND_PARAM;
-    enum accumulate accumulate = c->nodes.item[by].instruction->accumulate;
+    enum accumulate accumulate = c->graph.nodes.item[by].instruction->accumulate;
     bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
     if (overlaps && starts && !sum)
-        REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, &c->nodes.item[by]).text,
-               name_of(c, of));
-    enum buffer_scope scope = out ? c->program->buffers.item[out->buffer].scope : SCOPE_LOCAL;
+        REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, by).text, name_of(c, of));
+    enum buffer_scope scope = c->program->buffers.item[out->buffer].scope;
     bool kept = scope == SCOPE_STATE || scope == SCOPE_STEP;
     if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
-        REFUSE("%s: overwrites the gradient of %s in every microbatch", site_of(c, &c->nodes.item[by]).text,
-               name_of(c, of));
-    VEC_PUSH(&t->parts, (struct contribution){where, by});
+        REFUSE("%s: overwrites the gradient of %s in every microbatch", site_of(c, by).text, name_of(c, of));
+    VEC_PUSH(&t->parts, where);
     return TRIREME_OK;
 }
 
@@ -320,23 +163,18 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
     *own = c->program->buffers.item[in->buffer].gradient_of == of;
     if (*own)
         return TRIREME_OK;
-    for (size_t u = 0; u < c->nodes.count; u++) {
-        const struct node *sum = &c->nodes.item[u];
-        if (!sum->useful)
+    FOR_SUMS(&c->graph, s, of) {
+        const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
+        int missing, input = s % OP_MAX_IN, whole = sum->instruction->out[0].buffer;
+        if (sum->answered[input] || !holds_gradient(c, in->buffer, whole))
             continue;
-        for (int k = 0; k < sum->instruction->inputs; k++) {
-            if (!c->table->op[sum->instruction->op].identity[k] || sum->instruction->in[k].buffer != of ||
-                sum->answered[k] || !holds_gradient(c, in->buffer, sum->instruction->out[0].buffer))
-                continue;
-            int missing;
-            if (!complete(c, sum->instruction->out[0].buffer, &missing))
-                REFUSE("%s: adds %s, which still lacks contributions of %s", site_of(c, &c->nodes.item[by]).text,
-                       name_of(c, in->buffer), name_of(c, missing));
-            return answer(c, by, (int)u, k, NULL, false);
-        }
+        if (!complete(c, whole, &missing))
+            REFUSE("%s: adds %s, which still lacks contributions of %s", site_of(c, by).text, name_of(c, in->buffer),
+                   name_of(c, missing));
+        return answer(c, by, s / OP_MAX_IN, input, NULL, false);
     }
-    REFUSE("%s: adds %s to the gradient of %s, to which it does not pass", site_of(c, &c->nodes.item[by]).text,
-           name_of(c, in->buffer), name_of(c, of));
+    REFUSE("%s: adds %s to the gradient of %s, to which it does not pass", site_of(c, by).text, name_of(c, in->buffer),
+           name_of(c, of));
 }
 
 static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
@@ -381,7 +219,32 @@ static bool matches(struct gradient_check *c, const struct instruction *b, const
     return same_attributes(c, f, b);
 }
 
-// The forward nodes that a backward instruction might answer: those that made the tensor whose gradient it reads.
+static int compare_numbers(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
+// Those that make a tensor as their output of that number, or one whose gradient is the tensor's.
+static void add_candidates(struct gradient_check *c, int tensor, int output, enum op op) {
+    FOR_MAKERS(&c->graph, m, tensor) {
+        const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
+        if (f->useful && f->instruction->op == op && m % OP_MAX_OUT == output)
+            VEC_PUSH(&c->candidates, m / OP_MAX_OUT);
+    }
+    for (int t = c->graph.tensor[tensor].first_passed; t != NONE; t = c->graph.tensor[t].next_passed)
+        add_candidates(c, t, output, op);
+}
+
+// In the order in which they run.
+static void find_candidates(struct gradient_check *c, const struct op_info *info, const struct instruction *b, int i) {
+    int tensor = c->program->buffers.item[b->in[i].buffer].gradient_of;
+    c->candidates.count = 0;
+    if (tensor != NONE)
+        add_candidates(c, tensor, info->reads[i].index, info->forward);
+    if (c->candidates.count > 1)
+        qsort(c->candidates.item, c->candidates.count, sizeof *c->candidates.item, compare_numbers);
+}
+
+// The forward node that a backward instruction answers: one that made the tensor whose gradient it reads.
 static int find_forward(struct gradient_check *c, const struct instruction *b, const char **why) {
     const struct op_info *info = &c->table->op[b->op];
     int found = NONE;
@@ -389,29 +252,24 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
     bool reads = false; // some gradient of this rank's
     for (int i = 0; i < info->inputs; i++)
         reads |= b->in[i].buffer != NONE;
-    for (size_t u = 0; u < c->nodes.count && !reads; u++)
-        if (c->nodes.item[u].useful && c->nodes.item[u].instruction->op == info->forward &&
-            matches(c, b, c->nodes.item[u].instruction, why))
+    for (size_t u = 0; u < c->graph.nodes.count && !reads; u++)
+        if (c->graph.nodes.item[u].useful && c->graph.nodes.item[u].instruction->op == info->forward &&
+            matches(c, b, c->graph.nodes.item[u].instruction, why))
             return (int)u;
     for (int i = 0; i < info->inputs && found == NONE; i++) {
         if (!info->reads[i].gradient || info->reads[i].pass || b->in[i].buffer == NONE)
             continue;
-        int candidate = c->program->buffers.item[b->in[i].buffer].gradient_of;
-        // A gradient may stand for that of any tensor it passes to: look at all makers then.
-        for (size_t u = 0; u < c->nodes.count; u++) {
-            const struct node *f = &c->nodes.item[u];
-            if (!f->useful || f->instruction->op != info->forward)
+        find_candidates(c, info, b, i);
+        for (size_t k = 0; k < c->candidates.count; k++) {
+            const struct node *f = &c->graph.nodes.item[c->candidates.item[k]];
+            if (!matches(c, b, f->instruction, why))
                 continue;
-            bool direct = candidate != NONE && f->instruction->out[info->reads[i].index].buffer == candidate;
-            if ((direct || c->tensor[f->instruction->out[info->reads[i].index].buffer].identity_use != NONE) &&
-                matches(c, b, f->instruction, why)) {
-                bool free_use = true;
-                for (int k = 0; k < info->outputs; k++)
-                    free_use &= b->out[k].buffer == NONE || !f->answered[info->contributes[k].index];
-                if (free_use)
-                    return (int)u;
-                found = (int)u;
-            }
+            found = c->candidates.item[k];
+            bool free_use = true;
+            for (int o = 0; o < info->outputs; o++)
+                free_use &= b->out[o].buffer == NONE || !f->answered[info->contributes[o].index];
+            if (free_use)
+                return found;
         }
     }
     return found;
@@ -419,14 +277,14 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
 
 static trireme_status check_backward(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
-    const struct instruction *b = c->nodes.item[by].instruction;
+    const struct instruction *b = c->graph.nodes.item[by].instruction;
     const struct op_info *info = &c->table->op[b->op];
     const char *why;
     int use = find_forward(c, b, &why);
     if (use == NONE)
-        REFUSE("%s: is the backward of no %s of this program: see %s", site_of(c, &c->nodes.item[by]).text,
+        REFUSE("%s: is the backward of no %s of this program: see %s", site_of(c, by).text,
                c->table->op[info->forward].name, why);
-    const struct instruction *f = c->nodes.item[use].instruction;
+    const struct instruction *f = c->graph.nodes.item[use].instruction;
     bool sum[OP_MAX_IN] = {false};
     for (int i = 0; i < info->inputs; i++) {
         if (!info->reads[i].gradient || b->in[i].buffer == NONE)
@@ -436,9 +294,9 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
         if (info->reads[i].pass) {
             TRY(check_pass(c, by, &b->in[i], of, &sum[info->reads[i].index]));
         } else if (!complete(c, of, &missing)) {
-            REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)",
-                   site_of(c, &c->nodes.item[by]).text, name_of(c, b->in[i].buffer), name_of(c, missing),
-                   c->tensor[missing].contributions, c->tensor[missing].uses);
+            REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)", site_of(c, by).text,
+                   name_of(c, b->in[i].buffer), name_of(c, missing), c->graph.tensor[missing].contributions,
+                   c->graph.tensor[missing].uses);
         }
     }
     bool contributes = false;
@@ -449,9 +307,9 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
         }
     if (contributes || !instruction_arrives(f))
         return TRIREME_OK;
-    struct node *received = &c->nodes.item[use];
+    struct node *received = &c->graph.nodes.item[use];
     if (received->answered[0])
-        REFUSE("%s: sends the gradient of %s twice", site_of(c, &c->nodes.item[by]).text, name_of(c, f->out[0].buffer));
+        REFUSE("%s: sends the gradient of %s twice", site_of(c, by).text, name_of(c, f->out[0].buffer));
     received->answered[0] = true;
     return TRIREME_OK;
 }
@@ -459,30 +317,34 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
 // The gradient of what the head's product is made of, where it is not made of that of the logits.
 static trireme_status check_head(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
-    const struct instruction *dx = c->nodes.item[by].instruction;
+    const struct instruction *dx = c->graph.nodes.item[by].instruction;
     struct head head;
     const char *why = verify_head_gradient(c->program, dx, &head);
     if (why)
-        REFUSE("%s: %s", site_of(c, &c->nodes.item[by]).text, why);
-    for (size_t u = 0; u < c->nodes.count; u++) {
-        const struct instruction *f = c->nodes.item[u].instruction;
-        if (!c->nodes.item[u].useful || f->op != OP_MATMUL || f->out[0].buffer != head.product->out[0].buffer)
+        REFUSE("%s: %s", site_of(c, by).text, why);
+    FOR_MAKERS(&c->graph, m, head.product->out[0].buffer) {
+        const struct node *node = &c->graph.nodes.item[m / OP_MAX_OUT];
+        const struct instruction *f = node->instruction;
+        if (!node->useful || f->op != OP_MATMUL)
             continue;
         if (!same_view(&dx->out[0], &f->in[0]) ||
             c->program->buffers.item[dx->out[0].buffer].gradient_of != f->in[0].buffer)
-            REFUSE("%s: %s is not the gradient of %s", site_of(c, &c->nodes.item[by]).text,
-                   name_of(c, dx->out[0].buffer), name_of(c, f->in[0].buffer));
-        return answer(c, by, (int)u, 0, &dx->out[0], false);
+            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, name_of(c, dx->out[0].buffer),
+                   name_of(c, f->in[0].buffer));
+        return answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
     }
-    REFUSE("%s: is the gradient of no product that the loss depends on", site_of(c, &c->nodes.item[by]).text);
+    REFUSE("%s: is the gradient of no product that the loss depends on", site_of(c, by).text);
 }
 
 // A recomputed value must be made as the first time.
 static trireme_status check_recomputation(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
-    const struct instruction *again = c->nodes.item[by].instruction;
-    for (size_t u = 0; u < c->nodes.count; u++) {
-        const struct node *f = &c->nodes.item[u];
+    const struct instruction *again = c->graph.nodes.item[by].instruction;
+    int made = 0; // an output that there is
+    while (again->out[made].buffer == NONE)
+        made++;
+    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, again->out[made].buffer)) {
+        const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
         if (!f->forward || f->instruction->op != again->op)
             continue;
         bool same = memcmp(f->instruction->attribute, again->attribute, sizeof again->attribute) == 0 &&
@@ -496,14 +358,14 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
         if (same)
             return TRIREME_OK;
     }
-    REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, &c->nodes.item[by]).text,
-           name_of(c, original(c, again->out[0].buffer)));
+    REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, by).text,
+           name_of(c, graph_original(&c->graph, again->out[0].buffer)));
 }
 
 static trireme_status check_all(struct gradient_check *c) {
     trireme_error *error = c->error;
-    for (size_t i = 0; i < c->nodes.count; i++) {
-        const struct node *node = &c->nodes.item[i];
+    for (size_t i = 0; i < c->graph.nodes.count; i++) {
+        const struct node *node = &c->graph.nodes.item[i];
         const struct op_info *info = &c->table->op[node->instruction->op];
         if (node->again)
             TRY(check_recomputation(c, (int)i));
@@ -515,23 +377,23 @@ static trireme_status check_all(struct gradient_check *c) {
             const struct operand *d = &node->instruction->out[info->outputs - 1];
             const struct operand *logits = &node->instruction->in[0];
             if (c->program->buffers.item[d->buffer].gradient_of != logits->buffer || !same_view(d, logits))
-                REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, node).text, name_of(c, d->buffer),
+                REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text, name_of(c, d->buffer),
                        name_of(c, logits->buffer));
             TRY(answer(c, (int)i, (int)i, 0, d, false));
         }
     }
-    for (size_t i = 0; i < c->nodes.count; i++) {
-        const struct node *f = &c->nodes.item[i];
+    for (size_t i = 0; i < c->graph.nodes.count; i++) {
+        const struct node *f = &c->graph.nodes.item[i];
         if (f->useful && instruction_arrives(f->instruction) && !f->answered[0] &&
-            tensor_flag(c, f->instruction->out[0].buffer, false))
+            graph_is_wanted(&c->graph, f->instruction->out[0].buffer))
             REFUSE("the gradient of %s is never sent to where %s has it from",
-                   name_of(c, f->instruction->out[0].buffer), site_of(c, f).text);
+                   name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
-                tensor_flag(c, f->instruction->in[k].buffer, false) &&
-                passed_to(c, f->instruction->in[k].buffer) == NONE)
+                graph_is_wanted(&c->graph, f->instruction->in[k].buffer) &&
+                graph_passed_to(&c->graph, f->instruction->in[k].buffer) == NONE)
                 REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
-                       site_of(c, f).text);
+                       site_of(c, (int)i).text);
     }
     return TRIREME_OK;
 }
@@ -539,19 +401,12 @@ static trireme_status check_all(struct gradient_check *c) {
 static trireme_status check_route(const struct program *program, const struct op_table *table,
                                   const struct route *route, trireme_error *error) {
     struct gradient_check c = {.program = program, .table = table, .error = error};
-    size_t n = program->buffers.count;
-    c.tensor = mem_alloc(n * sizeof *c.tensor);
-    collect(&c, route);
-    find_uses(&c);
+    gradient_graph_create(&c.graph, program, table, route);
     trireme_status status = check_values(&c);
     if (status == TRIREME_OK)
         status = check_all(&c);
-    for (size_t i = 0; i < n; i++)
-        VEC_RELEASE(&c.tensor[i].parts);
-    for (size_t i = 0; i < c.nodes.count; i++)
-        free(c.nodes.item[i].instruction);
-    free(c.tensor);
-    VEC_RELEASE(&c.nodes);
+    gradient_graph_release(&c.graph);
+    VEC_RELEASE(&c.candidates);
     return status;
 }
 

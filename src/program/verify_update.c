@@ -1,6 +1,7 @@
 // Proves what surrounds the backward pass: the loss is the mean over all targets of the global batch; the norm counts
 // every gradient once; every parameter is updated once, from its own complete gradient and states, by the factor of
 // that norm; and buffers that others know by name hold what they are declared to.
+#include "program/slices.h"
 #include "program/verify.h"
 
 struct found {
@@ -14,6 +15,9 @@ struct update_check {
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
     VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
+    VEC(int) declared;                       // inputs that are
+    struct slices slices;
+    int *reduced_from, *gathered_to; // find_wholes
     trireme_error *error;
 };
 
@@ -46,6 +50,13 @@ static int output(const struct update_check *c, const struct instruction *instru
     return i == NONE ? NONE : instruction->out[i].buffer;
 }
 
+// What surrounds the passes, beside what counts updates.
+static bool is_of_interest(const struct update_check *c, const struct instruction *instruction) {
+    enum op_role role = c->table->op[instruction->op].role;
+    return instruction->op == OP_INCREMENT ||
+           (role != ROLE_FORWARD && role != ROLE_BACKWARD && role != ROLE_COMMUNICATION);
+}
+
 static void collect(struct update_check *c) {
     const struct program *p = c->program;
     c->last_gradient = NONE;
@@ -54,9 +65,10 @@ static void collect(struct update_check *c) {
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
             const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
             struct found found = {instruction, t, (int)i, (int)k};
-            VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
-            if (input(c, instruction, "targets") != NONE && output(c, instruction, "nll") != NONE &&
-                p->schedule.item[k].microbatch == 0)
+            if (is_of_interest(c, instruction))
+                VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
+            if (p->schedule.item[k].microbatch == 0 && input(c, instruction, "targets") != NONE &&
+                output(c, instruction, "nll") != NONE)
                 VEC_PUSH(&c->targets, found);
             for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)
                 if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
@@ -67,9 +79,15 @@ static void collect(struct update_check *c) {
 
 // ---- what others know
 
-static bool declared_input(const struct program *p, const char *as) {
-    for (size_t i = 0; i < p->buffers.count; i++)
-        if (p->buffers.item[i].kind == KIND_INPUT && strcmp(p->buffers.item[i].as, as) == 0)
+static void find_declared_inputs(struct update_check *c) {
+    for (size_t i = 0; i < c->program->buffers.count; i++)
+        if (c->program->buffers.item[i].kind == KIND_INPUT && *c->program->buffers.item[i].as)
+            VEC_PUSH(&c->declared, (int)i);
+}
+
+static bool declared_input(const struct update_check *c, const char *as) {
+    for (size_t i = 0; i < c->declared.count; i++)
+        if (strcmp(c->program->buffers.item[c->declared.item[i]].as, as) == 0)
             return true;
     return false;
 }
@@ -97,7 +115,7 @@ static trireme_status check_declared(const struct update_check *c, const struct 
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
             REFUSE("%s: takes %s as its %s, which is declared %s", site, name_of(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");
-        if (b->kind == KIND_INPUT && !*b->as && declared_input(p, name))
+        if (b->kind == KIND_INPUT && !*b->as && declared_input(c, name))
             REFUSE("%s: takes %s as its %s, which another input is declared", site, name_of(c, operand->buffer), name);
     }
     return TRIREME_OK;
@@ -297,13 +315,12 @@ static bool is_gradient_of(const struct update_check *c, int gradient, int param
     if (p->buffers.item[gradient].gradient_of == parameter)
         return true;
     int slices = 0, matched = 0;
-    for (size_t i = 0; i < p->buffers.count; i++) {
-        slices += p->buffers.item[i].parent == parameter;
-        if (p->buffers.item[i].parent != gradient)
-            continue;
-        int of = p->buffers.item[i].gradient_of;
+    FOR_SLICES(&c->slices, s, parameter)
+    slices++;
+    FOR_SLICES(&c->slices, s, gradient) {
+        int of = p->buffers.item[s].gradient_of;
         if (of == NONE || p->buffers.item[of].parent != parameter ||
-            p->buffers.item[of].parent_offset != p->buffers.item[i].parent_offset)
+            p->buffers.item[of].parent_offset != p->buffers.item[s].parent_offset)
             return false;
         matched++;
     }
@@ -404,9 +421,11 @@ static trireme_status check_norm(struct update_check *c, const struct found *cli
 }
 
 // Where the rank keeps part of a unit: the whole gradient that it is reduced from, the whole parameters that it is
-// gathered to. Else the buffer itself; NONE where several answer.
-static int whole_of(const struct program *p, int buffer, enum op op) {
-    int found = buffer;
+// gathered to. Else the buffer itself; NONE where several answer. Of each buffer; the caller frees.
+static int *find_wholes(const struct program *p, enum op op) {
+    int *found = mem_alloc(p->buffers.count * sizeof *found);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        found[i] = (int)i;
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
             const struct instruction *in = &p->templates.item[t].instructions.item[i];
@@ -414,11 +433,11 @@ static int whole_of(const struct program *p, int buffer, enum op op) {
                 continue;
             int part = op == OP_ALL_GATHER ? in->in[0].buffer : in->out[0].buffer;
             int whole = op == OP_ALL_GATHER ? in->out[0].buffer : in->in[0].buffer;
-            if (part != buffer || whole == buffer)
+            if (whole == part)
                 continue;
             if (p->buffers.item[whole].recomputes != NONE)
                 whole = p->buffers.item[whole].recomputes;
-            found = found == buffer || found == whole ? whole : NONE;
+            found[part] = found[part] == part || found[part] == whole ? whole : NONE;
         }
     return found;
 }
@@ -440,7 +459,7 @@ static trireme_status check_update(struct update_check *c, const struct found *u
     struct site name = site_of(c, update);
     const char *site = name.text;
     int parameter = u->in[0].buffer, gradient = u->in[2].buffer, root = program_root(p, parameter);
-    int from = whole_of(p, gradient, OP_REDUCE_SCATTER), to = whole_of(p, parameter, OP_ALL_GATHER);
+    int from = c->reduced_from[gradient], to = c->gathered_to[parameter];
     bool both = u->in[2].along == AXES_NONE || (u->in[0].along == u->in[2].along && u->in[0].step == u->in[2].step);
     if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
         !is_unit(p, &u->in[0]) || !is_unit(p, &u->in[2]) || !both || from == NONE || to == NONE ||
@@ -521,6 +540,9 @@ static trireme_status check_updates(struct update_check *c) {
         REFUSE("%s: %s is not the loss of the step", site_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "loss")));
     TRY(check_norm(c, clip));
+    slices_create(&c->slices, p);
+    c->reduced_from = find_wholes(p, OP_REDUCE_SCATTER);
+    c->gathered_to = find_wholes(p, OP_ALL_GATHER);
     bool *updated = mem_alloc(p->buffers.count * sizeof *updated);
     trireme_status status = check_increment(c, clip, updated);
     for (size_t i = 0; i < c->role[ROLE_UPDATE].count && status == TRIREME_OK; i++)
@@ -540,6 +562,7 @@ static trireme_status check_updates(struct update_check *c) {
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
     struct update_check c = {.program = program, .table = table, .error = error};
     collect(&c);
+    find_declared_inputs(&c);
     trireme_status status = check_loss(&c);
     if (status == TRIREME_OK)
         status = check_all_declared(&c);
@@ -548,5 +571,9 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
     for (size_t i = 0; i < ARRAY_LENGTH(c.role); i++)
         VEC_RELEASE(&c.role[i]);
     VEC_RELEASE(&c.targets);
+    VEC_RELEASE(&c.declared);
+    slices_release(&c.slices);
+    free(c.reduced_from);
+    free(c.gathered_to);
     return status;
 }

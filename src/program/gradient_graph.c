@@ -1,0 +1,189 @@
+#include "program/gradient_graph.h"
+
+int graph_original(const struct gradient_graph *g, int buffer) {
+    while (buffer != NONE && g->program->buffers.item[buffer].recomputes != NONE)
+        buffer = g->program->buffers.item[buffer].recomputes;
+    return buffer;
+}
+
+bool graph_recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
+    for (int i = 0; i < instruction->outputs; i++)
+        if (instruction->out[i].buffer != NONE &&
+            g->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
+            return true;
+    return false;
+}
+
+// ---- nodes
+
+static int first_operand(const struct instruction *instruction) {
+    bool has_output = instruction->outputs && instruction->out[0].buffer != NONE;
+    return has_output ? instruction->out[0].buffer : instruction->in[0].buffer;
+}
+
+// Which pass an instruction belongs to.
+static void classify(const struct gradient_graph *g, struct node *node) {
+    const struct instruction *i = node->instruction;
+    enum op_role role = g->table->op[i->op].role;
+    bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
+    node->backward = role == ROLE_BACKWARD || role == ROLE_HEAD;
+    if (role == ROLE_COMMUNICATION) {
+        const struct buffer *b = &g->program->buffers.item[first_operand(i)];
+        bool activation = b->kind == KIND_ACT;
+        int of = i->outputs ? b->gradient_of : NONE;
+        for (int k = 0; k < i->inputs && of == NONE; k++)
+            of = i->in[k].buffer == NONE ? NONE : g->program->buffers.item[i->in[k].buffer].gradient_of;
+        node->backward = activation && of != NONE;
+        forward = activation && of == NONE;
+    }
+    node->again = forward && graph_recomputes(g, i);
+    node->forward = forward && !node->again;
+}
+
+static void collect(struct gradient_graph *g, const struct route *route) {
+    const struct program *p = g->program;
+    for (size_t k = 0; k < route->templates.count; k++) {
+        int t = route->templates.item[k];
+        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            struct instruction *instruction = mem_alloc(sizeof *instruction);
+            *instruction = p->templates.item[t].instructions.item[i];
+            struct node node = {.instruction = instruction, .template = t, .index = (int)i};
+            classify(g, &node);
+            for (int n = 0; node.forward && n < instruction->inputs; n++)
+                instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
+            VEC_PUSH(&g->nodes, node);
+        }
+    }
+}
+
+// ---- tensors
+
+bool graph_is_wanted(const struct gradient_graph *g, int buffer) {
+    FOR_SELF_AND_PARENTS(g, b, buffer)
+    if (g->tensor[b].wanted)
+        return true;
+    return false;
+}
+
+// Whether the loss depends on it, or on some of it.
+static bool is_useful(const struct gradient_graph *g, int buffer) {
+    FOR_SELF_AND_PARENTS(g, b, buffer)
+    if (g->tensor[b].useful)
+        return true;
+    FOR_SLICES(&g->slices, s, buffer)
+    if (g->tensor[s].useful)
+        return true;
+    return false;
+}
+
+static void count_use(struct gradient_graph *g, int use, int input) {
+    const struct instruction *f = g->nodes.item[use].instruction;
+    struct tensor_state *t = &g->tensor[f->in[input].buffer];
+    t->uses++;
+    if (g->table->op[f->op].identity[input])
+        t->identity_use = use;
+}
+
+// From the parameters on.
+static void find_wanted(struct gradient_graph *g) {
+    const struct program *p = g->program;
+    bool trains = false;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        int of = p->buffers.item[i].gradient_of;
+        if (of != NONE && p->buffers.item[of].kind == KIND_PARAM)
+            trains = g->tensor[of].wanted = true;
+    }
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const struct instruction *f = g->nodes.item[i].instruction;
+        bool wanted = trains && g->nodes.item[i].forward && instruction_arrives(f);
+        for (int k = 0; g->nodes.item[i].forward && k < f->inputs; k++)
+            wanted |= f->in[k].buffer != NONE && graph_is_wanted(g, f->in[k].buffer);
+        for (int k = 0; wanted && k < f->outputs; k++)
+            if (f->out[k].buffer != NONE)
+                g->tensor[f->out[k].buffer].wanted = true;
+    }
+}
+
+// From the losses backwards.
+static void find_useful(struct gradient_graph *g) {
+    for (size_t i = g->nodes.count; i-- > 0;) {
+        struct node *f = &g->nodes.item[i];
+        if (!f->forward)
+            continue;
+        f->useful = g->table->op[f->instruction->op].role == ROLE_LOSS || instruction_leaves(f->instruction);
+        for (int k = 0; k < f->instruction->outputs && !f->useful; k++)
+            f->useful = f->instruction->out[k].buffer != NONE && is_useful(g, f->instruction->out[k].buffer);
+        for (int k = 0; f->useful && k < f->instruction->inputs; k++)
+            if (f->instruction->in[k].buffer != NONE)
+                g->tensor[f->instruction->in[k].buffer].useful = true;
+    }
+}
+
+static void count_uses(struct gradient_graph *g) {
+    for (size_t i = 0; i < g->program->buffers.count; i++)
+        g->tensor[i].identity_use = NONE;
+    for (size_t i = 0; i < g->nodes.count; i++)
+        for (int k = 0; g->nodes.item[i].useful && k < g->nodes.item[i].instruction->inputs; k++) {
+            int buffer = g->nodes.item[i].instruction->in[k].buffer;
+            if (buffer != NONE && graph_is_wanted(g, buffer))
+                count_use(g, (int)i, k);
+        }
+}
+
+int graph_passed_to(const struct gradient_graph *g, int buffer) {
+    const struct tensor_state *t = &g->tensor[buffer];
+    int sum =
+        t->uses == 1 && t->identity_use != NONE ? g->nodes.item[t->identity_use].instruction->out[0].buffer : NONE;
+    return sum == buffer ? NONE : sum; // made in place
+}
+
+// The lists of tensors: who makes them, in which sums they are, and whose gradients are theirs.
+static void list_uses(struct gradient_graph *g) {
+    for (size_t i = 0; i < g->program->buffers.count; i++)
+        g->tensor[i].first_maker = g->tensor[i].first_sum = g->tensor[i].first_passed = NONE;
+    for (size_t i = g->nodes.count; i-- > 0;) {
+        struct node *node = &g->nodes.item[i];
+        const struct instruction *in = node->instruction;
+        for (int k = in->outputs; k-- > 0;) {
+            if (in->out[k].buffer == NONE)
+                continue;
+            node->next_maker[k] = g->tensor[in->out[k].buffer].first_maker;
+            g->tensor[in->out[k].buffer].first_maker = (int)i * OP_MAX_OUT + k;
+        }
+        for (int k = in->inputs; k-- > 0;) {
+            if (in->in[k].buffer == NONE || !node->useful || !g->table->op[in->op].identity[k])
+                continue;
+            node->next_sum[k] = g->tensor[in->in[k].buffer].first_sum;
+            g->tensor[in->in[k].buffer].first_sum = (int)i * OP_MAX_IN + k;
+        }
+    }
+    for (size_t i = 0; i < g->program->buffers.count; i++) {
+        int sum = graph_passed_to(g, (int)i);
+        if (sum == NONE)
+            continue;
+        g->tensor[i].next_passed = g->tensor[sum].first_passed;
+        g->tensor[sum].first_passed = (int)i;
+    }
+}
+
+void gradient_graph_create(struct gradient_graph *g, const struct program *program, const struct op_table *table,
+                           const struct route *route) {
+    *g = (struct gradient_graph){.program = program, .table = table};
+    g->tensor = mem_alloc(program->buffers.count * sizeof *g->tensor);
+    slices_create(&g->slices, program);
+    collect(g, route);
+    find_wanted(g);
+    find_useful(g);
+    count_uses(g);
+    list_uses(g);
+}
+
+void gradient_graph_release(struct gradient_graph *g) {
+    for (size_t i = 0; i < g->program->buffers.count; i++)
+        VEC_RELEASE(&g->tensor[i].parts);
+    for (size_t i = 0; i < g->nodes.count; i++)
+        free(g->nodes.item[i].instruction);
+    free(g->tensor);
+    slices_release(&g->slices);
+    VEC_RELEASE(&g->nodes);
+}
