@@ -4,11 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- growing strings ----
+// ---- growing strings
 
 // Room for `more` bytes and the NUL.
 static void text_reserve(struct text *t, size_t more) {
@@ -71,12 +72,17 @@ size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool end
     return at;
 }
 
+void text_add_numbers(struct text *t, const int *number, int count) {
+    for (int i = 0; i < count; i++)
+        text_add(t, "%s%d", i ? "," : "", number[i]);
+}
+
 void text_release(struct text *t) {
     free(t->text);
     *t = (struct text){0};
 }
 
-// ---- whole files ----
+// ---- whole files
 
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error) {
     trireme_status status = TRIREME_OK;
@@ -215,7 +221,7 @@ free_name:
     return status;
 }
 
-// ---- directories ----
+// ---- directories
 
 static trireme_status directory_create_one(const char *path, trireme_error *error) {
     if (mkdir(path, 0777) == 0)
@@ -261,7 +267,7 @@ trireme_status directory_create(const char *path, trireme_error *error) {
     return status;
 }
 
-// ---- words ----
+// ---- words
 
 bool text_lists(const char *list, const char *word) {
     size_t length = strlen(word);
@@ -327,4 +333,26 @@ const char *text_nearest(const char *word, const char *const *first, size_t coun
 const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride) {
     const char *nearest = nearest_within(word, SIZE_MAX, first, count, stride);
     return nearest || !count ? nearest : *first;
+}
+
+// ---- lists of numbers
+
+int numbers_read(const char *list, int most, int *out) {
+    int count = 0;
+    while (*list) {
+        char *end;
+        long n = strtol(list, &end, 10);
+        if (end == list || n < 0 || n > INT_MAX || count == most || (*end && (*end != ',' || !end[1])))
+            return 0;
+        out[count++] = (int)n;
+        list = *end ? end + 1 : end;
+    }
+    return count;
+}
+
+int numbers_count(const char *list) {
+    int count = *list != 0;
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
 }

@@ -17,6 +17,7 @@ void text_add_bytes(struct text *t, const char *bytes, size_t length);
 // lines, and each that is of no UTF-8 character, is written \xNN. Returns how many were taken: unless the text ends
 // with them, what may be the beginning of a character, or of the end of a line, is left.
 size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends);
+void text_add_numbers(struct text *t, const int *number, int count); // "3,0,2"
 void text_release(struct text *t);
 
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.
@@ -46,5 +47,10 @@ const char *text_nearest(const char *word, const char *const *first, size_t coun
 const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride);
 // Whether `word` is one of a list of words separated by spaces.
 bool text_lists(const char *list, const char *word);
+// Reads a list such as "3,0,2" of at most `most` numbers, none of which is negative. Returns how many there are, 0
+// where the text is no such list.
+int numbers_read(const char *list, int most, int *out);
+// How many numbers_read finds in what is such a list, or empty.
+int numbers_count(const char *list);
 
 #endif

@@ -1,26 +1,25 @@
 #include "parallel/layout.h"
 
-#include <limits.h>
 #include <math.h>
 
 static const char *const KEY = "parallelism.pipeline_parallel_layout";
 
-static trireme_status parse(const struct config *config, int stages, int layers, int *first, trireme_error *error) {
-    const char *text = config->parallelism.pipeline_parallel_layout;
-    int count = 0;
+static trireme_status read_layout(const struct config *config, int stages, int layers, int *first,
+                                  trireme_error *error) {
+    int *number = mem_alloc((size_t)stages * sizeof *number);
+    int count = numbers_read(config->parallelism.pipeline_parallel_layout, stages, number);
+    bool sound = count > 0;
+    for (int v = 0; v < count; v++)
+        sound &= number[v] >= 1 && number[v] <= layers;
     first[0] = 0;
-    while (*text) {
-        char *end;
-        long n = strtol(text, &end, 10);
-        if (end == text || n < 1 || n > layers || count == stages || (*end && *end != ',') || (*end && !end[1]))
-            return config_refuse(
-                config, KEY, error,
-                "expected \"auto\" or the layers, 1 or more, of each of the pipeline's stages, of which there %s %d",
-                stages == 1 ? "is" : "are", stages);
-        first[count + 1] = first[count] + (int)n;
-        count++;
-        text = *end ? end + 1 : end;
-    }
+    for (int v = 0; v < count && sound; v++)
+        first[v + 1] = first[v] + number[v];
+    free(number);
+    if (!sound)
+        return config_refuse(
+            config, KEY, error,
+            "expected \"auto\" or the layers, 1 or more, of each of the pipeline's stages, of which there %s %d",
+            stages == 1 ? "is" : "are", stages);
     if (count != stages || first[count] != layers)
         return config_refuse(config, KEY, error, "expected %d number%s whose sum is %d, the layers of the model",
                              stages, stages == 1 ? "" : "s", layers);
@@ -29,58 +28,53 @@ static trireme_status parse(const struct config *config, int stages, int layers,
 
 // ---- layers that are computed again
 
-static const char *const FULL = "activation_checkpoint.full_layers", *const SELECTIVE =
-                                                                         "activation_checkpoint.selective_layers";
+static const char *const FULL = "activation_checkpoint.full_layers";
+static const char *const SELECTIVE = "activation_checkpoint.selective_layers";
 
-// Numbers from 0 on separated by commas, at most `most` of them; returns how many, 0 where the text is not that.
-static int read_numbers(const char *text, int most, int *out) {
-    int count = 0;
-    while (*text) {
-        char *end;
-        long n = strtol(text, &end, 10);
-        if (end == text || n < 0 || n > INT_MAX || count == most || (*end && (*end != ',' || !end[1])))
-            return 0;
-        out[count++] = (int)n;
-        text = *end ? end + 1 : end;
-    }
-    return count;
-}
+// A key that says how many layers of each virtual stage are computed again in one mode.
+struct again_key {
+    const char *key, *said;
+    enum config_recompute mode;
+    int **number; // of each stage; stays NULL where nothing is said
+    bool alike;   // one number stands for all
+};
 
-// The numbers of a key, for each virtual stage, to *out, which stays NULL where it is empty.
-static trireme_status read_modes(int **out, bool *alike, const struct config *config, const char *key, const char *said,
-                                 enum config_recompute own, int stages, trireme_error *error) {
-    enum config_recompute mode = config->activation_checkpoint.mode;
-    if (!*said)
+static trireme_status read_again(struct again_key *k, const struct config *config, int stages, trireme_error *error) {
+    enum config_recompute rest = config->activation_checkpoint.mode;
+    if (!*k->said)
         return TRIREME_OK;
-    if (mode == own || mode == CONFIG_RECOMPUTE_FULL)
-        return config_refuse(config, key, error, "but activation_checkpoint.mode, that of all others, is %s",
-                             config_recompute_word(mode));
-    int *number = *out = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
+    if (rest == k->mode || rest == CONFIG_RECOMPUTE_FULL)
+        return config_refuse(config, k->key, error, "but activation_checkpoint.mode, that of all others, is %s",
+                             config_recompute_word(rest));
+    int *number = *k->number = mem_alloc((size_t)stages * sizeof *number);
+    int count = numbers_read(k->said, stages, number);
     if (count != 1 && count != stages)
-        return config_refuse(config, key, error,
+        return config_refuse(config, k->key, error,
                              "expected a number of layers for each of the pipeline's stages, of which there %s %d, or "
                              "one for all",
                              stages == 1 ? "is" : "are", stages);
-    *alike = count < stages;
+    k->alike = count < stages;
     for (int v = count; v < stages; v++)
         number[v] = number[0];
     return TRIREME_OK;
 }
 
-// Of a single number for all, a stage has as many as it has room for; one stage at least has all of them.
-static trireme_status fit_modes(int *number, bool alike, const struct parallel *parallel, const int *taken,
-                                const struct config *config, const char *key, int stages, trireme_error *error) {
-    int most = 0;
+// Beside those that are taken, NULL: none. Of a single number for all, a stage has as many as it has room for; one
+// stage at least has all of them.
+static trireme_status fit_again(const struct again_key *k, const struct parallel *parallel, const int *taken,
+                                const struct config *config, int stages, trireme_error *error) {
+    const char *beside = taken ? " outside mode full" : "";
+    int *number = *k->number, most = 0;
     for (int v = 0; v < stages && number; v++) {
-        int layers = parallel->first_layer[v + 1] - parallel->first_layer[v], room = layers - (taken ? taken[v] : 0);
+        int room = parallel->first_layer[v + 1] - parallel->first_layer[v] - (taken ? taken[v] : 0);
         most = MAX(most, room);
-        if (number[v] > room && !alike)
-            return config_refuse(config, key, error, "but stage %d has %d layer%s%s", v, room, room == 1 ? "" : "s",
-                                 taken ? " outside mode full" : "");
+        if (number[v] > room && !k->alike)
+            return config_refuse(config, k->key, error, "but stage %d has %d layer%s%s", v, room, room == 1 ? "" : "s",
+                                 beside);
     }
-    if (number && number[0] > most && alike)
-        return config_refuse(config, key, error, "but no stage has more than %d layer%s%s", most, most == 1 ? "" : "s",
-                             taken ? " outside mode full" : "");
+    if (number && number[0] > most && k->alike)
+        return config_refuse(config, k->key, error, "but no stage has more than %d layer%s%s", most,
+                             most == 1 ? "" : "s", beside);
     for (int v = 0; v < stages && number; v++)
         number[v] = MIN(number[v], parallel->first_layer[v + 1] - parallel->first_layer[v] - (taken ? taken[v] : 0));
     return TRIREME_OK;
@@ -88,7 +82,7 @@ static trireme_status fit_modes(int *number, bool alike, const struct parallel *
 
 // What a list says, in layers of all stages.
 static double count_listed(const char *said, int stages) {
-    int *number = mem_alloc((size_t)stages * sizeof *number), count = read_numbers(said, stages, number);
+    int *number = mem_alloc((size_t)stages * sizeof *number), count = numbers_read(said, stages, number);
     double sum = 0;
     for (int i = 0; i < count; i++)
         sum += number[i];
@@ -178,7 +172,7 @@ static trireme_status lay_out(struct parallel *parallel, const struct config *co
             first[v + 1] = first[v] + count[v];
         free(count);
     } else if (*said && strcmp(said, "auto") != 0) {
-        return parse(config, stages, layers, first, error);
+        return read_layout(config, stages, layers, first, error);
     } else {
         for (int s = 0; s <= stages; s++)
             first[s] = s * (layers / stages) + MIN(s, layers % stages);
@@ -188,12 +182,12 @@ static trireme_status lay_out(struct parallel *parallel, const struct config *co
 
 trireme_status layout_check(const struct config *config, const struct model_config *model, int64_t ranks,
                             int64_t chunks, trireme_error *error) {
-    static const char *const key = "parallelism.pipeline_parallel_degree";
+    static const char *const DEGREE = "parallelism.pipeline_parallel_degree";
     long long layers = model->num_hidden_layers, stages = ranks * chunks;
     if (stages > layers && chunks == 1)
-        return config_refuse(config, key, error, "but the model has %lld layer%s", layers, layers == 1 ? "" : "s");
+        return config_refuse(config, DEGREE, error, "but the model has %lld layer%s", layers, layers == 1 ? "" : "s");
     if (stages > layers)
-        return config_refuse(config, key, error,
+        return config_refuse(config, DEGREE, error,
                              "but the model has %lld layer%s for the %lld virtual stages of %lld chunks to a rank",
                              layers, layers == 1 ? "" : "s", stages, (long long)chunks);
     return TRIREME_OK;
@@ -205,13 +199,12 @@ trireme_status layout_resolve(struct parallel *parallel, const struct config *co
     TRY(layout_check(config, model, parallel->mesh.degree[AXIS_PP], chunks, error));
     int stages = parallel->mesh.degree[AXIS_PP] * chunks;
     const struct config_activation_checkpoint *again = &config->activation_checkpoint;
-    bool full_alike = false, selective_alike = false;
-    TRY(read_modes(&parallel->full_layers, &full_alike, config, FULL, again->full_layers, CONFIG_RECOMPUTE_FULL, stages,
-                   error));
-    TRY(read_modes(&parallel->selective_layers, &selective_alike, config, SELECTIVE, again->selective_layers,
-                   CONFIG_RECOMPUTE_SELECTIVE, stages, error));
+    struct again_key full = {FULL, again->full_layers, CONFIG_RECOMPUTE_FULL, &parallel->full_layers, false};
+    struct again_key selective = {SELECTIVE, again->selective_layers, CONFIG_RECOMPUTE_SELECTIVE,
+                                  &parallel->selective_layers, false};
+    TRY(read_again(&full, config, stages, error));
+    TRY(read_again(&selective, config, stages, error));
     TRY(lay_out(parallel, config, model, stages, error));
-    TRY(fit_modes(parallel->full_layers, full_alike, parallel, NULL, config, FULL, stages, error));
-    return fit_modes(parallel->selective_layers, selective_alike, parallel, parallel->full_layers, config, SELECTIVE,
-                     stages, error);
+    TRY(fit_again(&full, parallel, NULL, config, stages, error));
+    return fit_again(&selective, parallel, parallel->full_layers, config, stages, error);
 }

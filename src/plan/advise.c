@@ -131,7 +131,7 @@ static void try_full_layers(struct advice *a) {
     int64_t layers = a->request->model->num_hidden_layers, set = config->parallelism.pipeline_parallel_degree, last = 0;
     bool fixed = config_is_set(config, "parallelism.pipeline_parallel_degree") && set > 0;
     int64_t least = fixed ? set : 1, most = fixed ? set : MIN(layers, a->request->ranks);
-    if (!*given || strchr(given, ','))
+    if (numbers_count(given) != 1)
         return;
     int64_t now = strtol(given, NULL, 10);
     for (int64_t stages = least; stages <= most && layers / stages > now; stages++) {

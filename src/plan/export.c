@@ -73,13 +73,6 @@ static int number_of_stage(const char *list, int v) {
     return (int)strtol(list, NULL, 10);
 }
 
-static int stages_in(const char *list) {
-    int count = 1;
-    for (; *list; list++)
-        count += *list == ',';
-    return count;
-}
-
 // The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
 static int64_t decay_end(const struct config *c) {
     return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
@@ -217,7 +210,7 @@ static void megatron_recompute(struct text *out, struct text *cannot, const stru
     // Its blocks are the first layers of each virtual stage, as many of each, and nothing of the rest.
     if (*again.full && c->recompute == CONFIG_RECOMPUTE_NONE) {
         int most = 0, least = INT_MAX;
-        for (int v = 0; v < MAX(stages_in(again.full), stages_in(again.selective)); v++) {
+        for (int v = 0; v < MAX(numbers_count(again.full), numbers_count(again.selective)); v++) {
             int layers = number_of_stage(again.full, v) + number_of_stage(again.selective, v);
             most = MAX(most, layers);
             least = MIN(least, layers);

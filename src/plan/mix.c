@@ -279,13 +279,11 @@ static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *
 static char *print_list(const int *number, int count) {
     struct text t = {0};
     int sum = 0;
-    for (int i = 0; i < count; i++) {
-        text_add(&t, "%s%d", i ? "," : "", number[i]);
+    for (int i = 0; i < count; i++)
         sum += number[i];
-    }
-    if (sum == 0)
-        text_release(&t);
-    return sum ? t.text : NULL;
+    if (sum)
+        text_add_numbers(&t, number, count);
+    return t.text;
 }
 
 static void clear_lists(struct plan_choice *c) {

@@ -280,8 +280,7 @@ static void search_siblings(struct search *s, const struct candidates *all) {
 
 static char *print_layers(const int *layers, int stages) {
     struct text t = {0};
-    for (int v = 0; v < stages; v++)
-        text_add(&t, "%s%d", v ? "," : "", layers[v]);
+    text_add_numbers(&t, layers, stages);
     return t.text;
 }
 

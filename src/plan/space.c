@@ -74,10 +74,7 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
 // The virtual stages of a layout that is given in numbers; 0: none is.
 static int given_stages(const struct config *config) {
     const char *text = config->parallelism.pipeline_parallel_layout;
-    int stages = *text >= '0' && *text <= '9';
-    for (; stages && *text; text++)
-        stages += *text == ',';
-    return stages;
+    return *text >= '0' && *text <= '9' ? numbers_count(text) : 0;
 }
 
 static void add_layouts(struct space *s, struct plan_choice *c, const struct sharings *sharings) {

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <unistd.h>
 
-// ---- errors and bookkeeping memory ----
+// ---- errors and bookkeeping memory
 
 static void error_is_filled_and_prefixed(void **state) {
     (void)state;
@@ -65,7 +65,7 @@ static void clock_advances(void **state) {
     assert_true(passed < 60000000000);
 }
 
-// ---- text ----
+// ---- text
 
 static void text_grows(void **state) {
     (void)state;
@@ -136,9 +136,35 @@ static void text_nearest_finds_what_was_meant(void **state) {
     assert_null(text_nearest_of_all("show", &KNOWN[0].name, 0, sizeof KNOWN[0]));
 }
 
-// ---- random numbers ----
+// ---- random numbers
 
 // The vectors that come with the authors' Random123.
+static void lists_of_numbers_are_read(void **state) {
+    (void)state;
+    const struct {
+        const char *list;
+        int count, number[3];
+    } cases[] = {{"3", 1, {3}},      {"3,0,2", 3, {3, 0, 2}}, {"2147483647", 1, {2147483647}},
+                 {"", 0, {0}},       {",", 0, {0}},           {"3,", 0, {0}},
+                 {"3,,2", 0, {0}},   {"-1", 0, {0}},          {"2147483648", 0, {0}},
+                 {"3;2", 0, {0}},    {"x", 0, {0}},           {"3,x", 0, {0}},
+                 {"1,2,3,4", 0, {0}}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        int number[3];
+        const int count = numbers_read(cases[i].list, 3, number);
+        assert_int_equal(count, cases[i].count);
+        if (count == 0)
+            continue;
+        assert_memory_equal(number, cases[i].number, (size_t)count * sizeof *number);
+        assert_int_equal(numbers_count(cases[i].list), count);
+        struct text printed = {0};
+        text_add_numbers(&printed, number, count);
+        assert_string_equal(printed.text, cases[i].list);
+        text_release(&printed);
+    }
+    assert_int_equal(numbers_count(""), 0);
+}
+
 static void philox_gives_the_known_answers(void **state) {
     (void)state;
     const struct {
@@ -309,6 +335,7 @@ int main(void) {
         cmocka_unit_test(terminals_are_sent_no_controls),
         cmocka_unit_test(text_distance_counts_edits),
         cmocka_unit_test(text_nearest_finds_what_was_meant),
+        cmocka_unit_test(lists_of_numbers_are_read),
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(uniform_is_uniform),
         cmocka_unit_test(uniform_takes_two_numbers_from_a_block),
