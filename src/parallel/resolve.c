@@ -239,10 +239,10 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     return stages > 1 ? layout_check(config, model, stages, 1, error) : TRIREME_OK;
 }
 
-static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
-                              trireme_error *error) {
+// The axes' degrees, and how tensor ranks split the model.
+static trireme_status resolve_mesh(struct parallel *out, const struct config *config, const struct model_config *model,
+                                   trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
-    const struct config_training *t = &config->training;
     int64_t replicate, shards;
     leave_rest(p, &replicate, &shards);
     struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", replicate},
@@ -258,19 +258,33 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
     out->mesh.degree[AXIS_PP] = (int)degree[3].given;
+    return TRIREME_OK;
+}
+
+// How data-parallel ranks share and sum, how tensor ranks overlap.
+static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
     TRY(check_zero_stage(config, out->mesh.degree[AXIS_FSDP], mesh_ranks(&out->mesh), error));
-    out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
-    out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
-    if (out->reduce_bf16 && t->dtype == CONFIG_DTYPE_F64)
+    if (p->reduce_dtype == CONFIG_REDUCE_BF16 && f64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but training.dtype is f64: only gradients in f32 travel as bf16");
-    if (p->reduce_dtype == CONFIG_REDUCE_F64 && t->dtype != CONFIG_DTYPE_F64)
+    if (p->reduce_dtype == CONFIG_REDUCE_F64 && !f64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but gradients are accumulated in f32: f32 is as they are");
-    out->overlap = tensor > 1 && p->tensor_parallel_overlap;
+    out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
+    out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
+    out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
-    int64_t replicas = degree[0].given * degree[1].given;
-    out->unit_layers = replicas > 1 ? (int)p->data_parallel_unit_layers : 1;
+    out->unit_layers = mesh_group_size(&out->mesh, AXES_DATA) > 1 ? (int)p->data_parallel_unit_layers : 1;
+    return TRIREME_OK;
+}
+
+// How the global batch becomes microbatches.
+static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
+                                    trireme_error *error) {
+    const struct config_training *t = &config->training;
+    int64_t replicas = mesh_group_size(&out->mesh, AXES_DATA);
     out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
         return config_refuse(config, "training.global_batch_size", error,
@@ -281,22 +295,37 @@ static trireme_status resolve(struct parallel *out, const struct config *config,
                              (long long)out->micro_batch_size, (long long)replicas);
     TRY(check_countable(config, model, out->micro_batch_size, error));
     out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);
-    if (out->split.sequence && out->micro_batch_size * t->seq_len % tensor)
+    if (out->split.sequence && out->micro_batch_size * t->seq_len % out->split.ranks)
         return config_refuse(config, "training.seq_len", error,
                              "whose rows, %lld in a microbatch, do not split over %d tensor-parallel ranks: set "
                              "parallelism.sequence_parallel to false",
-                             (long long)(out->micro_batch_size * t->seq_len), tensor);
-    bool pipeline = out->mesh.degree[AXIS_PP] > 1;
-    if (!pipeline)
+                             (long long)(out->micro_batch_size * t->seq_len), out->split.ranks);
+    return TRIREME_OK;
+}
+
+// The schedule, where there are stages, and which layers each has.
+static trireme_status resolve_stages(struct parallel *out, const struct config *config,
+                                     const struct model_config *model, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const struct config_activation_checkpoint *again = &config->activation_checkpoint;
+    int stages = out->mesh.degree[AXIS_PP];
+    if (stages == 1)
         TRY(check_no_pipeline(config, error));
     if (p->vocabulary_parallel)
-        TRY(model_split_spread_vocabulary(&out->split, model, out->mesh.degree[AXIS_PP], error));
-    if (pipeline)
+        TRY(model_split_spread_vocabulary(&out->split, model, stages, error));
+    if (stages > 1)
         TRY(find_schedule(out, config, model, error));
-    if (pipeline || *p->pipeline_parallel_layout || *config->activation_checkpoint.full_layers ||
-        *config->activation_checkpoint.selective_layers)
+    if (stages > 1 || *p->pipeline_parallel_layout || *again->full_layers || *again->selective_layers)
         TRY(layout_resolve(out, config, model, error));
     return TRIREME_OK;
+}
+
+static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
+                              trireme_error *error) {
+    TRY(resolve_mesh(out, config, model, error));
+    TRY(resolve_strategies(out, config, error));
+    TRY(resolve_batch(out, config, model, error));
+    return resolve_stages(out, config, model, error);
 }
 
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
