@@ -29,16 +29,15 @@ static struct operand *operand_at(struct instruction *in, int i) {
 }
 
 // Calls for every buffer that an instruction touches.
-static void each_touched(const struct waiter *w, struct instruction *in,
+static void each_touched(struct waiter *w, struct instruction *in,
                          void (*visit)(struct waiter *, struct instruction *, int root, bool writes)) {
-    struct waiter *state = (struct waiter *)w;
     for (int i = 0; i < in->inputs + in->outputs; i++) {
         int buffer = operand_at(in, i)->buffer;
         if (buffer != NONE)
-            visit(state, in, program_root(w->program, buffer), i >= in->inputs);
+            visit(w, in, program_root(w->program, buffer), i >= in->inputs);
     }
     if (in->predicate != NONE)
-        visit(state, in, program_root(w->program, in->predicate), false);
+        visit(w, in, program_root(w->program, in->predicate), false);
 }
 
 static void note_anywhere(struct waiter *w, struct instruction *in, int root, bool writes) {

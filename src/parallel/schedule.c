@@ -200,7 +200,7 @@ static trireme_status complete_limit(const struct schedule_kind *kind, int stage
         FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s: %lld passes to try are fewer than 0", kind->name,
              (long long)o->search_passes);
     if (!o->search_passes)
-        o->search_passes = 20000000;
+        o->search_passes = SCHEDULE_SEARCH_PASSES;
     if (!o->activation_limit)
         o->activation_limit = 2 * stages;
     if (o->weight_share == 0)
@@ -256,13 +256,13 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
 
 static trireme_status check_fits(const struct schedule *s, int stages, int microbatches, int chunks,
                                  trireme_error *error) {
-    static const char *const what[][2] = {
+    static const char *const NOUNS[][2] = {
         {"stage", "stages"}, {"microbatch", "microbatches"}, {"chunk to a rank", "chunks to a rank"}};
     const int has[] = {s->stages, s->microbatches, s->chunks}, wanted[] = {stages, microbatches, chunks};
-    for (size_t i = 0; i < ARRAY_LENGTH(what); i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(NOUNS); i++)
         if (wanted[i] && has[i] != wanted[i])
             FAIL(TRIREME_ERROR_USAGE, "this pipeline schedule is for %d %s, the run has %d", has[i],
-                 what[i][has[i] != 1], wanted[i]);
+                 NOUNS[i][has[i] != 1], wanted[i]);
     return TRIREME_OK;
 }
 

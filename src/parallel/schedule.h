@@ -95,8 +95,9 @@ struct schedule {
 
 // ---- making one
 
-// The weight_share of auto by itself.
+// What schedule_options have where they are 0.
 #define SCHEDULE_WEIGHT_SHARE .5
+enum { SCHEDULE_SEARCH_PASSES = 20000000 };
 
 // The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto of two chunks is
 // placed as interleaved or as zb-v, whichever is better, and no worse than those and v-half and v-min where its limit
@@ -207,8 +208,6 @@ int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum sl
 struct schedule_span {
     double start, end;
 };
-
-double pass_seconds(const struct schedule_times *times, enum pass_kind kind);
 
 struct schedule_cost {
     double cost;                 // largest over ranks of own last end minus own first start

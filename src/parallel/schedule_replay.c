@@ -209,7 +209,7 @@ static void replay_release(struct replay *r) {
     VEC_RELEASE(&r->waiting);
 }
 
-double pass_seconds(const struct schedule_times *t, enum pass_kind kind) {
+static double pass_seconds(const struct schedule_times *t, enum pass_kind kind) {
     const double seconds[PASS_KINDS] = {
         [PASS_FORWARD] = t->forward,
         [PASS_BACKWARD] = t->backward_input + t->backward_weight,

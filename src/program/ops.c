@@ -51,6 +51,11 @@ static const char *skip_spaces(const char *s) {
     return s;
 }
 
+static const char *expect(const char *s, char c) {
+    CHECK(*s == c);
+    return s + 1;
+}
+
 static const char *read_word(const char *s, char *word, size_t size) {
     size_t n = 0;
     while (isalnum((unsigned char)*s) || *s == '_') {
@@ -65,10 +70,10 @@ static const char *read_word(const char *s, char *word, size_t size) {
 // name:D[a,b]?+
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = read_word(s, operand->name, sizeof operand->name);
-    CHECK(*s++ == ':');
+    s = expect(s, ':');
     CHECK(strchr("PASIUX", *s) != NULL);
     operand->dtype = *s++;
-    CHECK(*s++ == '[');
+    s = expect(s, '[');
     while (*s != ']') {
         CHECK(operand->ndim < OP_MAX_DIMS && (isalpha((unsigned char)*s) || *s == '1'));
         operand->dim[operand->ndim] = *s++;
@@ -203,7 +208,7 @@ static void read_attributes(const char *s, struct op_info *info) {
         CHECK(info->attributes < OP_MAX_ATTRIBUTES);
         struct op_attribute *attribute = &info->attribute[info->attributes++];
         s = read_word(s, attribute->name, sizeof attribute->name);
-        CHECK(*s++ == ':');
+        s = expect(s, ':');
         CHECK(*s == 'i' || *s == 'f');
         attribute->is_float = *s++ == 'f';
         s = skip_spaces(s);

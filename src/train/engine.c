@@ -64,7 +64,9 @@ static int largest_state_buffer(const struct program *p) {
     return largest;
 }
 
-void engine_describe_memory(const struct engine *e, struct text *out) {
+// "state 1.200 GB, the largest embed 0.300 GB; step 3.400 GB, the largest at its peak logits.rows0 0.128 GB, ..." of
+// the training step, else the evaluation.
+static void describe_memory(const struct engine *e, struct text *out) {
     const struct program *p = &main_program(e)->program;
     text_add(out, "state %.3f GB", 1e-9 * (double)p->state_bytes);
     int largest = largest_state_buffer(p);
@@ -114,7 +116,7 @@ static trireme_status check_memory(const struct engine *e, size_t needed, int ra
     bool many = mesh_ranks(&e->parallel.mesh) > 1;
     if (many)
         text_add(&what, "rank %d: ", e->member.rank);
-    engine_describe_memory(e, &what);
+    describe_memory(e, &what);
     char of[48];
     snprintf(of, sizeof of, "%s", many ? "a rank alone needs" : "it needs");
     if (ranks > 1)

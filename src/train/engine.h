@@ -52,9 +52,6 @@ trireme_status engine_compile(struct engine *engine, const struct config *config
 int64_t engine_first_sequence(const struct engine *engine);
 // Both arenas of this rank, which all its programs share: what it is predicted to take.
 size_t engine_bytes(const struct engine *engine);
-// "state 1.2 GB + step 3.4 GB; largest at the peak: logits.rows0 128 MB, ..." of the training step, else the
-// evaluation.
-void engine_describe_memory(const struct engine *engine, struct text *out);
 
 // Fresh weights: a pure function of the seed. Optimizer state zero.
 void engine_initialise(struct engine *engine, uint64_t seed);

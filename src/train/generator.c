@@ -11,6 +11,11 @@
 
 enum { PREFILL_ROWS = 64 }; // tokens of a prompt that go through at once
 
+struct token_weight {
+    double weight;
+    int32_t token;
+};
+
 struct generator {
     const struct config *config;
     struct op_table *ops;
@@ -25,7 +30,7 @@ struct generator {
     int32_t *fed; // [context]
     int64_t count;
     double *logits;
-    struct token_weight *scratch;
+    struct token_weight *weights; // [logits], while a token is chosen
 };
 
 static trireme_status compile(struct generator *g, trireme_error *error) {
@@ -96,11 +101,11 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
         status = load(g, directory, error);
     g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
     g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
-    g->scratch = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->scratch);
+    g->weights = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->weights);
     return status;
 }
 
-trireme_status generator_fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error) {
+static trireme_status fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error) {
     if (config_is_set(config, "generate.max_new_tokens"))
         return TRIREME_OK;
     struct model_config model;
@@ -143,7 +148,7 @@ void generator_free(struct generator *g) {
     free(g->ops);
     free(g->fed);
     free(g->logits);
-    free(g->scratch);
+    free(g->weights);
     free(g);
 }
 
@@ -219,43 +224,47 @@ static int compare_weights(const void *a, const void *b) {
     return (x->token > y->token) - (x->token < y->token);
 }
 
-int32_t token_choose(const double *logits, int32_t count, double temperature, int64_t top_k, double top_p,
-                     double uniform, struct token_weight *scratch) {
+// One choice among the logits: `uniform` in [0, 1). Temperature 0 takes the largest.
+static int32_t choose_token(struct generator *g, double uniform) {
+    const struct config_generate *how = &g->config->generate;
+    const double *logits = g->logits;
+    const int32_t count = g->choices;
+    struct token_weight *weights = g->weights;
     int32_t best = 0;
     for (int32_t i = 1; i < count; i++)
         if (logits[i] > logits[best])
             best = i;
-    if (temperature == 0)
+    if (how->temperature == 0)
         return best;
     for (int32_t i = 0; i < count; i++)
-        scratch[i] = (struct token_weight){math_exp((logits[i] - logits[best]) / temperature), i};
-    qsort(scratch, (size_t)count, sizeof *scratch, compare_weights);
-    int64_t kept = top_k > 0 ? MIN(top_k, (int64_t)count) : count;
+        weights[i] = (struct token_weight){math_exp((logits[i] - logits[best]) / how->temperature), i};
+    qsort(weights, (size_t)count, sizeof *weights, compare_weights);
+    int64_t kept = how->top_k > 0 ? MIN(how->top_k, (int64_t)count) : count;
     double total = 0;
     for (int64_t i = 0; i < kept; i++)
-        total += scratch[i].weight;
+        total += weights[i].weight;
     // Nucleus (Holtzman et al. 2020): the fewest of the likeliest that together reach top_p.
     double nucleus = 0;
     for (int64_t i = 0; i < kept; i++) {
-        nucleus += scratch[i].weight;
-        if (nucleus >= top_p * total) {
+        nucleus += weights[i].weight;
+        if (nucleus >= how->top_p * total) {
             kept = i + 1;
             break;
         }
     }
     double at = uniform * nucleus;
     for (int64_t i = 0; i < kept; i++) {
-        at -= scratch[i].weight;
+        at -= weights[i].weight;
         if (at < 0)
-            return scratch[i].token;
+            return weights[i].token;
     }
-    return scratch[kept - 1].token;
+    return weights[kept - 1].token;
 }
 
 int32_t generator_choose(struct generator *g, bool *end) {
     const struct config_generate *c = &g->config->generate;
     double uniform = rng_uniform((uint64_t)c->seed, rng_stream("generate"), (uint64_t)g->count);
-    int32_t token = token_choose(g->logits, g->choices, c->temperature, c->top_k, c->top_p, uniform, g->scratch);
+    int32_t token = choose_token(g, uniform);
     *end = token == g->model.eos_token_id;
     for (int i = 0; i < g->model.more_eos; i++)
         *end |= token == g->model.more_eos_token_id[i];
@@ -270,7 +279,7 @@ trireme_status continuation_open(struct continuation *c, struct config *config, 
     TRY(checkpoint_resolve(path, &c->directory, error));
     TRY(tokenizer_load(c->directory, &c->tokenizer, error));
     tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
-    TRY(generator_fit(config, c->directory, c->prompt.count, error));
+    TRY(fit(config, c->directory, c->prompt.count, error));
     return generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
 }
 

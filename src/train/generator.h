@@ -10,8 +10,6 @@
 
 struct generator;
 
-// Lowers config->generate.max_new_tokens to what the model in `directory` has positions for, unless it was set.
-trireme_status generator_fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error);
 // Opens the model in `directory` (as checkpoint_resolve gives it) for a prompt of one token or more and all but the
 // last of config->generate.max_new_tokens, which is chosen but not fed. Without `config->generate.cache` every token is
 // computed from all before it. Of the model's tokens only those that the tokenizer has are chosen (NULL: all).
@@ -34,7 +32,8 @@ struct continuation {
     struct token_list prompt;
     struct generator *generator;
 };
-// Opens the model that `path` means (checkpoint_resolve) and fits config->generate to it (generator_fit).
+// Opens the model that `path` means (checkpoint_resolve) and lowers config->generate.max_new_tokens to what it has
+// positions for, unless that was set.
 // A model continues something: the prompt of length 0 is the end of a line.
 trireme_status continuation_open(struct continuation *continuation, struct config *config, const char *path,
                                  const char *prompt, size_t length, trireme_error *error);
@@ -50,14 +49,5 @@ struct continuation_sink {
 // `stop`.
 trireme_status continuation_run(const struct continuation *continuation, const struct continuation_sink *sink,
                                 trireme_error *error);
-
-// One choice among logits[count]: `uniform` in [0, 1). Temperature 0 takes the largest. `scratch` holds `count` of
-// them.
-struct token_weight {
-    double weight;
-    int32_t token;
-};
-int32_t token_choose(const double *logits, int32_t count, double temperature, int64_t top_k, double top_p,
-                     double uniform, struct token_weight *scratch);
 
 #endif
