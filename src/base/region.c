@@ -9,7 +9,7 @@
 
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 
-// ---- how much there is ----
+// ---- how much there is
 // Nothing below allocates: the figures are also read while a step runs.
 
 // Reads the start of the file root/directory/name. Returns false if there is no such file.
@@ -199,7 +199,7 @@ size_t memory_resident(void) {
     return own_memory(&mapped, &resident) ? (size_t)resident : 0;
 }
 
-// ---- taking it ----
+// ---- taking it
 
 trireme_status region_create(struct region *region, size_t bytes, bool touch, const char *what, trireme_error *error) {
     size_t available = memory_available();

@@ -1,3 +1,4 @@
+// Writes tensors as safetensors: one file, or several of bounded size with an index, by safetensors.h.
 #include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"

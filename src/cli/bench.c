@@ -1,3 +1,4 @@
+// trireme bench peak|step|calibrate: what the machine can do, and what a training step does.
 #include "base/clock.h"
 #include "base/crew.h"
 #include "base/json.h"

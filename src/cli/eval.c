@@ -1,3 +1,4 @@
+// trireme eval DIR: loss, perplexity and bits per byte.
 #include "base/json.h"
 #include "cli/cli.h"
 #include "train/checkpoint.h"

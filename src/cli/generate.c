@@ -1,3 +1,4 @@
+// trireme generate DIR --prompt TEXT: continues a text.
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"

@@ -1,3 +1,4 @@
+// trireme help: commands, keys, and all that has a name.
 #include "cli/cli.h"
 #include "model/model.h"
 #include "parallel/schedule.h"

@@ -1,3 +1,4 @@
+// The table of commands, and the process around the one that is asked for: arguments, errors, exit codes.
 #include "cli/cli.h"
 #include "train/processes.h"
 

@@ -1,3 +1,4 @@
+// trireme prepare INPUT...: text becomes token files.
 #include "data/prepare.h"
 #include "base/clock.h"
 #include "base/json.h"

@@ -1,3 +1,5 @@
+// trireme show program|memory|timeline CONFIG.yaml, trireme show ranks RUN_DIR: a step for looking at, and where ranks
+// stand.
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"

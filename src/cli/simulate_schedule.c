@@ -1,3 +1,4 @@
+// trireme simulate schedule=NAME: what a pipeline schedule costs by itself.
 #include "base/json.h"
 #include "cli/simulate.h"
 #include "parallel/schedule.h"

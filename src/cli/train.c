@@ -1,3 +1,4 @@
+// trireme train CONFIG.yaml: a run, told as it goes.
 #include "train/train.h"
 
 #include "base/json.h"

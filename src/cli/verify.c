@@ -1,3 +1,4 @@
+// trireme verify CONFIG.yaml: proves the programs of a run.
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"

@@ -58,7 +58,7 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
     return TRIREME_ERROR_USAGE;
 }
 
-// ---- sections ----
+// ---- sections
 
 trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
                              trireme_error *error) {
@@ -83,7 +83,7 @@ void config_differences(const struct config *config, const struct config *before
     }
 }
 
-// ---- rules over several keys ----
+// ---- rules over several keys
 
 static trireme_status check_model(const struct config *config, trireme_error *error) {
     const struct config_model *model = &config->model;
@@ -138,7 +138,7 @@ static trireme_status check(const struct config *config, trireme_error *error) {
     return check_validation(config, error);
 }
 
-// ---- loading ----
+// ---- loading
 
 static trireme_status read_all(struct config *config, const char *name, const char *yaml, size_t length,
                                const char *const *overrides, size_t count, trireme_error *error) {

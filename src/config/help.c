@@ -1,3 +1,4 @@
+// Configurations as files, and what there is to know of each key: as text and as JSON.
 #include "base/json.h"
 #include "config/value.h"
 
@@ -54,7 +55,7 @@ static void synonyms_add_json(struct text *out, const struct key *key) {
 }
 
 static void key_add_json(struct text *out, const struct key *key) {
-    static const char *const types[] = {
+    static const char *const TYPES[] = {
         [KEY_INTEGER] = "integer", [KEY_REAL] = "number", [KEY_SWITCH] = "boolean",
         [KEY_CHOICE] = "choice",   [KEY_TEXT] = "text",   [KEY_FRACTIONS] = "fractions"};
     char *full = mem_printf("%s.%s", key->section, key->name);
@@ -62,7 +63,7 @@ static void key_add_json(struct text *out, const struct key *key) {
     key_accepts(&accepts, key);
     json_begin_object(out, NULL);
     json_add_string(out, "key", full);
-    json_add_string(out, "type", types[key->type]);
+    json_add_string(out, "type", TYPES[key->type]);
     json_add_string(out, "default", key->initial);
     json_add_string(out, "accepts", accepts.text);
     json_add_string(out, "unit", key->unit);

@@ -208,7 +208,7 @@ struct candidates {
 enum reading { READING_SPELLING, READING_SYNONYM_IN_SECTION, READING_SYNONYM, READING_OTHER_SECTION, READING_COUNT };
 
 // Names that mean something else in every section.
-static const char general_names[] = "name path mode freq config";
+static const char GENERAL_NAMES[] = "name path mode freq config";
 
 static bool key_is_meant(const struct key *key, enum reading reading, const char *section, const char *name,
                          const char *full) {
@@ -225,7 +225,7 @@ static bool key_is_meant(const struct key *key, enum reading reading, const char
     case READING_SYNONYM:
         return has_synonym(key, name, full);
     default:
-        return same_name && !(key_section_find(section) && text_lists(general_names, name));
+        return same_name && !(key_section_find(section) && text_lists(GENERAL_NAMES, name));
     }
 }
 

@@ -202,8 +202,8 @@ static trireme_status refuse_encoding(const struct reader *r, const struct utf8_
 }
 
 // Windows programs put a byte order mark before the text.
-static const char byte_order_mark[] = "\xEF\xBB\xBF";
-enum { MARK_BYTES = sizeof byte_order_mark - 1 };
+static const char BYTE_ORDER_MARK[] = "\xEF\xBB\xBF";
+enum { MARK_BYTES = sizeof BYTE_ORDER_MARK - 1 };
 
 static trireme_status read_text(struct reader *r, trireme_error *error) {
     struct utf8_checker utf8 = {0};
@@ -216,13 +216,13 @@ static trireme_status read_text(struct reader *r, trireme_error *error) {
             break;
         if (!utf8_check(&utf8, r->buffer, got))
             return refuse_encoding(r, &utf8, false, error);
-        while (!begun && skip < got && mark < MARK_BYTES && r->buffer[skip] == byte_order_mark[mark])
+        while (!begun && skip < got && mark < MARK_BYTES && r->buffer[skip] == BYTE_ORDER_MARK[mark])
             mark++, skip++;
         if (skip == got)
             continue;
         // What began like the mark and is something else is text.
         if (!begun && mark < MARK_BYTES && mark)
-            TRY(r->sink->add(r->sink->user, byte_order_mark, mark, error));
+            TRY(r->sink->add(r->sink->user, BYTE_ORDER_MARK, mark, error));
         begun = true;
         TRY(r->sink->add(r->sink->user, r->buffer + skip, got - skip, error));
     }
@@ -281,7 +281,7 @@ static trireme_status take_line(const struct reader *r, const char *line, size_t
     bool good = utf8_check(&utf8, line, length);
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
-    if (r->line_start == 0 && length >= MARK_BYTES && memcmp(line, byte_order_mark, MARK_BYTES) == 0)
+    if (r->line_start == 0 && length >= MARK_BYTES && memcmp(line, BYTE_ORDER_MARK, MARK_BYTES) == 0)
         line += MARK_BYTES, length -= MARK_BYTES, begin += MARK_BYTES;
     if (is_blank(line, length))
         return TRIREME_OK;

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 20, VERSION = 1 };
-static const char format_name[] = "trireme-tokens";
+static const char FORMAT_NAME[] = "trireme-tokens";
 
 void token_manifest_print(const struct token_manifest *m, struct text *out) {
-    text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", format_name, VERSION);
+    text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", FORMAT_NAME, VERSION);
     text_add(out, "  \"tokenizer\": {\"kind\": \"%s\", \"vocab_size\": %" PRId64 ", \"checksum\": \"%s\"},\n",
              m->tokenizer_kind, m->vocab_size, m->tokenizer_checksum);
     text_add(out, "  \"tokens\": %" PRId64 ",\n  \"documents\": %" PRId64 ",\n  \"text_bytes\": %" PRId64 "\n}\n",
@@ -34,9 +34,9 @@ static trireme_status parse(const json_t *root, const char *where, struct token_
     const json_t *tokenizer;
     int64_t version;
     TRY(read_string(root, where, "format", format, sizeof format, error));
-    if (strcmp(format, format_name) != 0)
+    if (strcmp(format, FORMAT_NAME) != 0)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: \"format\" is %s, expected \"%s\"", where, json_excerpt(format, excerpt),
-             format_name);
+             FORMAT_NAME);
     TRY(json_read_integer(root, where, "version", JSON_REQUIRED, VERSION, VERSION, &version, error));
     TRY(json_read_object(root, where, "tokenizer", JSON_REQUIRED, &tokenizer, error));
     TRY(read_string(tokenizer, where, "kind", m->tokenizer_kind, sizeof m->tokenizer_kind, error));
@@ -111,7 +111,7 @@ bool token_manifest_recognise(const char *path) {
     if (json_parse_file(path, FILE_LIMIT, &root, NULL) != TRIREME_OK)
         return false;
     const char *format = json_string_value(json_object_get(root, "format"));
-    bool ours = format && strcmp(format, format_name) == 0;
+    bool ours = format && strcmp(format, FORMAT_NAME) == 0;
     json_decref(root);
     return ours;
 }

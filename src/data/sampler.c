@@ -5,8 +5,8 @@
 #include <inttypes.h>
 
 // Fixed for good: another name would give every run other data.
-static const char stream_name[] = "data/sampler";
-static const int64_t cut_search_tokens = 1 << 20;
+static const char STREAM_NAME[] = "data/sampler";
+static const int64_t CUT_SEARCH_TOKENS = 1 << 20;
 
 static trireme_status check_options(const struct sampler_options *o, trireme_error *error) {
     if (o->seq_len < 1 || o->seq_len > INT32_MAX - 1)
@@ -24,11 +24,11 @@ static trireme_status check_options(const struct sampler_options *o, trireme_err
 trireme_status sampler_init(struct sampler *out, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error) {
     TRY(check_options(options, error));
-    struct sampler s = {.set = set, .options = *options, .stream = rng_stream(stream_name)};
+    struct sampler s = {.set = set, .options = *options, .stream = rng_stream(STREAM_NAME)};
     int64_t total = token_set_tokens(set), length = options->seq_len, validation = 0;
     if (options->validation_fraction > 0.0) {
         validation = (int64_t)((double)total * options->validation_fraction + 0.5);
-        int64_t cut = total - validation, search = MIN(validation / 10, cut_search_tokens), found;
+        int64_t cut = total - validation, search = MIN(validation / 10, CUT_SEARCH_TOKENS), found;
         TRY(token_set_next_document(set, cut, cut + search, &found, error));
         if (cut > 0 && found < cut + search) // of a set of which nothing else is used, all is
             validation = total - found;

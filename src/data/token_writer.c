@@ -215,7 +215,7 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
     w->vocab_size = vocab_size;
     w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
     w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
-    static const uint8_t no_header[MEGATRON_HEADER_BYTES];
+    static const uint8_t NO_HEADER[MEGATRON_HEADER_BYTES];
     trireme_status status = make_directories(w, error);
     if (status == TRIREME_OK)
         status = check_target(w, error);
@@ -227,7 +227,7 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
         status = output_open(&w->manifest, error);
     // The header is filled in at the very end, so that a half-written index never looks whole.
     if (status == TRIREME_OK)
-        status = output_add(&w->index, no_header, sizeof no_header, error);
+        status = output_add(&w->index, NO_HEADER, sizeof NO_HEADER, error);
     if (status == TRIREME_OK)
         *out = w;
     else

@@ -88,14 +88,14 @@ static void byte_characters(char character[BYTE_COUNT][3]) {
 }
 
 static void byte_tokenizer_json(struct text *json) {
-    static const char byte_level[] =
+    static const char BYTE_LEVEL[] =
         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}";
     char character[BYTE_COUNT][3];
     byte_characters(character);
     text_add(json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     text_add(json, "  \"added_tokens\": [],\n  \"normalizer\": null,\n");
-    text_add(json, "  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n", byte_level,
-             byte_level);
+    text_add(json, "  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n", BYTE_LEVEL,
+             BYTE_LEVEL);
     text_add(json, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
                    "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
                    "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"

@@ -1,3 +1,4 @@
+// A pace instead of arithmetic, for measuring schedules: executor_pace.
 #include "base/clock.h"
 #include "exec/executor.h"
 

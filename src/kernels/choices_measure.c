@@ -1,3 +1,4 @@
+// Times the ways to run each call (choices.h) in turns with the rule's.
 #include "base/clock.h"
 #include "base/region.h"
 #include "kernels/choices.h"

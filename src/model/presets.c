@@ -45,7 +45,7 @@ struct preset {
     LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, \
                  -1, )
 
-static const struct preset presets[] = {
+static const struct preset PRESETS[] = {
     {"llama-5m", "for a laptop: minutes", SMALL(6, 256, 4, 704)},
     {"llama-15m", "for a laptop: an hour", SMALL(8, 384, 6, 1152)},
     {"llama-42m", "for a laptop: a night", SMALL(12, 512, 8, 1600)},
@@ -95,17 +95,17 @@ static const struct preset presets[] = {
 
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
     const char *nearest = NULL; // the first model of a family, where that is named
-    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
-        if (strcmp(presets[i].name, name) == 0) {
-            *out = presets[i].config;
+    for (size_t i = 0; i < ARRAY_LENGTH(PRESETS); i++) {
+        if (strcmp(PRESETS[i].name, name) == 0) {
+            *out = PRESETS[i].config;
             out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
             return TRIREME_OK;
         }
-        if (!nearest && *name && strncmp(name, presets[i].name, strlen(name)) == 0)
-            nearest = presets[i].name;
+        if (!nearest && *name && strncmp(name, PRESETS[i].name, strlen(name)) == 0)
+            nearest = PRESETS[i].name;
     }
     if (!nearest)
-        nearest = text_nearest_of_all(name, &presets[0].name, ARRAY_LENGTH(presets), sizeof presets[0]);
+        nearest = text_nearest_of_all(name, &PRESETS[0].name, ARRAY_LENGTH(PRESETS), sizeof PRESETS[0]);
     FAIL(TRIREME_ERROR_USAGE,
          "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,
          nearest);
@@ -134,9 +134,9 @@ static int64_t count_parameters(struct model_config c) {
 void model_presets_help(struct text *out) {
     text_add(out, "%-15s %11s %7s %6s %6s %9s %6s %7s %10s  %s\n", "model.preset", "parameters", "layers", "width",
              "heads", "kv_heads", "inner", "tokens", "positions", "about");
-    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
-        const struct model_config *c = &presets[i].config;
-        text_add(out, "%-15s ", presets[i].name);
+    for (size_t i = 0; i < ARRAY_LENGTH(PRESETS); i++) {
+        const struct model_config *c = &PRESETS[i].config;
+        text_add(out, "%-15s ", PRESETS[i].name);
         add_count(out, count_parameters(*c));
         text_add(out, " %7lld %6lld %6lld %9lld %6lld ", (long long)c->num_hidden_layers, (long long)c->hidden_size,
                  (long long)c->num_attention_heads, (long long)c->num_key_value_heads, (long long)c->intermediate_size);
@@ -144,7 +144,7 @@ void model_presets_help(struct text *out) {
             text_add(out, "%7s", "any");
         else
             text_add(out, "%7lld", (long long)c->vocab_size);
-        text_add(out, " %10lld  %s\n", (long long)c->max_position_embeddings, presets[i].about);
+        text_add(out, " %10lld  %s\n", (long long)c->max_position_embeddings, PRESETS[i].about);
     }
     text_add(out, "\nModels with \"any\" tokens take the vocabulary of the tokens they are trained on (counted here: "
                   "bytes, 256).\n");
@@ -153,10 +153,10 @@ void model_presets_help(struct text *out) {
 void model_presets_help_json(struct text *out) {
     json_begin_object(out, NULL);
     json_begin_array(out, "models");
-    for (size_t i = 0; i < ARRAY_LENGTH(presets); i++) {
-        const struct model_config *c = &presets[i].config;
+    for (size_t i = 0; i < ARRAY_LENGTH(PRESETS); i++) {
+        const struct model_config *c = &PRESETS[i].config;
         json_begin_object(out, NULL);
-        json_add_string(out, "preset", presets[i].name);
+        json_add_string(out, "preset", PRESETS[i].name);
         json_add_integer(out, "parameters", count_parameters(*c));
         json_add_integer(out, "num_hidden_layers", c->num_hidden_layers);
         json_add_integer(out, "hidden_size", c->hidden_size);
@@ -165,7 +165,7 @@ void model_presets_help_json(struct text *out) {
         json_add_integer(out, "intermediate_size", c->intermediate_size);
         json_add_integer(out, "vocab_size", c->vocab_size);
         json_add_integer(out, "max_position_embeddings", c->max_position_embeddings);
-        json_add_string(out, "about", presets[i].about);
+        json_add_string(out, "about", PRESETS[i].about);
         json_end_object(out);
     }
     json_end_array(out);

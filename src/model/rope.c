@@ -1,3 +1,4 @@
+// The table of rotary embeddings.
 #include "kernels/ref/math.h"
 #include "model/model.h"
 

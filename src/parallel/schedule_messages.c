@@ -1,3 +1,4 @@
+// Whether messages of a schedule can be told apart by their order alone.
 #include "parallel/schedule.h"
 
 // A message: activations that leave a virtual stage, or gradients that come to it, of one microbatch.

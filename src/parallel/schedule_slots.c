@@ -1,3 +1,4 @@
+// Which slot each microbatch has while a rank goes through its passes, and how many there are.
 #include "parallel/schedule.h"
 
 // The chunk of the same rank that a chunk has its inputs from, -1 where they come from another.

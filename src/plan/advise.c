@@ -1,3 +1,4 @@
+// Where nothing fits: which one key, or how many more devices, would change that. Each is tried as a search of its own.
 #include "base/clock.h"
 #include "plan/plan.h"
 #include "sim/shipped.h"

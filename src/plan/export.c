@@ -1,3 +1,4 @@
+// A plan in the words of Megatron-LM and TorchTitan, with comments on what they do otherwise or lack.
 #include "plan/evaluate.h"
 
 #include <inttypes.h>

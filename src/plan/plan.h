@@ -9,6 +9,7 @@
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   learn      how wrong estimates were of what was evaluated
 //   search     the promising first, until what is left cannot be better
+//   smallest   what needs least memory, where nothing that is promising fits
 //   advise     what would have to change where nothing fits
 //   export     a choice in words of other systems
 #ifndef PLAN_PLAN_H

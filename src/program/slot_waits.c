@@ -1,3 +1,5 @@
+// How many instructions of a stream must be done where a wait is for a slot or for the same microbatch (WAIT_SLOT,
+// WAIT_OWN).
 #include "program/program.h"
 
 // The microbatch that has a slot, its last invocation, and that of who had the slot before.

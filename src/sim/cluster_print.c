@@ -1,3 +1,4 @@
+// A cluster as a file that reads back as the same.
 #include "sim/cluster.h"
 
 #include "config/value.h"

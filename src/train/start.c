@@ -1,3 +1,4 @@
+// How a rank's part in a run begins: run.h.
 #include "train/run.h"
 
 #include "base/crew.h"

@@ -295,7 +295,7 @@ static void test_offsets_beyond_32_bits(void **state) {
     free(path);
 }
 
-// ---- writing ----
+// ---- writing
 
 enum { TENSORS = SAFETENSORS_DTYPES + 4 };
 

@@ -23,8 +23,8 @@ const struct reduction_loops *cpu_reduction_loops_avx512bf16(enum dtype dtype, e
 #endif
 
 const char *isa_name(enum isa isa) {
-    static const char *const name[ISA_COUNT] = {"base", "avx2", "avx512", "avx512bf16", "amx"};
-    return isa < ISA_COUNT ? name[isa] : "unknown";
+    static const char *const NAMES[ISA_COUNT] = {"base", "avx2", "avx512", "avx512bf16", "amx"};
+    return isa < ISA_COUNT ? NAMES[isa] : "unknown";
 }
 
 #ifdef TRIREME_ISA_VARIANTS

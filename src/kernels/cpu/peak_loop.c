@@ -1,3 +1,4 @@
+// The loop whose speed is taken for the peak of an instruction set: multiply-adds that stay in registers.
 #include "kernels/cpu/peak.h"
 #include "kernels/cpu/tile.h"
 

@@ -2,7 +2,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pointwise.h"
 
-static const struct kernel table[OP_COUNT] = {
+static const struct kernel TABLE[OP_COUNT] = {
     [OP_MATMUL] = {.run = ISA(cpu_matmul), .prepare = ISA(cpu_matmul_prepare), .ways = ISA(cpu_matmul_ways)},
     [OP_MATMUL_DX] = {.run = ISA(cpu_matmul_dx),
                       .prepare = ISA(cpu_matmul_dx_prepare),
@@ -58,5 +58,5 @@ static const struct kernel table[OP_COUNT] = {
 };
 
 const struct kernel *ISA(cpu_table)(enum dtype model) {
-    return model == DTYPE_F32 || model == DTYPE_BF16 ? table : NULL;
+    return model == DTYPE_F32 || model == DTYPE_BF16 ? TABLE : NULL;
 }
