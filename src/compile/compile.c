@@ -256,10 +256,8 @@ static trireme_status finish(struct compiled *c, const struct compile_options *o
 
 // The unit of the embedding, NONE where this rank has none.
 static int embedding_unit(const struct compile_options *o) {
-    for (size_t i = 0; i < o->table->parameters.count; i++)
-        if (strcmp(o->table->parameters.item[i].name, "embed.weight") == 0)
-            return o->table->parameters.item[i].unit;
-    return NONE;
+    int embedding = parameter_find(o->table, "embed.weight");
+    return embedding == NONE ? NONE : o->table->parameters.item[embedding].unit;
 }
 
 // That of a tied embedding that another stage counts and updates too, NONE where it is whole here.

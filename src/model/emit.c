@@ -3,10 +3,8 @@
 #include <math.h>
 
 static int parameter_buffer(const struct emitter *e, const char *name) {
-    for (size_t i = 0; i < e->table->parameters.count; i++)
-        if (strcmp(e->table->parameters.item[i].name, name) == 0)
-            return e->parameter[i];
-    return NONE;
+    int number = parameter_find(e->table, name);
+    return number == NONE ? NONE : e->parameter[number];
 }
 
 // The parameter `part` of a layer, or of the model when layer is NONE.

@@ -143,11 +143,16 @@ int64_t parameter_rows(const struct parameter *parameter);
 struct parameter_table {
     VEC(struct parameter) parameters;
     VEC(char *) units; // "embed" is the first, "head" the last, layers lie between
+    int *by_name;      // numbers of the parameters: parameter_find
     int64_t total;     // elements as users count them: no padding, tied ones once
 };
 
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);
+// What ends the making of one.
+void parameter_table_index(struct parameter_table *table);
 void parameter_table_release(struct parameter_table *table);
+// The number of the parameter of that name, NONE where there is none.
+int parameter_find(const struct parameter_table *table, const char *name);
 
 // Value of element `index` (row-major) of an initial parameter: a pure function of seed and the parameter's name.
 double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index);

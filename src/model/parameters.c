@@ -162,6 +162,34 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
         p->regions = 1;
         p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
     }
+    parameter_table_index(table);
+}
+
+static int compare_names(const void *a, const void *b, void *table) {
+    const struct parameter *parameter = ((const struct parameter_table *)table)->parameters.item;
+    return strcmp(parameter[*(const int *)a].name, parameter[*(const int *)b].name);
+}
+
+void parameter_table_index(struct parameter_table *table) {
+    size_t count = table->parameters.count;
+    table->by_name = mem_alloc(count * sizeof *table->by_name);
+    for (size_t i = 0; i < count; i++)
+        table->by_name[i] = (int)i;
+    qsort_r(table->by_name, count, sizeof *table->by_name, compare_names, table);
+}
+
+int parameter_find(const struct parameter_table *table, const char *name) {
+    for (size_t low = 0, high = table->parameters.count; low < high;) {
+        size_t middle = (low + high) / 2;
+        int order = strcmp(table->parameters.item[table->by_name[middle]].name, name);
+        if (order == 0)
+            return table->by_name[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NONE;
 }
 
 void parameter_table_release(struct parameter_table *table) {
@@ -173,6 +201,8 @@ void parameter_table_release(struct parameter_table *table) {
     }
     for (size_t i = 0; i < table->units.count; i++)
         free(table->units.item[i]);
+    free(table->by_name);
+    table->by_name = NULL;
     VEC_RELEASE(&table->parameters);
     VEC_RELEASE(&table->units);
 }

@@ -280,6 +280,7 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
     *out = (struct parameter_table){.total = whole->total};
     if (split->ranks == 1 && !joined && !halves) {
         copy_table(out, whole);
+        parameter_table_index(out);
         return;
     }
     const struct splitter s = {config, split, index, vocabulary, joined, halves};
@@ -291,6 +292,7 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
             split_parameter(&s, out, p);
     }
     regroup(&s, out, whole);
+    parameter_table_index(out);
 }
 
 // ---- values

@@ -26,8 +26,10 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     parameter_table_create(&whole, c);
     parameter_table_split(&first, &whole, c, &split, 0, 0, NULL, false);
     int **held = mem_alloc(whole.parameters.count * sizeof *held);
+    assert_int_equal(parameter_find(&whole, "layers.2.mlp.up.weight"), NONE); // there are 2 layers
     for (size_t i = 0; i < whole.parameters.count; i++) {
         const struct parameter *p = &whole.parameters.item[i];
+        assert_int_equal(parameter_find(&whole, p->name), i);
         held[i] = mem_alloc((size_t)(p->dim[0] * p->dim[1]) * sizeof **held);
     }
     for (int rank = 0; rank < ranks; rank++) {
@@ -38,6 +40,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
             const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
             // Programs are the same on every rank.
             assert_string_equal(p->name, first.parameters.item[i].name);
+            assert_int_equal(parameter_find(&table, p->name), i);
             assert_memory_equal(p->dim, first.parameters.item[i].dim, sizeof p->dim);
             assert_int_equal(p->unit, first.parameters.item[i].unit);
             for (int r = 0; r < p->regions; r++) {
