@@ -339,7 +339,7 @@ static trireme_status sense_format(struct reader *r, enum document_format *forma
     do {
         TRY(read_some(r, r->sensed + count, SENSED_BYTES - count, &got, error));
         count += got;
-        begin = count >= MARK_BYTES && memcmp(r->sensed, byte_order_mark, MARK_BYTES) == 0 ? MARK_BYTES : 0;
+        begin = count >= MARK_BYTES && memcmp(r->sensed, BYTE_ORDER_MARK, MARK_BYTES) == 0 ? MARK_BYTES : 0;
         while (begin < count && is_blank(r->sensed + begin, 1))
             begin++;
     } while (got && count < SENSED_BYTES && (begin == count || count < MARK_BYTES));
