@@ -179,6 +179,16 @@ static void note_hang_up(void) {
 
 __attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = note_hang_up;
 
+// Others tell, too: once the first has ended, mpirun ends them, or drops what they say. Who tells nothing waits longer:
+// mpirun ends with the first one's status. srun ends the others, too, but with the highest status of all: those that
+// were stopped end together, and no signal makes another status of theirs.
+static void await_others(trireme_status status, bool tells) {
+    const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    for (size_t i = 0; i < ARRAY_LENGTH(signals); i++)
+        signal(signals[i], SIG_IGN);
+    usleep(tells || status == TRIREME_ERROR_INTERRUPTED ? LAST_WORDS : 2 * LAST_WORDS);
+}
+
 int main(int argc, char **argv) {
     sigaction(SIGHUP, &hang_up, NULL);
     limit_spinning(argv);
@@ -223,10 +233,8 @@ int main(int argc, char **argv) {
     progress_clear();
     if (status != TRIREME_OK && error.message[0])
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
-    // Others tell, too: once the first has ended, mpirun ends them, or drops what they say. Who tells nothing waits
-    // longer: mpirun ends with the first one's status.
     if (status != TRIREME_OK && launcher_processes(&launcher) > 1)
-        usleep(error.message[0] ? LAST_WORDS : 2 * LAST_WORDS);
+        await_others(status, error.message[0]);
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {

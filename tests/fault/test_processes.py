@@ -178,12 +178,37 @@ def test_signals():
         assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (code, err)
 
 
+# Runs a rank and ends the others once it has, as `srun --kill-on-bad-exit` does.
+SRUN = """#!/bin/sh
+"$@" &
+echo $! >pid.$OMPI_COMM_WORLD_RANK
+wait $!
+echo $? >status.$OMPI_COMM_WORLD_RANK
+kill -TERM $(cat pid.*) 2>/dev/null || true
+"""
+
+
+def test_one_status():
+    """srun ends with the highest status of all ranks, by which a job's script tells whether all is saved."""
+    tool.write("srun.sh", SRUN)
+    os.chmod("srun.sh", 0o755)
+    process = mpi.start(3, os.path.abspath("srun.sh"), tool.BINARY, *RUN, "--training.global_batch_size=3",
+                        "--training.steps=100000")
+    while not checkpoints():
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+    os.kill(int(tool.read("pid.1")), signal.SIGUSR1)
+    _, _, err = tool.finish(process)
+    statuses = [int(tool.read(f"status.{rank}")) for rank in range(3)]
+    assert statuses == [75] * 3 and len(mpi.told(err)) == 1 and "stopped after step" in err, (statuses, err)
+
+
 if __name__ == "__main__":
     tool.enter_scratch()
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
         for repeated in (test_stopped, test_suspended, test_stopped_at_the_end, test_bad_token, test_slow, test_signals,
-                         test_bench):
+                         test_one_status, test_bench):
             del tests[repeated.__name__]
     tool.main(tests)
