@@ -28,7 +28,7 @@ struct spreader {
     double work;                 // of one microbatch
     double moment;               // short beside any of it
     double later;                // backwards, by this
-    double *first, *last;        // [microbatch]: start of the first forward, end of the last one
+    double *embed, *last;        // [microbatch]: when E has room for what it makes; end of the last forward
     double *end;                 // [microbatch]: of the last backward for the input, as much later
 };
 
@@ -50,17 +50,20 @@ static void begin(struct spreader *s, const struct schedule *plan, const struct 
                            .moment = 1e-9 * work};
     schedule_cost(plan, &s->times, &s->cost);
     size_t microbatches = (size_t)plan->microbatches;
-    s->first = mem_alloc(microbatches * sizeof *s->first);
+    s->embed = mem_alloc(microbatches * sizeof *s->embed);
     s->last = mem_alloc(microbatches * sizeof *s->last);
     s->end = mem_alloc(microbatches * sizeof *s->end);
     const int last = plan->stages * plan->chunks - 1;
+    double room = -2; // at once for two, then when the forward before has begun
     for (int r = 0; r < plan->stages; r++)
         for (size_t i = 0; i < plan->rank[r].count; i++) {
             struct pass pass = plan->rank[r].item[i];
             int stage = plan->virtual_stage[r * plan->chunks + pass.chunk];
             struct schedule_span span = s->cost.pass[r][i];
-            if (is_forward(pass) && stage == 0)
-                s->first[pass.microbatch] = span.start;
+            if (is_forward(pass) && stage == 0) {
+                s->embed[pass.microbatch] = room;
+                room = room < -1 ? -1 : span.start + s->moment;
+            }
             if (is_forward(pass) && stage == last)
                 s->last[pass.microbatch] = span.end;
             if (!is_forward(pass) && pass.kind != PASS_BACKWARD_WEIGHT && stage == 0)
@@ -70,7 +73,7 @@ static void begin(struct spreader *s, const struct schedule *plan, const struct 
 
 static void end(struct spreader *s) {
     schedule_cost_release(&s->cost);
-    free(s->first);
+    free(s->embed);
     free(s->last);
     free(s->end);
 }
@@ -79,8 +82,8 @@ static void end(struct spreader *s) {
 static double vocabulary_at(const struct spreader *s, enum pass_kind kind, int m) {
     const double loss = s->last[m] + s->times.latency + s->moment;
     switch (kind) {
-    case PASS_EMBED: // there is room for what it makes when the forward before the last has begun
-        return m < 2 ? -1 : s->first[m - 1] + s->moment;
+    case PASS_EMBED:
+        return s->embed[m];
     case PASS_LOSS:
         return loss;
     case PASS_LOSS_WEIGHT:

@@ -69,6 +69,34 @@ static void spreads_any_schedule(void **state) {
             }
 }
 
+// A file may have the microbatches in any order: what they are called changes nothing.
+static void spreads_microbatches_in_any_order(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h2", "zb-v", "hanayo"};
+    const struct schedule_times times = times_with(.2);
+    for (size_t n = 0; n < ARRAY_LENGTH(names); n++)
+        for (int p = 1; p <= 4; p++) {
+            enum { MICROBATCHES = 7 };
+            struct schedule plain = created(names[n], p, MICROBATCHES, times), renamed = schedule_copy(&plain);
+            for (int r = 0; r < p; r++)
+                for (size_t i = 0; i < renamed.rank[r].count; i++)
+                    renamed.rank[r].item[i].microbatch = (3 * renamed.rank[r].item[i].microbatch + 5) % MICROBATCHES;
+            struct schedule a = spread(&plain, times), b = spread(&renamed, times);
+            for (int r = 0; r < p; r++) {
+                assert_int_equal(a.rank[r].count, b.rank[r].count);
+                for (size_t i = 0; i < a.rank[r].count; i++) {
+                    struct pass x = a.rank[r].item[i], y = b.rank[r].item[i];
+                    assert_int_equal((3 * x.microbatch + 5) % MICROBATCHES, y.microbatch);
+                    assert_true(x.kind == y.kind && x.chunk == y.chunk);
+                }
+            }
+            schedule_release(&plain);
+            schedule_release(&renamed);
+            schedule_release(&a);
+            schedule_release(&b);
+        }
+}
+
 // Passes that take no time still come behind what they need.
 static void spreads_passes_of_no_time(void **state) {
     (void)state;
@@ -237,6 +265,7 @@ static void refuses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spreads_any_schedule),
+        cmocka_unit_test(spreads_microbatches_in_any_order),
         cmocka_unit_test(spreads_passes_of_no_time),
         cmocka_unit_test(costs_little),
         cmocka_unit_test(keeps_the_limit),
