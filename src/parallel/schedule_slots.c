@@ -72,9 +72,16 @@ static void times_of_stage(const struct schedule *s, const struct schedule_cost 
     }
 }
 
-// The most that are sent and not yet taken; both by microbatch.
-static int most_on_way(const double *sent, const double *taken, int microbatches) {
+static int compare_times(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The most that are sent and not yet taken. Microbatches may come in any order: times are put into their own.
+static int most_on_way(double *sent, double *taken, int microbatches) {
     int most = 0;
+    qsort(sent, (size_t)microbatches, sizeof *sent, compare_times);
+    qsort(taken, (size_t)microbatches, sizeof *taken, compare_times);
     for (int m = 0, on_way = 0; m < microbatches; m++) {
         while (on_way < microbatches && sent[on_way] <= taken[m])
             on_way++;

@@ -90,6 +90,9 @@ static void spreads_microbatches_in_any_order(void **state) {
                     assert_true(x.kind == y.kind && x.chunk == y.chunk);
                 }
             }
+            assert_true(!a.on_way == !b.on_way);
+            if (a.on_way)
+                assert_memory_equal(a.on_way, b.on_way, (size_t)(p * a.chunks) * sizeof *a.on_way);
             schedule_release(&plain);
             schedule_release(&renamed);
             schedule_release(&a);
