@@ -60,16 +60,28 @@ bool schedule_splits_backward(const struct schedule *s) {
     return false;
 }
 
-// Start or end of each microbatch's pass of a virtual stage: forward, or backward for the input.
-static void times_of_stage(const struct schedule *s, const struct schedule_cost *cost, int stage, bool gradient,
-                           bool end, double *at) {
-    const struct schedule_place place = s->place[stage];
-    for (size_t i = 0; i < s->rank[place.rank].count; i++) {
-        const struct pass *pass = &s->rank[place.rank].item[i];
-        const struct schedule_span span = cost->pass[place.rank][i];
-        if (pass->chunk == place.chunk && (gradient ? is_backward(pass, true) : pass->kind == PASS_FORWARD))
-            at[pass->microbatch] = end ? span.end : span.start;
-    }
+// Start and end of the passes of each virtual stage and microbatch: forward, and backward for the input.
+struct passes_at {
+    double start[2], end[2];
+};
+
+static void find_passes(const struct schedule *s, struct passes_at *at) {
+    static const struct schedule_times EVEN = {
+        .forward = 1, .backward_input = 1, .backward_weight = 1, .loss = 1, .loss_weight = 1};
+    struct schedule_cost cost;
+    schedule_cost(s, &EVEN, &cost);
+    for (int r = 0; r < s->stages; r++)
+        for (size_t i = 0; i < s->rank[r].count; i++) {
+            const struct pass *pass = &s->rank[r].item[i];
+            const bool gradient = is_backward(pass, true);
+            if (!gradient && pass->kind != PASS_FORWARD)
+                continue;
+            const size_t stage = (size_t)s->virtual_stage[r * s->chunks + pass->chunk];
+            struct passes_at *of = &at[stage * (size_t)s->microbatches + (size_t)pass->microbatch];
+            of->start[gradient] = cost.pass[r][i].start;
+            of->end[gradient] = cost.pass[r][i].end;
+        }
+    schedule_cost_release(&cost);
 }
 
 static int compare_times(const void *a, const void *b) {
@@ -99,31 +111,32 @@ static int turns(const struct schedule *s) {
 }
 
 void schedule_count_on_way(struct schedule *s) {
-    static const struct schedule_times EVEN = {
-        .forward = 1, .backward_input = 1, .backward_weight = 1, .loss = 1, .loss_weight = 1};
     const int stages = s->stages * s->chunks;
+    const size_t microbatches = (size_t)s->microbatches;
     free(s->on_way);
     s->on_way = NULL;
     const bool searched = s->chunks > 2 && schedule_splits_backward(s), read = s->rank[0].line > 0;
     if (!read && (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched)))
         return;
     s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
-    struct schedule_cost cost;
-    schedule_cost(s, &EVEN, &cost);
-    double *sent = mem_alloc((size_t)s->microbatches * sizeof *sent);
-    double *taken = mem_alloc((size_t)s->microbatches * sizeof *taken);
+    struct passes_at *at = mem_alloc((size_t)stages * microbatches * sizeof *at);
+    find_passes(s, at);
+    double *sent = mem_alloc(microbatches * sizeof *sent);
+    double *taken = mem_alloc(microbatches * sizeof *taken);
     for (int stage = 0; stage < stages; stage++)
         for (int gradient = 0; gradient < 2; gradient++) {
             int sender = stage + (gradient ? 1 : -1);
             if (sender < 0 || sender >= stages)
                 continue;
-            times_of_stage(s, &cost, sender, gradient, true, sent);
-            times_of_stage(s, &cost, stage, gradient, false, taken);
+            for (size_t m = 0; m < microbatches; m++) {
+                sent[m] = at[(size_t)sender * microbatches + m].end[gradient];
+                taken[m] = at[(size_t)stage * microbatches + m].start[gradient];
+            }
             s->on_way[stage][gradient] = most_on_way(sent, taken, s->microbatches);
         }
     free(sent);
     free(taken);
-    schedule_cost_release(&cost);
+    free(at);
 }
 
 int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for what, bool forward_only, int *slot) {

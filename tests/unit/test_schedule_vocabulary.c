@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -210,6 +211,27 @@ static void messages_of_texts_are_counted(void **state) {
     schedule_release(&s);
 }
 
+// In time in proportion to the text, however many virtual stages a rank has.
+static void long_texts_are_read_soon(void **state) {
+    (void)state;
+    enum { CHUNKS = 100000 };
+    struct text text = {0};
+    text_add(&text, "placement");
+    for (int i = 0; i < CHUNKS; i++)
+        text_add(&text, " 0");
+    text_add(&text, "\n");
+    for (int i = 0; i < CHUNKS; i++)
+        text_add(&text, "F0.%d ", i);
+    for (int i = CHUNKS - 1; i >= 0; i--)
+        text_add(&text, "B0.%d ", i);
+    struct schedule s;
+    const clock_t begin = clock();
+    assert_int_equal(schedule_parse(&s, text.text, text.length, &error), TRIREME_OK);
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+    schedule_release(&s);
+    text_release(&text);
+}
+
 static void texts_are_read_back(void **state) {
     (void)state;
     struct schedule plain = created("zb-v", 3, 5, times_with(.2)), again, s = spread(&plain, times_with(.2));
@@ -275,6 +297,7 @@ int main(void) {
         cmocka_unit_test(auto_leaves_room),
         cmocka_unit_test(embeds_ahead),
         cmocka_unit_test(messages_of_texts_are_counted),
+        cmocka_unit_test(long_texts_are_read_soon),
         cmocka_unit_test(texts_are_read_back),
         cmocka_unit_test(refuses),
     };
