@@ -83,10 +83,9 @@ static void show_peak(struct view *view, double peak) {
     if (peak == view->peak || view->json)
         return;
     progress_clear();
-    printf("the peak is %.0f GFLOP/s, more than the %.0f timed before, when the machine was busy: MFU is of that from "
-           "here "
-           "on\n",
-           1e-9 * peak, 1e-9 * view->peak);
+    printf(
+        "the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is of that from now on\n",
+        1e-9 * peak, 1e-9 * view->peak);
     view->peak = peak;
 }
 

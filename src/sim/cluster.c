@@ -330,16 +330,20 @@ static trireme_status read_links(const struct reading *r, trireme_error *error) 
     return TRIREME_OK;
 }
 
+const char *const COLLECTIVES_WORDS[COLLECTIVES_COUNT] = {"in_turn", "pipelined", "ring"};
+
 static trireme_status read_collectives(const struct reading *r, trireme_error *error) {
     int node = outline_member(r->outline, 0, "collectives");
     if (node < 0)
         return TRIREME_OK;
     TRY(outline_expect(r->outline, node, OUTLINE_SCALAR, error));
     const char *text = text_of(r->outline, node);
-    r->cluster->pipelined = strcmp(text, "pipelined") == 0;
-    if (!r->cluster->pipelined && strcmp(text, "in_turn") != 0)
-        return outline_refuse(r->outline, node, error, "given \"%.40s\", expected in_turn or pipelined", text);
-    return TRIREME_OK;
+    for (int i = 0; i < COLLECTIVES_COUNT; i++)
+        if (strcmp(text, COLLECTIVES_WORDS[i]) == 0) {
+            r->cluster->collectives = (enum collectives)i;
+            return TRIREME_OK;
+        }
+    return outline_refuse(r->outline, node, error, "given \"%.40s\", expected in_turn, pipelined or ring", text);
 }
 
 static trireme_status read_stragglers(const struct reading *r, trireme_error *error) {

@@ -99,6 +99,11 @@ struct straggler {
     double slower; // its computing takes so many times as long
 };
 
+// How collectives go over several levels: one after the other; each on what the one before has finished already, so
+// that the slowest decides; or by rings through all ranks, so that each level takes all that goes round.
+enum collectives { COLLECTIVES_IN_TURN, COLLECTIVES_PIPELINED, COLLECTIVES_RING, COLLECTIVES_COUNT };
+extern const char *const COLLECTIVES_WORDS[COLLECTIVES_COUNT];
+
 struct cluster {
     char *name;  // of the file
     char *about; // one line, or NULL
@@ -106,9 +111,7 @@ struct cluster {
     VEC(struct node_group) groups;
     int levels;
     struct link_level level[CLUSTER_LEVELS_MAX]; // from the inside out; the last spans all
-    // Of collectives over several levels: the next level works on what the one before has finished already, so that
-    // the slowest decides; else one after the other.
-    bool pipelined;
+    enum collectives collectives;
     VEC(struct straggler) stragglers;
     int total_devices;
     int ranks_per_device; // at least, also where there are fewer ranks than devices; no file says it

@@ -204,7 +204,7 @@ void cluster_print(const struct cluster *c, const struct op_table *table, struct
     text_add(out, "links:\n");
     for (int i = 0; i < c->levels; i++)
         print_level(out, &c->level[i], table);
-    text_add(out, "collectives: %s\n", c->pipelined ? "pipelined" : "in_turn");
+    text_add(out, "collectives: %s\n", COLLECTIVES_WORDS[c->collectives]);
     if (c->stragglers.count)
         text_add(out, "stragglers:\n");
     for (size_t i = 0; i < c->stragglers.count; i++)

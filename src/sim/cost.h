@@ -13,8 +13,9 @@ double cost_compute(const struct station *station, const struct program *program
 //
 // At each level n parts are joined, each by one of its ranks, that has 1 / (product of the parts below) of the whole:
 // to gather or to reduce takes steps * latency + (n - 1) / n * bytes / bandwidth; all_reduce does both. Levels add up,
-// or where they are pipelined the slowest decides. Measured points of a level that alone joins all ranks go before,
-// for broadcast without points those of all_gather. A reduce is made as an all_reduce, and costs as much.
+// or where they are pipelined the slowest decides; in a ring likewise, and n is there all that the group has. Measured
+// points of a level that alone joins all ranks go before, for broadcast without points those of all_gather. A reduce is
+// made as an all_reduce, and costs as much.
 double cost_communicate(const struct cluster *cluster, const struct route *route, enum op op, double bytes);
 // The level that alone joins the ranks, NONE where several do.
 int route_only_level(const struct cluster *cluster, const struct route *route);
