@@ -463,7 +463,8 @@ static trireme_status list_all(struct candidates *all, struct estimator *e, cons
     for (bool large = !r->only_fit;; large = false) {
         estimator_create(e, r, large);
         TRY(space_list(all, e, error));
-        qsort(all->item, all->count, sizeof *all->item, by_bytes);
+        if (all->count)
+            qsort(all->item, all->count, sizeof *all->item, by_bytes);
         *surely = all->count && !r->only_fit && all->item[0].estimate.bytes * SURELY <= e->room;
         if (*surely || !e->large_logits)
             return TRIREME_OK;
