@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { LLMC_HEADER_BYTES = 1024 };
@@ -299,7 +300,19 @@ static void will_need(const struct token_shard *shard, int64_t begin, int64_t en
     madvise((void *)(shard->bin.data + aligned), (size_t)(shard->offset + end * shard->width - aligned), MADV_WILLNEED);
 }
 
-// Converts `count` tokens of type T at p; *worst is the largest, so that one comparison afterwards checks all.
+enum { READ_BYTES = 1 << 14 };
+
+// Copies from a mapping by way of the kernel, which answers for a page beyond the file's end, where touching it would
+// be SIGBUS. False: there is one. Where the kernel may not, it is touched.
+static bool copy_mapped(const uint8_t *from, size_t bytes, uint8_t *to) {
+    const struct iovec local = {to, bytes}, remote = {(void *)from, bytes};
+    ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+    if (got < 0 && errno != EFAULT)
+        memcpy(to, from, bytes);
+    return got == (ssize_t)bytes || (got < 0 && errno != EFAULT);
+}
+
+// Converts `count` tokens of type T at p; `worst` is the largest, so that one comparison afterwards checks all.
 #define READ_TOKENS(T)                                               \
     for (int64_t i = 0; i < count; i++) {                            \
         T token;                                                     \
@@ -308,36 +321,52 @@ static void will_need(const struct token_shard *shard, int64_t begin, int64_t en
         out[i] = (int32_t)token;                                     \
     }
 
-static uint64_t load_token(const struct token_shard *shard, int64_t position) {
+static uint64_t convert(const uint8_t *p, int width, int64_t count, int32_t *out) {
+    uint64_t worst = 0;
+    if (width == 1)
+        READ_TOKENS(uint8_t)
+    else if (width == 2)
+        READ_TOKENS(uint16_t)
+    else if (width == 4)
+        READ_TOKENS(uint32_t)
+    else
+        READ_TOKENS(uint64_t)
+    return worst;
+}
+
+static uint64_t load_token(const uint8_t *p, int width) {
     uint64_t token = 0;
-    memcpy(&token, shard->bin.data + shard->offset + position * shard->width, (size_t)shard->width);
+    memcpy(&token, p, (size_t)width);
     return token;
 }
 
 trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
                                 int32_t *out, trireme_error *error) {
     CHECK(begin >= 0 && begin <= end && end <= shard->tokens);
-    const uint8_t *p = shard->bin.data + shard->offset + begin * shard->width;
-    int64_t count = end - begin;
+    const int width = shard->width;
+    uint8_t bytes[READ_BYTES];
+    int64_t at = begin, count = 0;
     uint64_t worst = 0;
     will_need(shard, begin, end);
     TRY(mapping_check(&shard->index, error)); // in which the row's documents are looked for next
-    TRY(mapping_check(&shard->bin, error));   // last: what it does not see is a file cut short from here to the return
-    if (shard->width == 1)
-        READ_TOKENS(uint8_t)
-    else if (shard->width == 2)
-        READ_TOKENS(uint16_t)
-    else if (shard->width == 4)
-        READ_TOKENS(uint32_t)
-    else
-        READ_TOKENS(uint64_t)
-    if (count == 0 || worst < (uint64_t)vocab_size)
+    TRY(mapping_check(&shard->bin, error));
+    for (; at < end && worst < (uint64_t)vocab_size; at += count) {
+        count = MIN(end - at, READ_BYTES / width);
+        if (!copy_mapped(shard->bin.data + shard->offset + at * width, (size_t)(count * width), bytes)) {
+            TRY(mapping_check(&shard->bin, error));
+            FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read: write another file and rename it",
+                 shard->bin.path);
+        }
+        worst = convert(bytes, width, count, &out[at - begin]);
+    }
+    if (begin == end || worst < (uint64_t)vocab_size)
         return TRIREME_OK;
-    int64_t position = begin;
-    while (load_token(shard, position) < (uint64_t)vocab_size)
+    const uint8_t *p = bytes;
+    int64_t position = at - count;
+    for (; load_token(p, width) < (uint64_t)vocab_size; p += width)
         position++;
     // Negative values of the signed types read as huge ones.
-    uint64_t token = load_token(shard, position);
+    uint64_t token = load_token(p, width);
     bool negative = shard->index.data && shard->width >= 4 && token >> (8 * shard->width - 1);
     char text[32];
     if (negative)

@@ -2,7 +2,8 @@
 
 int64_t spans_lowest(const spans *by_offset, int first, int last, int64_t bytes) {
     int64_t at = 0;
-    for (const struct span *s = by_offset->item, *end = s + by_offset->count; s < end; s++) {
+    for (size_t i = 0; i < by_offset->count; i++) {
+        const struct span *s = &by_offset->item[i];
         if ((s->last < first) | (s->first > last))
             continue;
         if (at + bytes <= s->offset)

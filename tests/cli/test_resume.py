@@ -376,7 +376,6 @@ def test_tokens_cut_short():
     tool.write("long.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
     tool.good("prepare", "long.txt", "--data.path=cut/t")
     whole = os.path.getsize("cut/t.bin")
-    # Of a model that takes its time: a file that is cut while a row is copied still ends the process.
     train = ["train", "c.yaml", "--data.path=cut/t", "--model.hidden_size=256", "--validation.freq=0"]
     tool.good(*train, "--training.steps=1", "--run.directory=model")
     for command, file, part in (([*train, "--training.steps=20000"], "run/metrics.jsonl", b"loss"),
