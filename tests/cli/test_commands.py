@@ -96,7 +96,7 @@ def test_train():
     assert {"config.json", "model.safetensors", "tokenizer.json", "state.safetensors"} <= names, names
     config = json.loads(tool.read("run/checkpoint/step-6/config.json"))
     assert config["vocab_size"] == 256 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
-    # Validation that is asked for nowhere is of the last step.
+    # Without validation.freq the last step alone is validated.
     last = tool.good_json("train", "c.yaml", "--validation.freq=0", "--run.directory=seldom")
     losses = [line.get("val_loss") for line in tool.metrics("seldom")]
     assert last["val_loss"] == result["val_loss"] and losses == 5 * [None] + [last["val_loss"]], losses
