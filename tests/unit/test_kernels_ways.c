@@ -94,7 +94,8 @@ static void all_ways_give_the_bits_of_the_rule(void **state) {
         "matmul_dx m=90 n=70 k=151", "matmul_dx m=530 n=19 k=75", "matmul_dw m=33 n=19 k=50",
         "matmul_dw m=75 n=700 k=37", "matmul_dw m=530 n=41 k=70", "logits_times m=35 n=90 k=50",
     };
-    static const char *const large[] = {"matmul m=100 k=6301 n=60", "matmul_dw m=3500 n=20 k=650"};
+    static const char *const large[] = {"matmul m=100 k=6301 n=60", "matmul_dw m=3500 n=20 k=650",
+                                        "matmul m=1030 k=900 n=600"};
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
         unsigned ways = 0;
         for (size_t i = 0; i < ARRAY_LENGTH(specs) && isa_usable(isa); i++)

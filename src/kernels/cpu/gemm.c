@@ -14,8 +14,11 @@ enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_
 enum { GEMM_PACKED = 2097152 };
 // Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
 // of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it asks for the next.
-// A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache.
-enum { BY_COLUMNS_ROWS = 512, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
+// A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache. Nor does it read
+// what another has packed of b: where threads share no cache, that would take longer than from memory.
+enum { BY_COLUMNS_ROWS = 1024, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
+// Blocks of k of which a is packed at a time: the threads need not wait for one another before they pack the next.
+enum { BY_COLUMNS_BLOCKS = 2 };
 // Bytes that a way may need beyond the workspace of the rule's.
 enum { GEMM_MORE = 2097152 };
 // An output of matrix units in bf16 from so many bytes on leaves the caches before anybody reads it: to write it past
@@ -77,14 +80,14 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.panels = divide_up(g->n, width);
     s.row_tiles = divide_up(g->m, height);
     s.by_columns =
-        g->m <= BY_COLUMNS_ROWS && s.row_tiles * height * units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
+        g->m <= BY_COLUMNS_ROWS && s.row_tiles * height * s.units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
     if (way == WAY_BY_ROWS || way == WAY_BY_COLUMNS)
         s.by_columns = way == WAY_BY_COLUMNS;
-    s.by_columns &= s.k_blocks == 1;
+    s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     if (s.by_columns) {
         int64_t group = sized(way, BY_COLUMNS_GROUP);
         s.packed = MIN(divide_up(s.panels, g->threads), MAX(group / MAX(s.units, 1) / width, 1));
-        s.a_blocks = 1;
+        s.a_blocks = MIN(s.k_blocks, BY_COLUMNS_BLOCKS);
         s.a_bytes = divide_up(4 * s.row_tiles * a_units(g, s.units), 64) * 64;
         s.b_blocks = g->threads;
         s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
@@ -102,7 +105,6 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
     s.a_bytes = divide_up(4 * s.block_tiles * a_units(g, s.units), 64) * 64;
     s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
-    s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     return s;
 }
 
@@ -402,24 +404,45 @@ static void run_item(const struct gemm *g, const struct blocking *s, const struc
     block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * b_units(g, s->units));
 }
 
-// The panels [first, end) of b, packed behind `b` in groups and multiplied with all of a, packed at `a`.
-static void run_panels(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t first,
-                       int64_t end, const float *a, float *b) {
-    struct factors factors = {.units = s->units};
-    pack_a_strides(&g->a, s->units, &factors.a_row, &factors.a_step);
+// Block `index` of k, in elements.
+struct depth {
+    int64_t index, from, count;
+};
+
+static struct depth depth_of(const struct gemm *g, const struct blocking *s, int64_t index) {
+    const int64_t from = index * s->k_block;
+    return (struct depth){index, from, MIN(s->k_block, g->k - from)};
+}
+
+// Asks for part `part` of `parts` of a block of k of panels that are packed together.
+static void ask_group(const struct gemm *g, struct depth k, int64_t first, int64_t panels, int64_t part,
+                      int64_t parts) {
+    // Their columns are contiguous, also where panels differ.
+    const int64_t from = panel_of(g, first).first;
+    const struct panel last = panel_of(g, first + panels - 1);
+    ISA(pack_b_ask)(g->bf16, &g->b, k.from, k.count, from, last.first + last.columns - from, part, parts);
+}
+
+// A block of k of the panels [first, end) of b, packed at `b` in groups and multiplied with all of a, packed at `a`.
+static void run_panels(const struct gemm *g, const struct blocking *s, const struct finish *f, struct depth k,
+                       int64_t first, int64_t end, const float *a, float *b) {
+    const int64_t units = pack_units(g->bf16, k.count);
+    const struct depth following = depth_of(g, s, MIN(k.index + 1, s->k_blocks - 1));
+    struct factors factors = {.units = units};
+    pack_a_strides(&g->a, units, &factors.a_row, &factors.a_step);
     for (int64_t from = first; from < end; from += s->packed) {
-        const int64_t panels = MIN(s->packed, end - from), coming = MIN(s->packed, end - from - panels);
+        const int64_t panels = MIN(s->packed, end - from), next = from + panels;
         for (int64_t p = 0; p < panels; p++) {
             const struct panel panel = panel_of(g, from + p);
-            ISA(pack_b)(g->bf16, &g->b, 0, g->k, panel.first, panel.columns, panel.vecs, b + p * b_units(g, s->units));
+            ISA(pack_b)
+            (g->bf16, &g->b, k.from, k.count, panel.first, panel.columns, panel.vecs, b + p * b_units(g, s->units));
         }
-        // The columns of the next group are contiguous, also where its panels differ.
-        const int64_t next = coming ? panel_of(g, from + panels).first : 0;
-        const struct panel last = coming ? panel_of(g, from + panels + coming - 1) : (struct panel){0};
         for (int64_t t = 0; t < s->row_tiles; t++) {
-            if (coming)
-                ISA(pack_b_ask)(g->bf16, &g->b, g->k, next, last.first + last.columns - next, t, s->row_tiles);
-            factors.a = a + t * a_units(g, s->units);
+            if (next < end)
+                ask_group(g, k, next, MIN(s->packed, end - next), t, s->row_tiles);
+            else if (!f->last)
+                ask_group(g, following, first, MIN(s->packed, end - first), t, s->row_tiles);
+            factors.a = a + t * a_units(g, units);
             for (int64_t p = 0; p < panels; p++) {
                 factors.b = b + p * b_units(g, s->units);
                 tile_run(g, f, &factors, t * tile_rows(g->bf16), panel_of(g, from + p));
@@ -428,39 +451,56 @@ static void run_panels(const struct gemm *g, const struct blocking *s, const str
     }
 }
 
-// The tiles [first, end) of a, all of which are packed at `a`.
-static void pack_tiles(const struct gemm *g, const struct blocking *s, int64_t first, int64_t end, float *a) {
+// A block of k of the tiles [first, end) of a, all of which are packed at `a`.
+static void pack_tiles(const struct gemm *g, struct depth k, int64_t first, int64_t end, float *a) {
     const int64_t height = tile_rows(g->bf16), tiles = BY_COLUMNS_ROWS / height; // at a time
+    const int64_t apart = a_units(g, pack_units(g->bf16, k.count));
     for (; first < end; first += tiles) {
         const int64_t i0 = first * height, count = MIN(MIN(end, first + tiles) * height, g->m) - i0;
         float sums[BY_COLUMNS_ROWS] = {0};
-        ISA(pack_a)(g->bf16, &g->a, i0, count, 0, g->k, a + first * a_units(g, s->units), g->row_sums ? sums : NULL);
+        ISA(pack_a)(g->bf16, &g->a, i0, count, k.from, k.count, a + first * apart, g->row_sums ? sums : NULL);
         if (g->row_sums)
-            sums_add(g, i0, count, true, sums);
+            sums_add(g, i0, count, k.index == 0, sums);
     }
 }
 
+// Partial sums are c's own, or behind packed a and b.
+static struct finish finish_start(const struct gemm *g, const struct blocking *s) {
+    struct finish f = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = streams(g)};
+    if (s->sum_bytes) {
+        f.sum = (float *)((char *)g->workspace + s->b_blocks * s->b_bytes + s->a_blocks * s->a_bytes);
+        f.sum_row = g->n;
+    }
+    return f;
+}
+
+static struct finish finish_block(const struct finish *all, const struct blocking *s, int64_t k) {
+    struct finish f = *all;
+    f.add = k > 0 || (f.g->accumulate && !f.g->bf16_out);
+    f.last = k == s->k_blocks - 1;
+    return f;
+}
+
 static void run_by_columns(const struct gemm *g, const struct blocking *s) {
-    float *a = g->workspace;
-    char *all_b = (char *)g->workspace + s->a_bytes;
-    const struct finish f = {.g = g,
-                             .sum = g->c,
-                             .sum_row = g->c_row,
-                             .add = g->accumulate && !g->bf16_out,
-                             .last = true,
-                             .streamed = streams(g)};
+    char *all_a = g->workspace, *all_b = all_a + s->a_blocks * s->a_bytes;
+    const struct finish all = finish_start(g, s);
 #pragma omp parallel num_threads(g->threads)
     {
         const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
         // Whole vectors of rows, as pack_a takes them where they lie across.
         const int64_t part = MAX(LANES / tile_rows(g->bf16), 1), parts = divide_up(s->row_tiles, part);
-        pack_tiles(g, s, parts * thread / team * part, MIN(parts * (thread + 1) / team * part, s->row_tiles), a);
-#pragma omp barrier
         tile_begin(g->bf16);
-        run_panels(g, s, &f, s->panels * thread / team, s->panels * (thread + 1) / team, a,
-                   (float *)(all_b + thread * s->b_bytes));
+        for (int64_t block = 0; block < s->k_blocks; block++) {
+            const struct depth k = depth_of(g, s, block);
+            const struct finish f = finish_block(&all, s, block);
+            float *a = (float *)(all_a + block % s->a_blocks * s->a_bytes);
+            pack_tiles(g, k, parts * thread / team * part, MIN(parts * (thread + 1) / team * part, s->row_tiles), a);
+#pragma omp barrier
+            run_panels(g, s, &f, k, s->panels * thread / team, s->panels * (thread + 1) / team, a,
+                       (float *)(all_b + thread * s->b_bytes));
+        }
         tile_end(g->bf16);
-        streams_end(&f);
+        streams_end(&all);
     }
 }
 
@@ -472,36 +512,29 @@ void ISA(gemm_run)(const struct gemm *g) {
         run_by_columns(g, &s);
         return;
     }
-    char *workspace = g->workspace;
-    float *b = (float *)workspace;
-    char *all_a = workspace + s.b_bytes;
-    struct finish whole = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = streams(g)};
-    if (s.sum_bytes) {
-        whole.sum = (float *)(all_a + g->threads * s.a_bytes);
-        whole.sum_row = g->n;
-    }
+    float *b = g->workspace;
+    char *all_a = (char *)g->workspace + s.b_bytes;
+    const struct finish all = finish_start(g, &s);
 #pragma omp parallel num_threads(g->threads)
     {
         float *a = (float *)(all_a + omp_get_thread_num() * s.a_bytes);
         tile_begin(g->bf16);
         for (int64_t first = 0; first < s.panels; first += s.packed)
             for (int64_t kb = 0; kb < s.k_blocks; kb++) {
-                const int64_t k0 = kb * s.k_block, k = MIN(s.k_block, g->k - k0);
+                const struct depth k = depth_of(g, &s, kb);
                 const int64_t panels = MIN(s.packed, s.panels - first);
-                struct finish f = whole;
-                f.add = kb > 0 || (g->accumulate && !g->bf16_out);
-                f.last = kb == s.k_blocks - 1;
+                const struct finish f = finish_block(&all, &s, kb);
 #pragma omp for schedule(static)
                 for (int64_t p = 0; p < panels; p++) {
                     const struct panel panel = panel_of(g, first + p);
                     float *to = b + p * b_units(g, s.units);
-                    ISA(pack_b)(g->bf16, &g->b, k0, k, panel.first, panel.columns, panel.vecs, to);
+                    ISA(pack_b)(g->bf16, &g->b, k.from, k.count, panel.first, panel.columns, panel.vecs, to);
                 }
 #pragma omp for schedule(static)
                 for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
-                    run_item(g, &s, &f, item, k0, k, first, panels, b, a);
+                    run_item(g, &s, &f, item, k.from, k.count, first, panels, b, a);
             }
         tile_end(g->bf16);
-        streams_end(&whole);
+        streams_end(&all);
     }
 }

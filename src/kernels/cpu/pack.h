@@ -71,8 +71,8 @@ VEC_INLINE uint32_t pack_unit_across(bool bf16, const char *p, const char *next)
 void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
                  float *out);
 // Asks for part `part` of `parts` of b(k, j), `columns` of them from j0 on, into the second-level cache.
-void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k, int64_t j0, int64_t columns, int64_t part,
-                     int64_t parts);
+void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
+                     int64_t part, int64_t parts);
 // a(i, k), `rows` of them, as tiles of TILE_ROWS rows, pack_a_units apart, or for matrix units as squares of LANES rows
 // and units (amx.h); missing rows are zero. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
