@@ -144,6 +144,7 @@ struct parameter_table {
     VEC(struct parameter) parameters;
     VEC(char *) units; // "embed" is the first, "head" the last, layers lie between
     int *by_name;      // numbers of the parameters: parameter_find
+    int *first;        // parameter of each unit, and behind the last unit their number: FOR_UNIT
     int64_t total;     // elements as users count them: no padding, tied ones once
 };
 
@@ -151,6 +152,8 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
 // What ends the making of one.
 void parameter_table_index(struct parameter_table *table);
 void parameter_table_release(struct parameter_table *table);
+// The numbers of a unit's parameters, in order.
+#define FOR_UNIT(table, p, unit) for (int p = (table)->first[unit]; (p) < (table)->first[(unit) + 1]; (p)++)
 // The number of the parameter of that name, NONE where there is none.
 int parameter_find(const struct parameter_table *table, const char *name);
 

@@ -176,6 +176,14 @@ void parameter_table_index(struct parameter_table *table) {
     for (size_t i = 0; i < count; i++)
         table->by_name[i] = (int)i;
     qsort_r(table->by_name, count, sizeof *table->by_name, compare_names, table);
+    table->first = mem_alloc((table->units.count + 1) * sizeof *table->first);
+    size_t at = 0;
+    for (size_t u = 0; u <= table->units.count; u++) {
+        table->first[u] = (int)at;
+        while (at < count && table->parameters.item[at].unit == (int)u)
+            at++;
+    }
+    CHECK(at == count);
 }
 
 int parameter_find(const struct parameter_table *table, const char *name) {
@@ -202,7 +210,8 @@ void parameter_table_release(struct parameter_table *table) {
     for (size_t i = 0; i < table->units.count; i++)
         free(table->units.item[i]);
     free(table->by_name);
-    table->by_name = NULL;
+    free(table->first);
+    table->by_name = table->first = NULL;
     VEC_RELEASE(&table->parameters);
     VEC_RELEASE(&table->units);
 }

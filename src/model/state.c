@@ -11,9 +11,8 @@ static int64_t padded(int64_t elements) {
 static int64_t unit_count(const struct program *program, const struct parameter_table *table,
                           const struct state_layout *layout, int unit) {
     int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
-    for (size_t i = 0; i < table->parameters.count; i++)
-        if (table->parameters.item[i].unit == unit)
-            count += padded(parameter_count(&table->parameters.item[i]));
+    FOR_UNIT(table, i, unit)
+    count += padded(parameter_count(&table->parameters.item[i]));
     return (count + parts - 1) / parts * parts;
 }
 
@@ -35,10 +34,8 @@ static void place_unit(const struct program *program, const struct state_layout 
 static void declare_slices(struct program *program, const struct parameter_table *table, int unit, int buffer,
                            const char *prefix, int *slice) {
     int64_t offset = 0;
-    for (size_t i = 0; i < table->parameters.count; i++) {
+    FOR_UNIT(table, i, unit) {
         const struct parameter *p = &table->parameters.item[i];
-        if (p->unit != unit)
-            continue;
         char *name = *prefix ? mem_printf("%s.%s", prefix, p->name) : mem_strdup(p->name);
         slice[i] = program_slice(program, buffer, name, offset, p->ndim, p->dim);
         free(name);
@@ -60,10 +57,7 @@ static void declare_units(const struct model_state *state, struct program *progr
         free(name);
         bool kept = what->kind == KIND_PARAM && what->scope == SCOPE_STATE;
         program->buffers.item[unit[u]].own = kept ? layout->own : AXES_NONE;
-        size_t first = 0;
-        while (table->parameters.item[first].unit != u)
-            first++;
-        place_unit(program, layout, &table->parameters.item[first], what->part,
+        place_unit(program, layout, &table->parameters.item[table->first[u]], what->part,
                    program->buffers.item[unit[u]].placement);
         if (slice)
             declare_slices(program, table, u, unit[u], what->prefix, slice);

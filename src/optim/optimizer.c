@@ -114,10 +114,7 @@ static void emit_update(const struct optimizer_state *state, const struct model_
 
 // The class of a unit's parameters, which all have.
 static enum parameter_class class_of(const struct parameter_table *table, int unit) {
-    for (size_t i = 0; i < table->parameters.count; i++)
-        if (table->parameters.item[i].unit == unit)
-            return table->parameters.item[i].split;
-    return CLASS_WHOLE;
+    return table->parameters.item[table->first[unit]].split;
 }
 
 // Whose squares are summed together: what is spread over the stages is summed over them as all is.

@@ -1,5 +1,7 @@
 #include "parallel/data.h"
 
+#include "program/slices.h"
+
 // Whether the first and the last virtual stage are on different ranks.
 static bool ends_apart(const struct parallel *parallel) {
     const struct schedule *s = parallel->schedule;
@@ -44,38 +46,69 @@ static void finish(struct rewrite *r) {
     t->instructions.capacity = r->out.capacity;
 }
 
-// ---- parameters
-
-static bool reads_root(const struct program *program, const struct instruction *instruction, int root) {
-    for (int i = 0; i < instruction->inputs; i++)
-        if (instruction->in[i].buffer != NONE && program_root(program, instruction->in[i].buffer) == root)
-            return true;
-    return false;
+// Of each buffer the unit whose one of `buffer` it is, or lies in; NONE of others.
+static int *units_of(const struct program *program, const int *buffer, int units) {
+    int *unit = mem_alloc(program->buffers.count * sizeof *unit);
+    for (size_t i = 0; i < program->buffers.count; i++)
+        unit[i] = NONE;
+    for (int u = 0; u < units; u++)
+        unit[buffer[u]] = u;
+    for (size_t i = 0; i < program->buffers.count; i++)
+        if (program->buffers.item[i].parent != NONE)
+            unit[i] = unit[program->buffers.item[i].parent];
+    return unit;
 }
 
-// The template's first instruction that reads `root`; their number where none does.
-static size_t first_read(const struct program *program, int template, int root) {
+// The units among some operands of an instruction, in order, each once; their number.
+static int units_among(const struct operand *operand, int operands, const int *unit_of, int unit[OP_MAX_IN]) {
+    int count = 0;
+    for (int i = 0; i < operands; i++) {
+        const int u = operand[i].buffer != NONE ? unit_of[operand[i].buffer] : NONE;
+        int at = count;
+        while (at > 0 && unit[at - 1] > u)
+            at--;
+        if (u == NONE || (at > 0 && unit[at - 1] == u))
+            continue;
+        memmove(&unit[at + 1], &unit[at], (size_t)(count++ - at) * sizeof *unit);
+        unit[at] = u;
+    }
+    return count;
+}
+
+// ---- parameters
+
+// Of each unit the template's first instruction that reads it; their number where none does.
+static size_t *first_reads(const struct program *program, int template, const int *unit_of, int units) {
     const struct template *t = &program->templates.item[template];
-    size_t i = 0;
-    while (i < t->instructions.count && !reads_root(program, &t->instructions.item[i], root))
-        i++;
-    return i;
+    size_t *first = mem_alloc((size_t)units * sizeof *first);
+    for (int u = 0; u < units; u++)
+        first[u] = t->instructions.count;
+    for (size_t i = t->instructions.count; i-- > 0;) {
+        const struct instruction *in = &t->instructions.item[i];
+        int unit[OP_MAX_IN];
+        for (int k = units_among(in->in, in->inputs, unit_of, unit); k-- > 0;)
+            first[unit[k]] = i;
+    }
+    return first;
+}
+
+static int clone(struct program *program, int buffer, int parent) {
+    const struct buffer b = program->buffers.item[buffer];
+    char *name = mem_printf("%s.again", b.name);
+    int again = parent == NONE ? program_buffer(program, name, b.dtype, b.kind, b.scope, b.ndim, b.dim)
+                               : program_slice(program, parent, name, b.parent_offset, b.ndim, b.dim);
+    free(name);
+    struct buffer *copy = &program->buffers.item[again];
+    copy->recomputes = buffer;
+    memcpy(copy->placement, b.placement, sizeof b.placement);
+    return again;
 }
 
 // A second buffer for a gathered unit, with the same slices; `again` maps buffers to it.
-static int clone_unit(struct program *program, int root, int *again, size_t known) {
-    for (size_t i = 0; i < known; i++) {
-        const struct buffer b = program->buffers.item[i];
-        if ((int)i != root && b.parent != root)
-            continue;
-        char *name = mem_printf("%s.again", b.name);
-        again[i] = (int)i == root ? program_buffer(program, name, b.dtype, b.kind, b.scope, b.ndim, b.dim)
-                                  : program_slice(program, again[root], name, b.parent_offset, b.ndim, b.dim);
-        free(name);
-        struct buffer *copy = &program->buffers.item[again[i]];
-        copy->recomputes = (int)i;
-        memcpy(copy->placement, b.placement, sizeof b.placement);
-    }
+static int clone_unit(struct program *program, const struct slices *slices, int root, int *again) {
+    again[root] = clone(program, root, NONE);
+    FOR_SLICES(slices, s, root)
+    again[s] = clone(program, s, again[root]);
     return again[root];
 }
 
@@ -135,42 +168,50 @@ static void place_by_bytes(const struct program *program, const struct op_table 
 
 // The first units that backward reads: those that would be gathered before all else. Where it follows its forward at
 // once, that leaves them to it.
-static size_t leave_gathered(struct program *program, const struct use *use, size_t uses, int forward) {
+static size_t leave_gathered(struct program *program, const struct use *use, size_t uses, int forward,
+                             const int *unit_of, int units) {
     const size_t count = program->templates.item[forward].instructions.count;
-    size_t kept = 0;
-    for (; kept < uses && use[kept].at == 0; kept++) {
-        const int root = use[kept].gathered;
-        if (first_read(program, forward, root) == count)
-            break;
-        for (size_t i = 0; i < program->buffers.count; i++)
-            if ((int)i == root || program->buffers.item[i].parent == root)
-                program->buffers.item[i].scope = SCOPE_SLOT;
+    size_t *first = first_reads(program, forward, unit_of, units), kept = 0;
+    struct slices slices;
+    slices_create(&slices, program);
+    for (; kept < uses && use[kept].at == 0 && first[use[kept].unit] < count; kept++) {
+        program->buffers.item[use[kept].gathered].scope = SCOPE_SLOT;
+        FOR_SLICES(&slices, s, use[kept].gathered)
+        program->buffers.item[s].scope = SCOPE_SLOT;
     }
+    slices_release(&slices);
+    free(first);
     return kept;
 }
 
-// Another template gathers it into that buffer.
-static bool is_gathered(const struct program *program, int root) {
+// The buffers that templates gather into.
+static bool *find_gathered(const struct program *program) {
+    bool *gathered = mem_alloc(program->buffers.count * sizeof *gathered);
     for (size_t t = 0; t < program->templates.count; t++)
         for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
             const struct instruction *in = &program->templates.item[t].instructions.item[i];
-            if (in->op == OP_ALL_GATHER && in->out[0].buffer == root)
-                return true;
+            if (in->op == OP_ALL_GATHER)
+                gathered[in->out[0].buffer] = true;
         }
-    return false;
+    return gathered;
 }
 
 // Each template has buffers of its own for what it gathers, which are in use while it runs, and not between.
 static void clone_units(struct program *program, int template, struct use *use, size_t uses) {
     size_t known = program->buffers.count;
-    int *clone = mem_alloc(known * sizeof *clone);
+    int *again = mem_alloc(known * sizeof *again);
+    bool *gathered = find_gathered(program);
+    struct slices slices;
+    slices_create(&slices, program);
     for (size_t i = 0; i < known; i++)
-        clone[i] = NONE;
+        again[i] = NONE;
     for (size_t k = 0; k < uses; k++)
-        if (is_gathered(program, use[k].gathered))
-            use[k].gathered = clone_unit(program, use[k].gathered, clone, known);
-    replace_reads(&program->templates.item[template], clone, known);
-    free(clone);
+        if (gathered[use[k].gathered])
+            use[k].gathered = clone_unit(program, &slices, use[k].gathered, again);
+    replace_reads(&program->templates.item[template], again, known);
+    slices_release(&slices);
+    free(gathered);
+    free(again);
 }
 
 void data_gather(struct program *program, int template, int forward, const struct model_state *model,
@@ -178,12 +219,12 @@ void data_gather(struct program *program, int template, int forward, const struc
     if (parallel->zero_stage < 3)
         return;
     const struct template *t = &program->templates.item[template];
+    int *unit_of = units_of(program, model->gathered, model->units);
+    size_t *first = first_reads(program, template, unit_of, model->units);
     VEC(struct use) uses = {0};
-    for (int u = 0; u < model->units; u++) {
-        size_t first = first_read(program, template, model->gathered[u]);
-        if (first < t->instructions.count)
-            VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first});
-    }
+    for (int u = 0; u < model->units; u++)
+        if (first[u] < t->instructions.count)
+            VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first[u]});
     if (uses.count)
         qsort(uses.item, uses.count, sizeof *uses.item, compare_uses);
     if (parallel->prefetch >= 0)
@@ -192,7 +233,7 @@ void data_gather(struct program *program, int template, int forward, const struc
         place_by_bytes(program, ops, t, uses.item, uses.count);
     size_t next = 0;
     if (forward != NONE && !parallel->schedule)
-        next = leave_gathered(program, uses.item, uses.count, forward);
+        next = leave_gathered(program, uses.item, uses.count, forward, unit_of, model->units);
     clone_units(program, template, uses.item + next, uses.count - next);
     struct rewrite r;
     begin(&r, program, template);
@@ -208,20 +249,22 @@ void data_gather(struct program *program, int template, int forward, const struc
         VEC_PUSH(&r.out, program->templates.item[template].instructions.item[i]);
     }
     finish(&r);
+    free(unit_of);
+    free(first);
     VEC_RELEASE(&uses);
 }
 
 // Appends to `uses` the units that the template is the first to read.
-static void find_new_uses(const struct program *program, int template, const struct model_state *model, bool *found,
-                          struct uses *uses) {
-    size_t before = uses->uses.count;
+static void find_new_uses(const struct program *program, int template, const struct model_state *model,
+                          const int *unit_of, bool *found, struct uses *uses) {
+    size_t before = uses->uses.count, *first = first_reads(program, template, unit_of, model->units);
     for (int u = 0; u < model->units; u++) {
-        size_t first = first_read(program, template, model->unit[u]);
-        if (found[u] || first == program->templates.item[template].instructions.count)
+        if (found[u] || first[u] == program->templates.item[template].instructions.count)
             continue;
         found[u] = true;
-        VEC_PUSH(&uses->uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first});
+        VEC_PUSH(&uses->uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first[u]});
     }
+    free(first);
     if (uses->uses.count > before)
         qsort(uses->uses.item + before, uses->uses.count - before, sizeof *uses->uses.item, compare_uses);
 }
@@ -231,11 +274,12 @@ void data_gather_once(struct program *program, const struct model_state *model, 
         return;
     bool *found = mem_alloc((size_t)model->units * sizeof *found);
     bool *seen = mem_alloc(program->templates.count * sizeof *seen);
+    int *unit_of = units_of(program, model->unit, model->units);
     struct uses all = {0};
     for (size_t k = 0; k < program->schedule.count; k++) {
         int template = program->schedule.item[k].template;
         if (!seen[template])
-            find_new_uses(program, template, model, found, &all);
+            find_new_uses(program, template, model, unit_of, found, &all);
         seen[template] = true;
     }
     for (size_t k = 0; k < all.uses.count; k++) {
@@ -245,6 +289,7 @@ void data_gather_once(struct program *program, const struct model_state *model, 
     }
     free(found);
     free(seen);
+    free(unit_of);
     VEC_RELEASE(&all.uses);
 }
 
@@ -254,26 +299,22 @@ struct reducer {
     struct rewrite rewrite;
     const struct model_state *model;
     const struct optimizer_state *optimizer;
+    const struct parameter_table *table;
     const struct parallel *parallel;
+    const struct slices *slices;
+    const int *unit_of; // whose whole gradient a buffer is or lies in
+    const int *last;    // template, by its place among those of backward, that adds to a unit's gradient
 };
 
-static bool writes_root(const struct program *program, const struct instruction *instruction, int root) {
-    for (int i = 0; i < instruction->outputs; i++)
-        if (instruction->out[i].buffer != NONE && program_root(program, instruction->out[i].buffer) == root)
-            return true;
-    return false;
+static int written_units(const struct reducer *r, const struct instruction *instruction, int unit[OP_MAX_IN]) {
+    return units_among(instruction->out, instruction->outputs, r->unit_of, unit);
 }
 
 // Axes along which a unit's gradient is a sum of what ranks have, beside the data axes.
 static axis_set shared_axes(const struct parameter_table *table, int unit, const struct parallel *parallel) {
-    for (size_t i = 0; i < table->parameters.count; i++) {
-        const struct parameter *p = &table->parameters.item[i];
-        if (p->unit != unit)
-            continue;
-        axis_set set = p->split == CLASS_SHARE ? AXES_TENSOR : p->split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
-        return mesh_present(&parallel->mesh, set);
-    }
-    return AXES_NONE;
+    enum parameter_class split = table->parameters.item[table->first[unit]].split;
+    axis_set set = split == CLASS_SHARE ? AXES_TENSOR : split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
+    return mesh_present(&parallel->mesh, set);
 }
 
 static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, struct operand in, struct operand out) {
@@ -300,10 +341,8 @@ static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, boo
 static void zero_gaps(struct reducer *r, int root, bool only_last) {
     const struct program *program = r->rewrite.program;
     int64_t at = 0;
-    for (size_t i = 0; i < program->buffers.count; i++) {
-        const struct buffer *b = &program->buffers.item[i];
-        if (b->parent != root)
-            continue;
+    FOR_SLICES(r->slices, s, root) {
+        const struct buffer *b = &program->buffers.item[s];
         emit_zero(r, root, at, b->parent_offset, only_last);
         at = b->parent_offset + buffer_count(b);
     }
@@ -316,12 +355,12 @@ static bool reduced_once(const struct reducer *r, int unit) {
     return r->rewrite.program->buffers.item[whole].scope != SCOPE_LOCAL;
 }
 
-static void reduce_unit(struct reducer *r, const struct parameter_table *table, int unit) {
+static void reduce_unit(struct reducer *r, int unit) {
     const struct program *program = r->rewrite.program;
     struct operand whole = operand_whole(program, r->optimizer->whole_gradient[unit]), part = whole;
     int stage = r->optimizer->zero_stage;
     axis_set rest = AXES_DATA & ~r->optimizer->shards;
-    rest = mesh_present(&r->parallel->mesh, rest | shared_axes(table, unit, r->parallel));
+    rest = mesh_present(&r->parallel->mesh, rest | shared_axes(r->table, unit, r->parallel));
     if (stage == 1)
         part = operand_part(program, whole, r->optimizer->shards);
     else if (stage >= 2)
@@ -335,29 +374,34 @@ static void reduce_unit(struct reducer *r, const struct parameter_table *table, 
         emit(r, OP_ALL_REDUCE, rest, true, part, part);
 }
 
-// Whether a later template adds to the unit's gradient too.
-static bool written_later(const struct reducer *r, int unit, const int *later, int count) {
-    const struct program *program = r->rewrite.program;
-    for (int k = 0; k < count; k++) {
-        const struct template *t = &program->templates.item[later[k]];
-        for (size_t i = 0; i < t->instructions.count; i++)
-            if (writes_root(program, &t->instructions.item[i], r->optimizer->whole_gradient[unit]))
-                return true;
+static int *last_writers(const struct program *program, const int *backward, int templates, const int *unit_of,
+                         int units) {
+    int *last = mem_alloc((size_t)units * sizeof *last);
+    for (int k = 0; k < templates; k++) {
+        const struct template *t = &program->templates.item[backward[k]];
+        for (size_t i = 0; i < t->instructions.count; i++) {
+            const struct instruction *in = &t->instructions.item[i];
+            int unit[OP_MAX_IN];
+            for (int n = units_among(in->out, in->outputs, unit_of, unit); n-- > 0;)
+                last[unit[n]] = k;
+        }
     }
-    return false;
+    return last;
 }
 
 // Gradients that are reduced from scratch: of two sets of units, one that is made while the other is on its way. A set
 // is what of a layer, or of several that are one, is split alike; whose units are made and reduced together.
 enum { REDUCE_BUFFERS = 2 };
 
-// Lets the computing before the i-th instruction wait for the template's first `count` reductions: what is then written
-// may take their memory.
-static void wait_before(struct reducer *r, size_t i, int count) {
+// Of the unit's parameters.
+static int set_of(const struct reducer *r, int unit) {
+    return r->table->parameters.item[r->table->first[unit]].set;
+}
+
+// Lets the computing before the i-th instruction wait for the template's first `count` reductions, of `done` before it:
+// what is then written may take their memory.
+static void wait_before(struct reducer *r, size_t i, int done, int count) {
     struct instruction *item = r->rewrite.out.item;
-    int done = 0;
-    for (size_t k = 0; k < i; k++)
-        done += item[k].stream == STREAM_REDUCE;
     size_t at = i;
     for (int left = done; at > 0 && left >= count; at--) {
         left -= item[at - 1].stream == STREAM_REDUCE;
@@ -369,69 +413,72 @@ static void wait_before(struct reducer *r, size_t i, int count) {
     item[i].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(done - count, WAIT_MAX_LAG));
 }
 
-static void hold_back(struct reducer *r, const struct parameter_table *table) {
-    const struct program *program = r->rewrite.program;
-    int units = r->model->units, sets = 0, done = 0;
-    int *set_of = mem_alloc((size_t)units * sizeof *set_of), *number = mem_alloc((size_t)units * sizeof *number);
-    int *reduced = mem_alloc((size_t)units * sizeof *reduced); // by order of sets: instructions up to its last
-    for (size_t i = table->parameters.count; i-- > 0;)
-        set_of[table->parameters.item[i].unit] = table->parameters.item[i].set;
+static void hold_back(struct reducer *r) {
+    const int units = r->model->units;
+    int most = 0, sets = 0, done = 0, unit[OP_MAX_IN];
     for (int u = 0; u < units; u++)
-        number[u] = NONE;
+        most = MAX(most, 1 + set_of(r, u));
+    bool *begun = mem_alloc((size_t)units * sizeof *begun);
+    int *number = mem_alloc((size_t)most * sizeof *number);    // of each set: in order, from 1 on
+    int *reduced = mem_alloc((size_t)units * sizeof *reduced); // by order of sets: instructions up to its last
     for (size_t i = 0; i < r->rewrite.out.count; i++) {
-        struct instruction *in = &r->rewrite.out.item[i];
+        const struct instruction *in = &r->rewrite.out.item[i];
         done += in->stream == STREAM_REDUCE;
-        if (in->stream != STREAM_REDUCE && in->stream != STREAM_COMPUTE)
-            continue;
-        for (int u = 0; u < units; u++) {
-            int root = r->optimizer->whole_gradient[u];
-            if (reduced_once(r, u))
+        int count = in->stream == STREAM_REDUCE ? units_among(in->in, in->inputs, r->unit_of, unit) : 0;
+        for (int k = 0; k < count; k++)
+            if (!reduced_once(r, unit[k]))
+                reduced[number[set_of(r, unit[k])] - 1] = done;
+        count = in->stream == STREAM_COMPUTE ? written_units(r, in, unit) : 0;
+        for (int k = 0; k < count; k++) {
+            if (begun[unit[k]] || reduced_once(r, unit[k]))
                 continue;
-            if (in->stream == STREAM_REDUCE && reads_root(program, in, root))
-                reduced[number[u]] = done;
-            if (number[u] != NONE || !writes_root(program, in, root))
-                continue;
-            int before = sets;
-            for (int k = 0; k < units; k++)
-                if (set_of[k] == set_of[u] && number[k] != NONE)
-                    before = number[k];
-            number[u] = before;
-            sets += before == sets;
-            int awaited = before < REDUCE_BUFFERS ? 0 : reduced[before - REDUCE_BUFFERS];
+            begun[unit[k]] = true;
+            int *own = &number[set_of(r, unit[k])];
+            *own = *own ? *own : ++sets;
+            int awaited = *own <= REDUCE_BUFFERS ? 0 : reduced[*own - 1 - REDUCE_BUFFERS];
             if (awaited)
-                wait_before(r, i, awaited);
+                wait_before(r, i, done, awaited);
         }
     }
-    free(set_of);
+    free(begun);
     free(number);
     free(reduced);
 }
 
-static void rewrite_backward(struct reducer *r, const struct parameter_table *table, const int *later,
-                             int count_later) {
+// Of each unit the template's first and last instruction that writes its gradient; their number where none does.
+static void find_writes(const struct reducer *r, size_t *first, size_t *last) {
+    const struct template *t = &r->rewrite.program->templates.item[r->rewrite.template];
+    for (int u = 0; u < r->model->units; u++)
+        first[u] = last[u] = t->instructions.count;
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        int unit[OP_MAX_IN];
+        for (int k = written_units(r, &t->instructions.item[i], unit); k-- > 0;) {
+            first[unit[k]] = MIN(first[unit[k]], i);
+            last[unit[k]] = i;
+        }
+    }
+}
+
+// `at`: the template's place among those of backward.
+static void rewrite_backward(struct reducer *r, int at) {
     struct program *program = r->rewrite.program;
-    int template = r->rewrite.template, units = r->model->units;
-    size_t count = program->templates.item[template].instructions.count;
+    const int units = r->model->units, template = r->rewrite.template;
+    const size_t count = program->templates.item[template].instructions.count;
     size_t *first = mem_alloc((size_t)units * sizeof *first), *last = mem_alloc((size_t)units * sizeof *last);
-    for (int u = 0; u < units; u++) {
-        first[u] = last[u] = count;
-        for (size_t i = 0; i < count; i++)
-            if (writes_root(program, &program->templates.item[template].instructions.item[i],
-                            r->optimizer->whole_gradient[u])) {
-                first[u] = MIN(first[u], i);
-                last[u] = i;
-            }
-    }
+    find_writes(r, first, last);
     for (size_t i = 0; i < count; i++) {
-        for (int u = 0; u < units; u++)
-            if (first[u] == i && !reduced_once(r, u))
-                zero_gaps(r, r->optimizer->whole_gradient[u], false);
-        VEC_PUSH(&r->rewrite.out, program->templates.item[template].instructions.item[i]);
-        for (int u = 0; u < units; u++)
-            if (last[u] == i && !written_later(r, u, later, count_later))
-                reduce_unit(r, table, u);
+        const struct instruction in = program->templates.item[template].instructions.item[i];
+        int unit[OP_MAX_IN];
+        const int written = written_units(r, &in, unit);
+        for (int k = 0; k < written; k++)
+            if (first[unit[k]] == i && !reduced_once(r, unit[k]))
+                zero_gaps(r, r->optimizer->whole_gradient[unit[k]], false);
+        VEC_PUSH(&r->rewrite.out, in);
+        for (int k = 0; k < written; k++)
+            if (last[unit[k]] == i && r->last[unit[k]] == at)
+                reduce_unit(r, unit[k]);
     }
-    hold_back(r, table);
+    hold_back(r);
     finish(&r->rewrite);
     free(first);
     free(last);
@@ -442,9 +489,22 @@ void data_reduce(struct program *program, const int *backward, int templates, co
                  const struct parallel *parallel) {
     if (mesh_ranks(&parallel->mesh) == 1)
         return;
+    int *unit_of = units_of(program, optimizer->whole_gradient, model->units);
+    int *last = last_writers(program, backward, templates, unit_of, model->units);
+    struct slices slices;
+    slices_create(&slices, program);
     for (int k = 0; k < templates; k++) {
-        struct reducer r = {.model = model, .optimizer = optimizer, .parallel = parallel};
+        struct reducer r = {.model = model,
+                            .optimizer = optimizer,
+                            .table = table,
+                            .parallel = parallel,
+                            .slices = &slices,
+                            .unit_of = unit_of,
+                            .last = last};
         begin(&r.rewrite, program, backward[k]);
-        rewrite_backward(&r, table, backward + k + 1, templates - k - 1);
+        rewrite_backward(&r, k);
     }
+    slices_release(&slices);
+    free(last);
+    free(unit_of);
 }

@@ -1,4 +1,4 @@
-// The slices of each buffer. Internal to program/.
+// The slices of each buffer.
 #ifndef PROGRAM_SLICES_H
 #define PROGRAM_SLICES_H
 

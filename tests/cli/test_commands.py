@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -362,6 +363,26 @@ def test_verify():
     assert "sound" in tool.good("verify", "c.yaml", "--data.path=", "--model.vocab_size=31", "--data.split=[1, 0]",
                                 "--validation.freq=0")
     tool.refused(2, "numbered up to 255", "train", "c.yaml", "--model.vocab_size=31")
+
+
+def time_to_prove(layers):
+    """Least processor time, in seconds, to compile and prove what a rank of eight does that holds parts of so many."""
+    settings = ["--model.family=llama", f"--model.num_hidden_layers={layers}", "--model.num_attention_heads=2",
+                "--model.hidden_size=32", "--training.seq_len=16", "--training.kernel_choice=rule", "--ranks=8",
+                "--parallelism.data_parallel_shard_degree=8"]
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        tool.good("verify", *settings)
+        seconds.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+    return min(seconds)
+
+
+def test_time_to_prove():
+    """It grows with the layers, not with their square."""
+    if not tool.SANITIZED:
+        few, many = time_to_prove(400), time_to_prove(2400)
+        assert many < 10 * few, (few, many)
 
 
 def test_bench():

@@ -36,6 +36,11 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
         struct parameter_table table;
         parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false);
         assert_int_equal(table.parameters.count, first.parameters.count);
+        int listed = 0;
+        for (int u = 0; u < (int)table.units.count; u++)
+            FOR_UNIT(&table, i, u)
+        assert_true(i == listed++ && table.parameters.item[i].unit == u);
+        assert_int_equal(listed, table.parameters.count);
         for (size_t i = 0; i < table.parameters.count; i++) {
             const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
             // Programs are the same on every rank.
