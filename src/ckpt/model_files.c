@@ -243,8 +243,11 @@ static bool is_buffer(const struct model_config *config, const char *name) {
 static trireme_status check_tied_head(const struct match *m, const struct safetensors_tensor *head,
                                       trireme_error *error) {
     const struct safetensors_tensor *embed = m->tensor[0]; // the table's first
-    if (embed->dtype == head->dtype && embed->bytes == head->bytes &&
-        memcmp(embed->data, head->data, embed->bytes) == 0)
+    const bool same = embed->dtype == head->dtype && embed->bytes == head->bytes &&
+                      memcmp(embed->data, head->data, embed->bytes) == 0;
+    safetensors_forget(m->files, embed, 0, embed->bytes);
+    safetensors_forget(m->files, head, 0, head->bytes);
+    if (same)
         return TRIREME_OK;
     FAIL(TRIREME_ERROR_CORRUPT,
          "%s: tensor \"lm_head.weight\" differs from the embedding, but \"tie_word_embeddings\" says that they are one",
@@ -276,37 +279,43 @@ struct place {
     uint16_t *remainder;
 };
 
-static void load_rows(const struct source *source, const struct safetensors_tensor *t, const struct place *to) {
+static void load_rows(const struct source *source, const struct safetensors *files, const struct safetensors_tensor *t,
+                      const struct place *to) {
     int64_t first = source->piece->row * source->parameter->dim[1],
             count = source->piece->rows * source->parameter->dim[1];
-    size_t size = (size_t)dtype_size(to->dtype);
-    if (t->dtype == convert_stored(to->dtype)) {
-        memcpy((char *)to->data + (size_t)first * size, t->data, (size_t)count * size);
-        if (to->remainder)
-            memset(to->remainder + first, 0, (size_t)count * sizeof *to->remainder);
-        return;
-    }
     int64_t block = MIN(count, BLOCK);
+    const size_t size = (size_t)dtype_size(to->dtype), stored = safetensors_dtype_bits(t->dtype) / 8;
+    const bool same = t->dtype == convert_stored(to->dtype);
     double *numbers = mem_alloc((size_t)block * sizeof *numbers);
     for (int64_t done = 0; done < count; done += block) {
-        const char *from = (const char *)t->data + (uint64_t)done * (safetensors_dtype_bits(t->dtype) / 8);
-        int64_t now = MIN(block, count - done);
-        convert_decode(t->dtype, from, now, numbers);
-        convert_encode(to->dtype, numbers, now, to->data, to->remainder, first + done);
+        const char *from = (const char *)t->data + (size_t)done * stored;
+        int64_t now = MIN(block, count - done), at = first + done;
+        if (same) {
+            memcpy((char *)to->data + (size_t)at * size, from, (size_t)now * size);
+            if (to->remainder)
+                memset(to->remainder + at, 0, (size_t)now * sizeof *to->remainder);
+        } else {
+            convert_decode(t->dtype, from, now, numbers);
+            convert_encode(to->dtype, numbers, now, to->data, to->remainder, at);
+        }
+        safetensors_forget(files, t, (uint64_t)done * stored, (uint64_t)now * stored);
     }
     free(numbers);
 }
 
 // Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
-static void load_transposed(const struct source *source, const struct safetensors_tensor *t, const struct place *to) {
+static void load_transposed(const struct source *source, const struct safetensors *files,
+                            const struct safetensors_tensor *t, const struct place *to) {
+    const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
     int64_t block = MAX(1, MIN(columns, BLOCK / rows));
     double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
            *part = mem_alloc((size_t)block * sizeof *part);
     for (int64_t first = 0; first < columns; first += block) {
         int64_t count = MIN(block, columns - first);
-        const char *from = (const char *)t->data + (uint64_t)(first * rows) * (safetensors_dtype_bits(t->dtype) / 8);
+        const char *from = (const char *)t->data + (size_t)(first * rows) * stored;
         convert_decode(t->dtype, from, count * rows, numbers);
+        safetensors_forget(files, t, (uint64_t)(first * rows) * stored, (uint64_t)(count * rows) * stored);
         for (int64_t row = 0; row < rows; row++) {
             for (int64_t i = 0; i < count; i++)
                 part[i] = numbers[i * rows + row];
@@ -338,9 +347,9 @@ static void load_parameter(const struct match *m, size_t first, const struct par
         to.remainder = remainders->room(remainders->user, number);
     for (int i = 0; i < source->parameter->pieces; i++) {
         if (source[i].piece->transposed)
-            load_transposed(&source[i], m->tensor[first + (size_t)i], &to);
+            load_transposed(&source[i], m->files, m->tensor[first + (size_t)i], &to);
         else
-            load_rows(&source[i], m->tensor[first + (size_t)i], &to);
+            load_rows(&source[i], m->files, m->tensor[first + (size_t)i], &to);
     }
     clear_padding(source->parameter, &to);
     values->put(values->user, number);

@@ -408,6 +408,18 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
     return status;
 }
 
+void safetensors_forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
+                        uint64_t bytes) {
+    // A fault maps the pages around it, too: those of the block that lies so in memory.
+    const uintptr_t around = MAX(1 << 16, (uintptr_t)sysconf(_SC_PAGESIZE));
+    const struct safetensors_file *f = &s->file.item[t->file];
+    uintptr_t map = (uintptr_t)f->map, begin = (uintptr_t)t->data + from, end = begin + bytes;
+    begin = MAX(map, begin / around * around);
+    end = MIN(map + f->bytes, (end + around - 1) / around * around);
+    if (s->mapped && begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,
                                        trireme_error *error) {
     struct safetensors *s = mem_alloc(sizeof *s);

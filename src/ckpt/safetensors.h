@@ -90,6 +90,9 @@ void safetensors_close(struct safetensors *s);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
+// `bytes` of the tensor, from its byte `from` on, have been read: of a mapped file they are this process's memory no
+// longer, until they are read again.
+void safetensors_forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from, uint64_t bytes);
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
 trireme_status safetensors_expect(const struct safetensors *s, const struct safetensors_tensor *t,
                                   enum safetensors_dtype dtype, int ndim, const int64_t *shape, trireme_error *error);

@@ -182,7 +182,18 @@ static trireme_status match_groups(const struct safetensors *files, const char *
     return TRIREME_OK;
 }
 
-static void load_groups(const struct parameter_table *table, const struct state_group *group, size_t groups,
+// Piece by piece, so that little of the file is memory of this process at a time.
+static void load_tensor(const struct safetensors *files, const struct safetensors_tensor *t, char *data) {
+    enum { PIECE = 1 << 20 };
+    for (uint64_t done = 0; done < t->bytes; done += PIECE) {
+        const uint64_t now = MIN((uint64_t)PIECE, t->bytes - done);
+        memcpy(data + done, (const char *)t->data + done, now);
+        safetensors_forget(files, t, done, now);
+    }
+}
+
+static void load_groups(const struct safetensors *files, const struct parameter_table *table,
+                        const struct state_group *group, size_t groups,
                         const struct safetensors_tensor *const *tensor) {
     size_t parameters = table->parameters.count;
     for (size_t i = 0; i < groups * parameters; i++) {
@@ -192,7 +203,7 @@ static void load_groups(const struct parameter_table *table, const struct state_
         char *data = g->values.room(g->values.user, i % parameters);
         if (!data)
             continue;
-        memcpy(data, tensor[i]->data, tensor[i]->bytes);
+        load_tensor(files, tensor[i], data);
         memset(data + tensor[i]->bytes, 0, all - tensor[i]->bytes);
         g->values.put(g->values.user, i % parameters);
     }
@@ -206,7 +217,7 @@ trireme_status state_files_load(const char *path, const struct parameter_table *
     bool *met = mem_alloc(files->tensor.count * sizeof *met);
     trireme_status status = match_groups(files, path, table, group, groups, tensor, met, error);
     if (status == TRIREME_OK)
-        load_groups(table, group, groups, tensor);
+        load_groups(files, table, group, groups, tensor);
     free(tensor);
     free(met);
     safetensors_close(files);

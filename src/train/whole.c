@@ -218,9 +218,11 @@ static void *room(void *user, size_t number) {
     trireme_error late; // which who waits next meets, too
     if (view->whole->control && view->what != ENGINE_REMAINDERS)
         comm_barrier(view->whole->control, &late);
-    for (size_t i = 0; i < e->local.parameters.count; i++)
-        if (e->local.parameters.item[i].whole == (int)number)
+    for (size_t i = 0; i < e->local.parameters.count; i++) {
+        struct engine_part part = engine_part(e, view->what, i);
+        if (e->local.parameters.item[i].whole == (int)number && part.begin < part.end)
             return room_for(view->whole, &view->whole->room[view->what == ENGINE_REMAINDERS], view->what, number);
+    }
     return NULL;
 }
 

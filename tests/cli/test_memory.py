@@ -55,6 +55,21 @@ def test_commands():
     check(tool.good_json("eval", "run0", *data, "training.seq_len=128", "validation.steps=2"), 1, "eval")
 
 
+def test_loading():
+    """Every rank reads a whole checkpoint, piece by piece: of the files nothing stays."""
+    tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
+    tool.good("prepare", "t.txt", "--data.path=text/t")
+    settings = [*MODEL[:-1], "model.vocab_size=16384", "data.path=text/t", "training.global_batch_size=4",
+                "training.micro_batch_size=2", "training.kernel_choice=rule", "--ranks=2",
+                "--parallelism.data_parallel_shard_degree=2"]
+    for dtype in "f32", "bf16":
+        for name, *more in [["run", "training.steps=1"], ["run", "training.steps=2"],
+                            ["other", "training.steps=1", "model.init_from=run" + dtype]]:
+            result = tool.good_json("train", *settings, *more, f"training.dtype={dtype}",
+                                    f"run.directory={name}{dtype}")
+            check(result, 2, name, *more, dtype)
+
+
 def limited(megabytes):
     """For a process that may have so much address space."""
     limit = megabytes << 20
