@@ -23,31 +23,40 @@ static int number_of(const char *variable, int otherwise) {
     return text && end != text && *end == 0 && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
 }
 
+static bool find(struct launcher *out, const char *name, const char *ranks, const char *rank, bool ends_all) {
+    *out = (struct launcher){name, number_of(ranks, 0), 0, ends_all};
+    if (out->ranks > 1)
+        out->rank = number_of(rank, 0);
+    return out->ranks > 0;
+}
+
 struct launcher launcher_find(void) {
-    // The innermost first: mpirun may run inside a job of Slurm. The second is that of MPICH's mpirun and of srun.
-    static const struct {
-        const char *name, *ranks, *rank;
-    } KNOWN[] = {{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                 {"mpirun", "PMI_SIZE", "PMI_RANK"},
-                 {"srun", "SLURM_NTASKS", "SLURM_PROCID"}};
-    for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
-        int ranks = number_of(KNOWN[i].ranks, 0);
-        if (ranks > 0)
-            return (struct launcher){i == 1 && getenv("SLURM_STEP_ID") ? "srun" : KNOWN[i].name, ranks,
-                                     ranks > 1 ? number_of(KNOWN[i].rank, 0) : 0, i == 0};
-    }
+    // The innermost first: the others may run inside a job of Slurm.
+    struct launcher l;
+    if (find(&l, "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", true) ||
+        find(&l, getenv("SLURM_STEP_ID") ? "srun" : "mpirun", "PMI_SIZE", "PMI_RANK", false)) // MPICH's
+        return l;
+    // Where a job's script has set these two to what Slurm says, torchrun has not.
+    if (getenv("RANK") && find(&l, "torchrun", "WORLD_SIZE", "RANK", true) && l.ranks > number_of("SLURM_NTASKS", 1))
+        return l;
+    if (find(&l, "srun", "SLURM_NTASKS", "SLURM_PROCID", false))
+        return l;
     return (struct launcher){.ranks = 1};
 }
 
+static bool is(const struct launcher *launcher, const char *name) {
+    return launcher->name && strcmp(launcher->name, name) == 0;
+}
+
 static bool is_srun(const struct launcher *launcher) {
-    return strcmp(launcher->name, "srun") == 0;
+    return is(launcher, "srun");
 }
 
 int launcher_processes(const struct launcher *launcher) {
     static const char *const INTERACTIVE = "4294967290"; // the step that salloc starts a shell in
     const char *step = getenv("SLURM_STEP_ID");
-    bool is_script = launcher->name && is_srun(launcher) && (!step || strcmp(step, INTERACTIVE) == 0);
-    return is_script ? 1 : launcher->ranks;
+    bool is_script = is_srun(launcher) && (!step || strcmp(step, INTERACTIVE) == 0);
+    return is_script || is(launcher, "torchrun") ? 1 : launcher->ranks;
 }
 
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
@@ -62,9 +71,14 @@ static trireme_status refuse_launcher(const struct launcher *launcher, int seen,
          launcher->ranks, seen, s, version, strcmp(version, "MPICH") == 0 ? "mpich" : "openmpi", launcher->ranks);
 }
 
-// Open MPI ends a process that Slurm has started without PMIx, with a page of advice.
+// Whom MPI cannot start under. Of Slurm without PMIx Open MPI would end the process, with a page of advice.
 static trireme_status check_before(const struct launcher *launcher, trireme_error *error) {
     const char *version = world_mpi_version();
+    if (is(launcher, "torchrun"))
+        FAIL(TRIREME_ERROR_USAGE,
+             "WORLD_SIZE and RANK say that torchrun has started %d processes, which cannot be ranks here: start them "
+             "with `mpirun -n %d trireme ...`, or unset those two",
+             launcher->ranks, launcher->ranks);
     if (version && strcmp(version, "Open MPI") == 0 && is_srun(launcher) && getenv("SLURM_STEP_ID") &&
         !getenv("PMIX_NAMESPACE"))
         return refuse_launcher(launcher, 1, error);

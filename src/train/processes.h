@@ -7,13 +7,13 @@
 
 // What the environment says of who started this process.
 struct launcher {
-    const char *name; // "mpirun", "srun"; NULL: nobody that starts ranks
+    const char *name; // "mpirun", "srun", "torchrun"; NULL: nobody that starts ranks
     int ranks, rank;  // 1 and 0 then, or where it has started one
     bool ends_all;    // when one process has failed
 };
 struct launcher launcher_find(void);
 // How many processes it has started, of which this is one: a job's script, or its shell, is one by itself, however many
-// tasks Slurm has for it.
+// tasks Slurm has for it; and so is every process of a container that has torchrun's variables.
 int launcher_processes(const struct launcher *launcher);
 
 // Of a process that fails before the ranks know of each other, as all may do or this one alone: rank 0 tells at once.

@@ -54,6 +54,10 @@ def test_bad_starts():
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
         tool.refused(2, rf"{number} (processes|tasks), but MPI sees 1 rank: .*{mend}", "train", "c.yaml",
                      env={**os.environ, name: str(number)})
+    of_torchrun = {**os.environ, "WORLD_SIZE": "8", "RANK": "0"}
+    for of_slurm in ({}, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, {"SLURM_NTASKS": "2", "SLURM_PROCID": "0"}):
+        tool.refused(2, r"torchrun has started 8 processes.*`mpirun -n 8 trireme", "train", "c.yaml",
+                     env={**of_torchrun, **of_slurm})
     refused(2, 2, r"unknown key", "train", "c.yaml", "--training.stepz=3")
     refused(2, 1, r"text/none", "train", "c.yaml", "--data.path=text/none")
     refused(4, 2, r"4 heads|2 heads", "train", "c.yaml", "--tensor_parallel_degree=4")
