@@ -35,6 +35,17 @@ static size_t peak_resident(void) {
 
 // ---- steps
 
+// Of the step just done, before what its files could not be written for.
+static trireme_status say_what_is_lost(const struct run *r, const char *what, trireme_error *error) {
+    const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
+    if (saved < 0)
+        return error_prefix(error, error->status,
+                            "step %lld is not %s (nothing is saved, the same command begins again)", step, what);
+    return error_prefix(error, error->status,
+                        "step %lld is not %s (the same command goes on from step %lld, once that is mended)", step,
+                        what, saved);
+}
+
 static trireme_status save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
@@ -48,10 +59,8 @@ static trireme_status save(struct run *r, trireme_error *error) {
     // A save takes long: once the directory is gone, neither its error nor its path is of use, nor is pruning ours.
     if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
         TRY(run_directory_check(&r->directory, error));
-    if (status == TRIREME_ERROR_IO && r->leads && r->saved_step >= 0)
-        error_prefix(error, status,
-                     "step %lld is not saved (the same command goes on from step %lld, once that is mended)",
-                     (long long)r->progress.step, (long long)r->saved_step);
+    if (status == TRIREME_ERROR_IO && r->leads)
+        return say_what_is_lost(r, "saved", error);
     TRY(status);
     r->saved_step = r->progress.step;
     run_tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
@@ -118,13 +127,7 @@ static trireme_status record(struct run *r, const struct train_step *step, trire
     trireme_status status = run_directory_add(&r->directory, step, error);
     if (status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
         return status;
-    if (r->saved_step < 0)
-        return error_prefix(error, status,
-                            "step %lld is not recorded (nothing is saved, the same command begins again)",
-                            (long long)step->step);
-    return error_prefix(error, status,
-                        "step %lld is not recorded (the same command goes on from step %lld, once that is mended)",
-                        (long long)step->step, (long long)r->saved_step);
+    return say_what_is_lost(r, "recorded", error);
 }
 
 // A NaN's sign means nothing, but printf shows it.

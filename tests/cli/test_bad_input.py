@@ -326,9 +326,12 @@ def test_disk_full():
     untouched(1, r"text/\S*t\.bin", "prepare", "long.txt", "--data.path=text/t", preexec_fn=limit(20000))
     untouched(1, r"out/\S*p\.bin", "prepare", "long.txt", "--data.path=out/p", preexec_fn=limit(20000))
     assert tool.snapshot("text") == kept
+    arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
+    code, _, err = tool.run(*arguments, "--run.directory=empty", preexec_fn=limit(30000))
+    assert code == 1 and re.search(r"step 6 is not saved \(nothing is saved, the same command begins again\): "
+                                   r"empty/checkpoint/\S+: cannot write", err.splitlines()[-1]), (code, err)
     # The checkpoint of step 2 stays when that of step 4 cannot be written, and the run goes on from it.
     tool.good("train", "c.yaml", "--run.directory=whole")
-    arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
     tool.good(*arguments, "--training.steps=2", "--lr_scheduler.decay_steps=6")
     kept = tool.snapshot("run/checkpoint")
     code, out, err = tool.run(*arguments, preexec_fn=limit(30000))
