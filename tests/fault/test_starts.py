@@ -128,13 +128,27 @@ def test_two_runs_of_one_name():
     disagree("elsewhere", r'rank 0 has "model\.init_from: elsewhere/run/.*rank 1 .*"model.*weights of its own"')
 
 
-def test_a_rank_that_does_not_start():
+# Rank 0 starts, rank 1 is something else, rank 2 is stopped before it can, rank 3 starts from within a shell.
+UNSTARTED = """case $OMPI_COMM_WORLD_RANK in
+0) exec "$@" ;;
+1) exec sleep 100 ;;
+2) kill -STOP $$ ;;
+3) "$@"; exit $? ;;
+esac
+"""
+
+
+def test_ranks_that_do_not_start():
     # MPI's start has 20 seconds, however short the deadline is.
     begin = time.monotonic()
-    process = by_rank("train c.yaml --comm.train_timeout_seconds=1", None)
+    process = mpi.start(4, "sh", "-c", UNSTARTED, "sh", tool.BINARY, "train", "c.yaml",
+                        "--comm.train_timeout_seconds=1")
     code, _, err = tool.finish(process)
     assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
-    assert len(mpi.told(err)) == 1 and "MPI has not started on all ranks within 20 s" in mpi.told(err)[0], err
+    told = mpi.told(err)
+    assert len(told) == 1 and "MPI has not started on all ranks within 20 s: rank " in told[0], err
+    named = re.findall(r"rank (\d) \(process \d+\) (is stopped|runs \w+)", told[0])
+    assert sorted(named) == [("1", "runs sleep"), ("2", "is stopped")], err
 
 
 if __name__ == "__main__":
@@ -142,6 +156,6 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in test_bad_starts, test_a_rank_that_does_not_start:
+        for repeated in test_bad_starts, test_ranks_that_do_not_start:
             del tests[repeated.__name__]
     tool.main(tests)

@@ -238,6 +238,9 @@ trireme_status neighbours_find(struct process_world *world, trireme_error *error
 // A rank of this node that has died, or -1.
 int neighbours_dead(struct process_world *world);
 void neighbours_release(struct process_world *world);
+// Where MPI does not start: "rank 1 (process 123) is stopped", for each rank of this machine that keeps the others
+// waiting, or that nobody knows who does (unstarted.c).
+void unstarted_print(char *text, size_t limit);
 
 // ---- memory that members of a node share (near.c)
 

@@ -114,10 +114,12 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
     // The thread is in MPI, for ever perhaps: nothing of it can be released.
     struct patience patience = patience_with(w, START_LEAST);
     while (!gate_wait(&w->started, 0, 0, patience_sleep(&patience)))
-        if (patience_ended(&patience))
-            FAIL(TRIREME_ERROR_LOST,
-                 "MPI has not started on all ranks within %.0f s: one of them hangs, or runs something else",
-                 1e-9 * (double)patience.limit);
+        if (patience_ended(&patience)) {
+            char who[BREAK_TEXT];
+            unstarted_print(who, sizeof who);
+            FAIL(TRIREME_ERROR_LOST, "MPI has not started on all ranks within %.0f s: %s",
+                 1e-9 * (double)patience.limit, who);
+        }
     if (w->start_status != TRIREME_OK) {
         pthread_join(w->thread, NULL);
         *error = w->start_error;
