@@ -143,6 +143,11 @@ static bool is_absent(const char *directory, const char *path) {
     return true;
 }
 
+// The two clocks drift apart where the machine sleeps, or its clock is set.
+static void keep_epoch(struct rank_record *record) {
+    record->epoch = clock_real() - clock_now();
+}
+
 trireme_status rank_file_open(struct rank_file *out, const char *directory, uint64_t identity, int rank,
                               struct rank_record **record, trireme_error *error) {
     char *path = path_of(directory);
@@ -169,7 +174,7 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, uint
         FAIL(TRIREME_ERROR_CORRUPT, "%s/" RANK_FILE_NAME " is not this run's", directory);
     }
     *record = (struct rank_record *)((char *)out->map + h->header_bytes) + rank;
-    (*record)->epoch = clock_real() - clock_now();
+    keep_epoch(*record);
     return TRIREME_OK;
 }
 
@@ -180,6 +185,7 @@ void rank_file_close(struct rank_file *file) {
 }
 
 void rank_record_set(struct rank_record *record, enum rank_activity activity) {
+    keep_epoch(record);
     record->changed = clock_now();
     record->activity = (int32_t)activity;
 }

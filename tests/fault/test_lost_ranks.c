@@ -303,6 +303,8 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
     record[2]->epoch -= hour; // its machine has been up for an hour longer
     record[2]->changed += hour;
     record[2]->counter[STREAM_TENSOR].since += hour;
+    record[1]->epoch -= hour; // it has slept since, for as long
+    rank_record_set(record[1], RANK_STEPPING);
     static const enum op OPS[] = {OP_ALL_REDUCE, OP_REDUCE, OP_BROADCAST};
     static const char SAYS[] = " over pp, 0.0 s, waiting for rank 0\n";
     for (size_t i = 0; i < ARRAY_LENGTH(OPS); i++) {
