@@ -18,39 +18,30 @@ static double *find_rooms(const struct plan_request *request) {
     return rooms;
 }
 
-// By what products take, of ranks that have a device each. Stages are ranks that follow one another.
-static double *compare_devices(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    const enum dtype dtype = options_dtype(request->config);
-    int types = 0;
-    for (size_t i = 0; i < c->groups.count; i++)
-        types += i == 0 || c->groups.item[i].device != c->groups.item[0].device;
-    if ((types == 1 && c->stragglers.count == 0) || request->ranks > c->total_devices)
-        return NULL;
-    double *slower = mem_alloc((size_t)request->ranks * sizeof *slower), first = 0;
-    for (int r = 0; r < request->ranks; r++) {
-        const struct device *d = station_on(c, r, 1).device;
-        double compute = d->curve[OP_MATMUL][dtype].compute;
-        slower[r] = 1 / (d->peak[dtype] * (compute > 0 ? compute : 1));
-        first = r ? first : slower[0];
-        slower[r] /= first;
-    }
-    for (size_t i = 0; i < c->stragglers.count; i++)
-        if (c->stragglers.item[i].device < request->ranks)
-            slower[c->stragglers.item[i].device] *= c->stragglers.item[i].slower;
-    return slower;
+static int kind_of(struct estimator *e, int rank) {
+    const struct cluster *c = e->request->cluster;
+    const int shared = place_share(c, e->request->ranks), device = cluster_type(c, rank / shared);
+    const double slower = station_on(c, rank / shared, shared).slower;
+    for (size_t i = 0; i < e->kinds.count; i++)
+        if (e->kinds.item[i].device == device && e->kinds.item[i].slower == slower)
+            return (int)i;
+    VEC_PUSH(&e->kinds, (struct rank_kind){.device = device, .slower = slower});
+    return (int)e->kinds.count - 1;
 }
 
-static void make_plain(struct estimator *e) {
-    const struct cluster *c = e->request->cluster;
-    e->plain = *c;
-    e->plain.stragglers.count = 0;
-    e->plain.ranks_per_device = place_share(c, e->request->ranks);
-    e->plain.groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
+static void make_plain(struct rank_kind *kind, const struct plan_request *request) {
+    const struct cluster *c = request->cluster;
+    struct cluster *plain = &kind->plain;
+    *plain = *c;
+    plain->ranks_per_device = place_share(c, request->ranks);
+    plain->groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
     for (size_t i = 0; i < c->groups.count; i++) {
-        e->plain.groups.item[i] = c->groups.item[i];
-        e->plain.groups.item[i].device = c->groups.item[0].device;
+        plain->groups.item[i] = c->groups.item[i];
+        plain->groups.item[i].device = kind->device;
     }
+    memset(&plain->stragglers, 0, sizeof plain->stragglers);
+    for (int device = 0; device < request->ranks && kind->slower != 1; device++)
+        VEC_PUSH(&plain->stragglers, (struct straggler){.device = device, .slower = kind->slower});
 }
 
 bool estimator_chooses_logits(const struct plan_request *request) {
@@ -71,18 +62,33 @@ int64_t estimator_logits_rows(const struct estimator *e, int tensor) {
 
 void estimator_devices(struct estimator *e) {
     e->rooms = find_rooms(e->request);
-    e->slower = compare_devices(e->request);
-    for (int r = 0; r < e->request->ranks; r++)
+    e->kind = mem_alloc((size_t)e->request->ranks * sizeof *e->kind);
+    for (int r = 0; r < e->request->ranks; r++) {
         e->room = MAX(e->room, e->rooms[r]);
-    make_plain(e);
+        e->kind[r] = kind_of(e, r);
+    }
+    for (size_t i = 0; i < e->kinds.count; i++)
+        make_plain(&e->kinds.item[i], e->request);
 }
 
-double slowest_of(const struct estimator *e, int stages, int stage) {
-    int each = e->request->ranks / stages;
-    double most = 0;
-    for (int r = stage * each; r < (stage + 1) * each && e->slower; r++)
-        most = MAX(most, e->slower[r]);
-    return e->slower ? most : 1;
+void estimator_devices_release(struct estimator *e) {
+    for (size_t i = 0; i < e->kinds.count; i++) {
+        free(e->kinds.item[i].plain.groups.item);
+        VEC_RELEASE(&e->kinds.item[i].plain.stragglers);
+    }
+    VEC_RELEASE(&e->kinds);
+    free(e->rooms);
+    free(e->kind);
+}
+
+int slowest_kind(const struct estimator *e, const struct probe *of_kind, int stages, int stage) {
+    int each = e->request->ranks / stages, slowest = e->kind[stage * each];
+    for (int r = stage * each + 1; r < (stage + 1) * each && e->kinds.count > 1; r++) {
+        const struct probe_part *one = &of_kind[e->kind[r]].layer, *most = &of_kind[slowest].layer;
+        if (one->forward + one->backward > most->forward + most->backward)
+            slowest = e->kind[r];
+    }
+    return slowest;
 }
 
 double room_of_stage(const struct estimator *e, int stages, int stage) {
@@ -100,7 +106,7 @@ bool stages_differ(const struct estimator *e, const struct plan_choice *c, int *
     if (!choice_resolve(&plan, e->request, c))
         return false;
     *layers = parallel_layers(&plan, stages);
-    bool differ = e->slower != NULL;
+    bool differ = e->kinds.count > 1;
     const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
                                     {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
     struct place place;

@@ -69,7 +69,7 @@ static trireme_status measure(struct probe_part *out, const struct estimator *e,
     model.num_hidden_layers = layers;
     struct plan_request small = *r;
     small.model = &model;
-    small.cluster = &e->plain;
+    small.cluster = &e->kinds.item[p->kind].plain;
     small.ranks = p->tensor;
     struct plan_choice choice = single(p);
     struct config config;
@@ -199,18 +199,19 @@ static void fill_probe(struct estimator *e, struct probe *p) {
         p->layer.number[i] = layer;
         p->rest.number[i] = MAX(0, few.number[i] - layers * layer);
     }
-    for (int apart = 0; apart < 2 && p->possible && e->stages; apart++)
+    for (int apart = 0; apart < 2 && p->possible && e->stages && p->kind == 0; apart++)
         fill_slot(e, p, &p->slot[apart], apart);
 }
 
-const struct probe *find_probe(struct estimator *e, const struct plan_choice *c) {
+const struct probe *find_probe(struct estimator *e, const struct plan_choice *c, int kind) {
     for (size_t i = 0; i < e->probes.count; i++) {
         const struct probe *p = &e->probes.item[i];
-        if (p->tensor == c->tensor && p->sequence == c->sequence && p->overlap == c->overlap &&
+        if (p->kind == kind && p->tensor == c->tensor && p->sequence == c->sequence && p->overlap == c->overlap &&
             p->micro_batch_size == c->micro_batch_size && p->recompute == c->recompute)
             return p;
     }
-    struct probe p = {.tensor = c->tensor,
+    struct probe p = {.kind = kind,
+                      .tensor = c->tensor,
                       .sequence = c->sequence,
                       .overlap = c->overlap,
                       .micro_batch_size = c->micro_batch_size,
@@ -262,8 +263,9 @@ const struct probe_slot *slot_of(const struct probe *p, const struct shape *s) {
     return &p->slot[s->splits];
 }
 
-struct load load_of_stage(const struct shape *s, const struct plan_choice *c, const int *first_layer, int rank) {
-    bool spread = c->vocabulary;
+struct load load_of_stage(const struct estimator *e, const struct shape *s, const struct plan_choice *c,
+                          const int *first_layer, int rank) {
+    const bool spread = c->vocabulary, tied = e->request->model->tie_word_embeddings;
     int chunks = s->order[0].schedule.chunks, last = c->stages * chunks - 1;
     struct load load = {.ends = spread ? 1. / c->stages : 0,
                         .head = spread ? 1. / c->stages : 0,
@@ -271,8 +273,9 @@ struct load load_of_stage(const struct shape *s, const struct plan_choice *c, co
     for (int k = 0; k < chunks; k++) {
         int v = s->order[0].schedule.virtual_stage[rank * chunks + k];
         load.layers += first_layer[v + 1] - first_layer[v];
-        // Embedding and head are about the same each.
-        load.ends += spread ? 0 : .5 * (v == 0) + .5 * (v == last);
+        // Embedding and head are about the same each, or one and the same.
+        if (!spread && (v == 0 || v == last))
+            load.ends += tied ? 1 - load.ends : .5;
         load.head += !spread && v == last;
     }
     return load;
@@ -297,16 +300,16 @@ static double states_of(const struct probe_part *p) {
     return p->states;
 }
 
-static void add_stage(struct pipe_estimate *out, const struct estimator *e, const struct probe *p, const struct load *l,
-                      double activations, int stages, int stage) {
-    double slower = slowest_of(e, stages, stage), room = room_of_stage(e, stages, stage);
-    double seconds = slower * load_seconds(p, l);
+static void add_stage(struct pipe_estimate *out, const struct estimator *e, const struct probe *of_kind,
+                      const struct load *l, double activations, int stages, int stage) {
+    const struct probe *p = &of_kind[slowest_kind(e, of_kind, stages, stage)];
+    double room = room_of_stage(e, stages, stage), seconds = load_seconds(p, l);
     if (seconds > out->seconds) {
         out->seconds = seconds;
         out->layers = l->layers;
-        out->forward = slower * (l->layers * p->layer.forward + l->head * p->rest.forward);
+        out->forward = l->layers * p->layer.forward + l->head * p->rest.forward;
         out->backward = seconds - out->forward;
-        out->update = slower * (l->layers * p->layer.update + l->ends * p->rest.update);
+        out->update = l->layers * p->layer.update + l->ends * p->rest.update;
     }
     double parameters = load_bytes(&p->layer, &p->rest, l, parameters_of),
            gradients = load_bytes(&p->layer, &p->rest, l, gradients_of),
@@ -355,12 +358,13 @@ static const struct stage_links *find_links(struct estimator *e, const struct pl
         if (e->links.item[i].tensor == c->tensor && e->links.item[i].stages == c->stages)
             return &e->links.item[i];
     struct stage_links links = {.tensor = c->tensor, .stages = c->stages};
-    const struct link_use use = {AXES(AXIS_PP), 1, true};
+    const struct link_use uses[] = {{AXES(AXIS_PP), 1, true}, {AXES(AXIS_PP), c->stages - 1, false}};
     struct place place;
-    if (place_choice(&place, e->request, c, &use, 1, &e->why) == TRIREME_OK) {
+    if (place_choice(&place, e->request, c, uses, ARRAY_LENGTH(uses), &e->why) == TRIREME_OK) {
         links.route = mem_alloc((size_t)c->stages * sizeof *links.route);
         for (int stage = 0; stage < c->stages; stage++)
             links.route[stage] = place.route[0][place.ranks / c->stages * stage];
+        links.ends = place.route[1][0];
         place_release(&place);
     }
     VEC_PUSH(&e->links, links);
@@ -385,17 +389,18 @@ static struct message_seconds message_seconds(struct estimator *e, const struct 
 }
 
 // Where the user says how many layers are computed again, a layer is so much of one in each mode. False: impossible.
-static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, struct probe *out) {
+static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, int kind,
+                        struct probe *out) {
     double share[LAYOUT_MODES];
     layout_shares(&e->layout[0][c->recompute], virtual_stages, (int)e->request->model->num_hidden_layers, share);
-    const struct probe base = *find_probe(e, c);
+    const struct probe base = *find_probe(e, c, kind);
     *out = base;
     for (int mode = 0; mode < LAYOUT_MODES; mode++) {
         if (mode == (int)c->recompute || share[mode] == 0)
             continue;
         struct plan_choice other = *c;
         other.recompute = (enum config_recompute)mode;
-        const struct probe *p = find_probe(e, &other);
+        const struct probe *p = find_probe(e, &other, kind);
         out->possible &= p->possible;
         for (int i = 0; i < PROBE_NUMBERS; i++)
             out->layer.number[i] += share[mode] * (p->layer.number[i] - base.layer.number[i]);
@@ -409,52 +414,72 @@ static bool find_layers(struct estimator *e, const struct plan_choice *c, int vi
     return out->possible;
 }
 
+static bool ends_differ(const struct schedule *s) {
+    return s->place[0].rank != s->place[s->stages * s->chunks - 1].rank;
+}
+
+// Of all stages as they follow one another.
+static bool add_stages(struct pipe_estimate *out, struct estimator *e, const struct plan_choice *c,
+                       const struct probe *of_kind, struct shape *s) {
+    const struct probe_slot *slot = slot_of(of_kind, s);
+    int *first = s->possible ? first_layers(e, c, s) : NULL;
+    double forward = 0, backward = 0; // of a rank's layers, in the mean
+    if (!first)
+        return false;
+    for (int rank = 0; rank < c->stages; rank++) {
+        struct load load = load_of_stage(e, s, c, first, rank);
+        double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
+        // Beside the head and the loss layers are at rest.
+        held += MAX(slot->scratch, load.head * of_kind->rest.activations);
+        add_stage(out, e, of_kind, &load, slot->possible ? held : INFINITY, c->stages, rank);
+        const struct probe_part *layer = &of_kind[slowest_kind(e, of_kind, c->stages, rank)].layer;
+        forward += load.layers * layer->forward / c->stages;
+        backward += load.layers * layer->backward / c->stages;
+    }
+    free(first);
+    // Apart, weights' passes hide no communication of the inputs'.
+    int chunks = s->order[0].schedule.chunks;
+    out->last_backward = out->backward / chunks * (s->splits ? .5 : 1);
+    struct message_seconds message = message_seconds(e, c, slot->message);
+    double one = forward / chunks;
+    if (one > 0)
+        out->waiting = one * shape_waiting(s, c->vocabulary, message.mean / one, message.most / one, out->microbatches);
+    if (e->request->model->tie_word_embeddings && !c->vocabulary && ends_differ(&s->order[0].schedule)) {
+        out->tied = of_kind->rest.gradients;
+        out->ends = find_links(e, c)->ends;
+    }
+    out->idle = s->order[c->vocabulary].idle;
+    pipe_fill(out, out->seconds, forward + backward);
+    return true;
+}
+
 bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
     const struct plan_request *r = e->request;
     int data = c->replicas * c->shards;
     int microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
     struct shape *s = c->stages > 1 ? find_shape(e, c, microbatches) : NULL;
-    struct probe layers_of;
-    const struct probe *p = &layers_of;
     int chunks = s && s->possible ? s->order[0].schedule.chunks : 1;
-    if (!find_layers(e, c, c->stages * chunks, &layers_of) || e->collecting)
-        return false;
+    struct probe *of_kind = mem_alloc(e->kinds.count * sizeof *of_kind);
+    bool possible = true;
+    for (size_t kind = 0; kind < e->kinds.count; kind++)
+        possible &= find_layers(e, c, c->stages * chunks, (int)kind, &of_kind[kind]);
+    possible &= !e->collecting;
     *out = (struct pipe_estimate){.ranks = data,
                                   .microbatches = microbatches,
-                                  .layer_units = MAX(1, p->layer.units),
-                                  .layer_parameters = p->layer.parameters,
-                                  .layer_gradients = p->layer.gradients};
-    double layers = (double)r->model->num_hidden_layers;
-    if (c->stages == 1) {
-        add_stage(out, e, p, &(struct load){.layers = layers, .ends = 1, .head = 1},
-                  layers * p->layer.activations + p->rest.activations, 1, 0);
+                                  .layer_units = MAX(1, of_kind->layer.units),
+                                  .layer_parameters = of_kind->layer.parameters,
+                                  .layer_gradients = of_kind->layer.gradients};
+    if (possible && s) {
+        possible = add_stages(out, e, c, of_kind, s);
+    } else if (possible) {
+        double layers = (double)r->model->num_hidden_layers;
+        add_stage(out, e, of_kind, &(struct load){.layers = layers, .ends = 1, .head = 1},
+                  layers * of_kind->layer.activations + of_kind->rest.activations, 1, 0);
         out->last_backward = out->backward;
         pipe_fill(out, out->seconds, 0);
-        return true;
     }
-    int *first = s->possible ? first_layers(e, c, s) : NULL;
-    if (!first)
-        return false;
-    const struct probe_slot *slot = slot_of(p, s);
-    for (int rank = 0; rank < c->stages; rank++) {
-        struct load load = load_of_stage(s, c, first, rank);
-        double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
-        // Beside the head and the loss layers are at rest.
-        held += MAX(slot->scratch, load.head * p->rest.activations);
-        add_stage(out, e, p, &load, slot->possible ? held : INFINITY, c->stages, rank);
-    }
-    free(first);
-    double mean = layers / c->stages * (p->layer.forward + p->layer.backward);
-    // Apart, weights' passes hide no communication of the inputs'.
-    out->last_backward = out->backward / s->order[0].schedule.chunks * (s->splits ? .5 : 1);
-    struct message_seconds message = message_seconds(e, c, slot->message);
-    double forward = layers / c->stages / s->order[0].schedule.chunks * p->layer.forward;
-    if (forward > 0)
-        out->waiting = forward * shape_waiting(s, c->vocabulary, message.mean / forward, message.most / forward,
-                                               out->microbatches);
-    out->idle = s->order[c->vocabulary].idle;
-    pipe_fill(out, out->seconds, mean);
-    return true;
+    free(of_kind);
+    return possible;
 }
 
 void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean) {
@@ -509,6 +534,8 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
         p->seconds + p->update / (z >= 1 ? shards : 1),
         (state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) + p->activations) * e->room /
             p->room};
+    if (p->tied > 0)
+        out.seconds += cost_communicate(l->cluster, &p->ends, OP_ALL_REDUCE, p->tied / (z >= 1 ? shards : 1));
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
     if (z == 0) {
         double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
@@ -564,7 +591,5 @@ void estimator_release(struct estimator *e) {
     VEC_RELEASE(&e->links);
     VEC_RELEASE(&e->shapes);
     VEC_RELEASE(&e->probes);
-    free(e->plain.groups.item);
-    free(e->rooms);
-    free(e->slower);
+    estimator_devices_release(e);
 }

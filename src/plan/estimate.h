@@ -30,7 +30,9 @@ struct probe_slot {
     double scratch;         // beside all that
 };
 
+// Of tensor parallel ranks of one kind.
 struct probe {
+    int kind;
     int tensor;
     bool sequence, overlap;
     int64_t micro_batch_size;
@@ -38,7 +40,7 @@ struct probe {
     int64_t logits_rows;
     bool possible;
     struct probe_part layer, rest;
-    struct probe_slot slot[2];
+    struct probe_slot slot[2]; // of the first kind: the same for all
 };
 
 // In forwards of one chunk: for all of the few microbatches, and for each further one.
@@ -74,17 +76,25 @@ struct shape {
 struct stage_links {
     int tensor, stages;
     struct route *route; // [stages]: from each to the next; NULL: no such mesh
+    struct route ends;   // between the first and the last
+};
+
+// Ranks that compute alike.
+struct rank_kind {
+    int device;           // the cluster's type
+    double slower;        // than others of that type
+    struct cluster plain; // the request's, had it nothing but such ranks; shares what it can
 };
 
 struct estimator {
     const struct plan_request *request;
-    bool stages;                // whether there may be pipelines
-    bool collecting;            // what is looked for is noted, and filled later
-    bool large_logits;          // choices make more logits at once than a configuration that says nothing
-    struct cluster plain;       // the request's, had it nothing but devices as rank 0's type is; shares what it can
-    double room;                // bytes of the rank that has most room
-    double *rooms;              // [ranks] bytes
-    double *slower;             // [ranks] computing takes so many times as long as there; NULL: all are alike
+    bool stages;       // whether there may be pipelines
+    bool collecting;   // what is looked for is noted, and filled later
+    bool large_logits; // choices make more logits at once than a configuration that says nothing
+    double room;       // bytes of the rank that has most room
+    double *rooms;     // [ranks] bytes
+    int *kind;         // [ranks]
+    VEC(struct rank_kind) kinds;
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
@@ -104,11 +114,12 @@ void estimator_release(struct estimator *estimator);
 bool estimator_chooses_logits(const struct plan_request *request);
 // For training.logits_rows of choices of so many tensor parallel ranks; 0: as the configuration has it.
 int64_t estimator_logits_rows(const struct estimator *estimator, int tensor);
-// Of the request's ranks: rooms, what computing takes, the plain cluster.
+// Of the request's ranks: rooms and kinds.
 void estimator_devices(struct estimator *estimator);
+void estimator_devices_release(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.
 void estimator_fill(struct estimator *estimator);
-const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice);
+const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
 // A shape that has its name and numbers.
 void fill_shape(struct estimator *estimator, struct shape *shape);
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
@@ -140,6 +151,8 @@ struct pipe_estimate {
     double layers;      // of the busiest rank
     double idle;        // what the bubble adds, in times of F + B + W of a rank with as many layers as are in the mean
     double waiting;     // seconds that the step's messages add
+    double tied;        // bytes of gradients that the first and the last stage add up
+    struct route ends;  // between these
 };
 // False: impossible (estimator->why). A choice that is mixed: as if all were in its mode.
 bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
@@ -153,10 +166,10 @@ struct load {
     double messages; // that it has room for
 };
 // Of a stage of a pipeline, with first_layer of each virtual stage.
-struct load load_of_stage(const struct shape *shape, const struct plan_choice *choice, const int *first_layer,
-                          int rank);
-// How many times as long as on the plain cluster the slowest of a stage's ranks computes.
-double slowest_of(const struct estimator *estimator, int stages, int stage);
+struct load load_of_stage(const struct estimator *estimator, const struct shape *shape,
+                          const struct plan_choice *choice, const int *first_layer, int rank);
+// The kind of a stage's ranks on which a layer takes longest, by the probes of all kinds.
+int slowest_kind(const struct estimator *estimator, const struct probe *of_kind, int stages, int stage);
 // The least room of any of a stage's ranks.
 double room_of_stage(const struct estimator *estimator, int stages, int stage);
 // The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike

@@ -11,10 +11,10 @@ int layers_count(const struct layers_choice *c) {
 
 double layers_seconds(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     const struct layers_stage *s = &p->stage[stage];
-    double seconds = 0;
+    double seconds = s->seconds;
     for (int m = 0; m < LAYERS_MODES; m++)
-        seconds += c->of[m] * p->seconds[m];
-    return s->seconds + s->slower * seconds;
+        seconds += c->of[m] * s->layer[m];
+    return seconds;
 }
 
 double layers_bytes(const struct layers_problem *p, int stage, const struct layers_choice *c) {

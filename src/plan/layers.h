@@ -10,17 +10,16 @@ enum { LAYERS_MODES = 3 }; // none, selective, full
 // What a stage has beside its layers, and what it holds of each.
 struct layers_stage {
     double seconds, bytes;
-    double room;               // bytes
-    double slower;             // layers take so many times what the problem says
-    double held[LAYERS_MODES]; // bytes, of all microbatches; fall
-    int layers;                // 0: as suits
+    double room;                // bytes
+    double layer[LAYERS_MODES]; // seconds, of a microbatch; rise
+    double held[LAYERS_MODES];  // bytes, of all microbatches; fall
+    int layers;                 // 0: as suits
 };
 
 struct layers_problem {
     int stages, layers;
-    int least;                    // layers of a stage
-    double state;                 // bytes of a layer, whatever its mode
-    double seconds[LAYERS_MODES]; // of a layer and microbatch; rise
+    int least;    // layers of a stage
+    double state; // bytes of a layer, whatever its mode
     struct layers_stage *stage;
 };
 

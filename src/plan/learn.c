@@ -13,7 +13,7 @@ int learnt_kin(struct learnt *l, const struct plan_choice *c) {
     const struct kin own = {.schedule = c->schedule,
                             .zero_stage = c->zero_stage,
                             .pipeline = c->stages > 1,
-                            .balanced = l->estimator->slower && c->balanced};
+                            .balanced = l->estimator->kinds.count > 1 && c->balanced};
     for (size_t i = 0; i < l->kin.count; i++) {
         const struct kin *k = &l->kin.item[i];
         if (k->zero_stage == own.zero_stage && k->pipeline == own.pipeline && k->balanced == own.balanced &&

@@ -9,8 +9,46 @@ enum { ROUNDS = 4 };
 
 // ---- from estimates
 
+// Of all kinds, in each mode.
+struct mode_probes {
+    struct probe *of_kind[LAYERS_MODES];
+};
+
+static bool find_probes(struct mode_probes *out, struct estimator *e, const struct plan_choice *choice, bool mode_set) {
+    bool possible = true;
+    for (int m = 0; m < LAYERS_MODES; m++) {
+        struct plan_choice of = *choice;
+        if (!mode_set) // else all three are that one
+            of.recompute = (enum config_recompute)m;
+        out->of_kind[m] = mem_alloc(e->kinds.count * sizeof *out->of_kind[m]);
+        for (size_t kind = 0; kind < e->kinds.count; kind++) {
+            out->of_kind[m][kind] = *find_probe(e, &of, (int)kind);
+            possible &= out->of_kind[m][kind].possible;
+        }
+    }
+    return possible;
+}
+
+static void release_probes(struct mode_probes *probes) {
+    for (int m = 0; m < LAYERS_MODES; m++)
+        free(probes->of_kind[m]);
+}
+
+static void read_seconds(struct mix *mix, const struct estimator *e, const struct mode_probes *probes, int stage) {
+    struct layers_problem *p = &mix->problem;
+    int kind = slowest_kind(e, probes->of_kind[0], p->stages, stage);
+    for (int m = 0; m < LAYERS_MODES; m++) {
+        const struct probe_part *layer = &probes->of_kind[m][kind].layer;
+        p->stage[stage].layer[m] = layer->forward + layer->backward;
+    }
+    const struct probe *none = &probes->of_kind[0][kind];
+    double head = mix->load[stage].head;
+    p->stage[stage].seconds = head * (none->rest.forward + none->rest.backward);
+    mix->forward[stage] = (struct probe_forward){none->layer.forward, head * none->rest.forward};
+}
+
 static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_choice *c,
-                        const struct probe *const *probe) {
+                        const struct mode_probes *probes) {
     struct layers_problem *p = &mix->problem;
     bool given = config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
     const struct shape *shape = mix->shape;
@@ -21,36 +59,34 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
     p->least = given ? 1 : shape->order[0].schedule.chunks;
     for (int r = 0; r < c->stages; r++) {
         struct load *l = &mix->load[r];
-        *l = load_of_stage(shape, c, first, r);
+        *l = load_of_stage(e, shape, c, first, r);
         double most = 0;
         for (int m = 0; m < LAYERS_MODES; m++) {
-            const struct probe_slot *slot = slot_of(probe[m], shape);
+            const struct probe_slot *slot = slot_of(probes->of_kind[m], shape);
             if (!slot->possible)
                 return false;
             double layers = held_bytes(shape, c, first, r, slot, false),
                    rest = held_bytes(shape, c, first, r, slot, true) - layers + l->messages * slot->message;
-            most = MAX(most, rest + MAX(slot->scratch, l->head * probe[m]->rest.activations));
+            most = MAX(most, rest + MAX(slot->scratch, l->head * probes->of_kind[m]->rest.activations));
             double one = l->layers > 0 ? layers / l->layers : 0;
             p->stage[r].held[m] = m ? MIN(one, p->stage[r].held[m - 1]) : one;
         }
         mix->fixed[r] = most;
-        p->stage[r].slower = slowest_of(e, c->stages, r);
         p->stage[r].room = room_of_stage(e, c->stages, r);
-        p->stage[r].seconds = p->stage[r].slower * l->head * (mix->rest.forward + mix->rest.backward);
+        read_seconds(mix, e, probes, r);
         p->stage[r].layers = given ? (int)l->layers : 0;
     }
     return true;
 }
 
-static void read_whole(struct mix *mix, const struct estimator *e, const struct probe *const *probe) {
+static void read_whole(struct mix *mix, const struct estimator *e, const struct mode_probes *probes) {
     struct layers_problem *p = &mix->problem;
     mix->load[0] = (struct load){.layers = p->layers, .ends = 1, .head = 1};
-    p->stage[0].slower = slowest_of(e, 1, 0);
     p->stage[0].room = room_of_stage(e, 1, 0);
-    p->stage[0].seconds = p->stage[0].slower * (mix->rest.forward + mix->rest.backward);
+    read_seconds(mix, e, probes, 0);
     for (int m = 0; m < LAYERS_MODES; m++) {
-        p->stage[0].held[m] = probe[m]->layer.activations;
-        mix->fixed[0] = MAX(mix->fixed[0], probe[m]->rest.activations);
+        p->stage[0].held[m] = probes->of_kind[m]->layer.activations;
+        mix->fixed[0] = MAX(mix->fixed[0], probes->of_kind[m]->rest.activations);
     }
 }
 
@@ -72,43 +108,30 @@ static void choose_by_speed(struct mix *mix) {
 }
 
 bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
-    const struct probe *probe[LAYERS_MODES];
+    struct mode_probes probes;
     int data = choice->replicas * choice->shards;
     const bool mode_set = config_is_set(e->request->config, "activation_checkpoint.mode");
-    struct plan_choice of[LAYERS_MODES];
-    for (int m = 0; m < LAYERS_MODES; m++) {
-        of[m] = *choice;
-        if (!mode_set) // else all three are that one
-            of[m].recompute = (enum config_recompute)m;
-        // Probes move as others are added.
-        find_probe(e, &of[m]);
-    }
-    for (int m = 0; m < LAYERS_MODES; m++) {
-        probe[m] = find_probe(e, &of[m]);
-        if (!probe[m]->possible)
-            return false;
-    }
-    struct mix mix = {.layer = probe[0]->layer, .rest = probe[0]->rest, .mode_set = mode_set};
+    bool possible = find_probes(&probes, e, choice, mode_set);
+    struct mix mix = {.layer = probes.of_kind[0]->layer, .rest = probes.of_kind[0]->rest, .mode_set = mode_set};
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
         .stages = choice->stages, .layers = (int)e->request->model->num_hidden_layers, .least = 1};
-    for (int m = 0; m < LAYERS_MODES; m++)
-        p->seconds[m] = probe[m]->layer.forward + probe[m]->layer.backward;
     p->stage = mem_alloc(stages * sizeof *p->stage);
     mix.of = mem_alloc(stages * sizeof *mix.of);
     mix.load = mem_alloc(stages * sizeof *mix.load);
     mix.fixed = mem_alloc(stages * sizeof *mix.fixed);
-    bool possible = true;
-    if (choice->stages == 1) {
-        read_whole(&mix, e, probe);
-    } else {
+    mix.forward = mem_alloc(stages * sizeof *mix.forward);
+    if (possible && choice->stages == 1) {
+        read_whole(&mix, e, &probes);
+    } else if (possible) {
         int64_t batch = e->request->config->training.global_batch_size;
         mix.shape = find_shape(e, choice, (int)(batch / data / choice->micro_batch_size));
-        possible = mix.shape->possible && read_stages(&mix, e, choice, probe);
+        possible = mix.shape->possible && read_stages(&mix, e, choice, &probes);
     }
+    release_probes(&probes);
     *out = mix;
-    if (possible && e->slower && choice->stages > 1)
+    if (possible && e->kinds.count > 1 && choice->stages > 1)
         choose_by_speed(out);
     if (!possible)
         mix_release(out);
@@ -121,6 +144,7 @@ void mix_release(struct mix *mix) {
     free(mix->by_speed);
     free(mix->load);
     free(mix->fixed);
+    free(mix->forward);
     free(mix->first_layer);
     *mix = (struct mix){.of = NULL};
 }
@@ -230,8 +254,7 @@ struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate 
     for (int r = 0; r < p->stages; r++)
         layers += layers_seconds(p, r, &mix->of[r]) - p->stage[r].seconds;
     out.layers = layers_count(&mix->of[slowest]);
-    out.forward =
-        p->stage[slowest].slower * (out.layers * mix->layer.forward + mix->load[slowest].head * mix->rest.forward);
+    out.forward = out.layers * mix->forward[slowest].layer + mix->forward[slowest].head;
     out.backward = seconds - out.forward;
     out.last_backward *= out.backward / pipe->backward;
     pipe_fill(&out, seconds, layers / p->stages);

@@ -17,7 +17,10 @@ struct mix {
     int *first_layer;               // of each virtual stage, the user's or as even as can be; owned
     struct load *load;              // [stages]
     double *fixed;                  // [stages]: bytes that no choice changes
-    struct probe_part layer, rest;
+    struct probe_part layer, rest;  // of ranks of the first kind
+    struct probe_forward {
+        double layer, head; // seconds of a microbatch
+    } * forward;            // [stages]
 };
 
 // False: impossible (estimator->why). Releases nothing of the estimator's, which has to stay.

@@ -314,6 +314,23 @@ def test_unequal_devices():
     assert best["step_seconds"] < .9 * even["plans"][0]["step_seconds"], (best, even["plans"][0])
 
 
+def test_estimates_of_unlike_devices():
+    # Ten times as fast at products, as fast at all else, and slow links, of which no device makes anything else.
+    text = UNEQUAL.replace("f32: 50 TFLOP/s, bf16: 100 TFLOP/s", "f32: 15 TFLOP/s, bf16: 30 TFLOP/s")
+    assert text != UNEQUAL
+    tool.write("unlike.yaml", text.replace("bandwidth: 20 GB/s", "bandwidth: 1 GB/s"))
+    words = ("plan", "gpt2-124m", "cluster=unlike.yaml", "global_batch_size=16", "seq_len=1024", "micro_batch_size=1",
+             "mode=none", "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=false",
+             "tensor_parallel_overlap=false")
+    for tensor, stages in (4, 1), (2, 2), (1, 4):
+        # The first and the last stage of a tied model add up their gradients of the embedding.
+        for tied in "true", "false":
+            result = tool.good_json(*words, f"tensor_parallel_degree={tensor}", f"pipeline_parallel_degree={stages}",
+                                    f"model.tie_word_embeddings={tied}")
+            best = result["plans"][0]
+            assert .85 < best["estimated_seconds"] / best["step_seconds"] < 1.25, (tensor, stages, tied, best)
+
+
 def test_dtypes_of_devices_in_use():
     tool.write("mixed.yaml", UNEQUAL.replace("small: {peak: {f32: 50 TFLOP/s, bf16: 100 TFLOP/s}",
                                              "small: {peak: {f32: 50 TFLOP/s}"))

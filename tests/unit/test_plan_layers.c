@@ -18,8 +18,8 @@ static double try_all(const struct layers_problem *p, int stage, int left, doubl
                 double bytes = s->bytes + n * p->state + none * s->held[0] + selective * s->held[1] + full * s->held[2];
                 if (n < p->least || (s->layers && s->layers != n) || bytes > s->room)
                     continue;
-                double layers = none * p->seconds[0] + selective * p->seconds[1] + full * p->seconds[2];
-                double seconds = s->seconds + s->slower * layers;
+                double layers = none * s->layer[0] + selective * s->layer[1] + full * s->layer[2];
+                double seconds = s->seconds + layers;
                 if (seconds > limit)
                     continue;
                 double rest = try_all(p, stage + 1, left - n, limit);
@@ -39,16 +39,14 @@ static void best_of_all(void **unused) {
         p.least = 1 + (int)(1.5 * U());
         p.layers = p.least * p.stages + (int)(4 * U());
         p.state = U();
-        p.seconds[0] = 3;
-        p.seconds[1] = 3.05 + .2 * U();
-        p.seconds[2] = 4;
+        const double layer[] = {3, 3.05 + .2 * U(), 4};
         double selective = .3 + .6 * U();
         for (int r = 0; r < p.stages; r++) {
             double microbatches = p.stages - r;
             double seconds = (throw % 2 ? 8 : 2) * U(), bytes = U(), slower = throw % 5 < 2 ? .4 + 2 * U() : 1;
             stage[r] = (struct layers_stage){.seconds = seconds,
                                              .bytes = bytes,
-                                             .slower = slower,
+                                             .layer = {slower * layer[0], slower * layer[1], slower * layer[2]},
                                              .held = {microbatches, selective * microbatches, .1 * microbatches}};
         }
         if (throw % 3 == 0)
@@ -75,8 +73,8 @@ static void best_of_all(void **unused) {
             const double *held = stage[r].held;
             double layers_held = of[0] * held[0] + of[1] * held[1] + of[2] * held[2];
             assert_true(stage[r].bytes + n * p.state + layers_held <= stage[r].room + 1e-12);
-            double layers_take = of[0] * p.seconds[0] + of[1] * p.seconds[1] + of[2] * p.seconds[2],
-                   seconds = stage[r].seconds + stage[r].slower * layers_take;
+            const double *each = stage[r].layer;
+            double seconds = stage[r].seconds + of[0] * each[0] + of[1] * each[1] + of[2] * each[2];
             assert_true(seconds <= got + 1e-9);
             sum += seconds;
         }
