@@ -81,6 +81,30 @@ void estimator_devices_release(struct estimator *e) {
     free(e->kind);
 }
 
+int slowest_group(const struct estimator *e, int tensor) {
+    static const double BYTES = 1e6;
+    const struct cluster *c = e->request->cluster;
+    const struct link_use use = {AXES(AXIS_TP), 0, false};
+    struct mesh mesh = mesh_single();
+    struct place place;
+    trireme_error none;
+    int slowest = 0;
+    double most = 0;
+    mesh.degree[AXIS_TP] = tensor;
+    mesh.degree[AXIS_DP] = e->request->ranks / tensor;
+    if (tensor == 1 || place_create(&place, c, &mesh, &use, 1, false, &none) != TRIREME_OK)
+        return 0;
+    for (int rank = 0; rank < place.ranks; rank += tensor) {
+        double seconds = cost_communicate(c, &place.route[0][rank], OP_ALL_REDUCE, BYTES);
+        if (seconds > most) {
+            most = seconds;
+            slowest = rank;
+        }
+    }
+    place_release(&place);
+    return slowest;
+}
+
 int slowest_kind(const struct estimator *e, const struct probe *of_kind, int stages, int stage) {
     int each = e->request->ranks / stages, slowest = e->kind[stage * each];
     for (int r = stage * each + 1; r < (stage + 1) * each && e->kinds.count > 1; r++) {

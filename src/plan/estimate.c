@@ -69,7 +69,9 @@ static trireme_status measure(struct probe_part *out, const struct estimator *e,
     model.num_hidden_layers = layers;
     struct plan_request small = *r;
     small.model = &model;
-    small.cluster = &e->kinds.item[p->kind].plain;
+    struct cluster plain = e->kinds.item[p->kind].plain;
+    plain.ranks_before = p->first;
+    small.cluster = &plain;
     small.ranks = p->tensor;
     struct plan_choice choice = single(p);
     struct config config;
@@ -211,6 +213,7 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c,
             return p;
     }
     struct probe p = {.kind = kind,
+                      .first = slowest_group(e, c->tensor),
                       .tensor = c->tensor,
                       .sequence = c->sequence,
                       .overlap = c->overlap,

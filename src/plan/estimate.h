@@ -33,6 +33,7 @@ struct probe_slot {
 // Of tensor parallel ranks of one kind.
 struct probe {
     int kind;
+    int first; // rank: of those whose links take longest
     int tensor;
     bool sequence, overlap;
     int64_t micro_batch_size;
@@ -168,6 +169,8 @@ struct load {
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct estimator *estimator, const struct shape *shape,
                           const struct plan_choice *choice, const int *first_layer, int rank);
+// The first rank of the tensor parallel group whose links take longest, where groups have so many ranks.
+int slowest_group(const struct estimator *estimator, int tensor);
 // The kind of a stage's ranks on which a layer takes longest, by the probes of all kinds.
 int slowest_kind(const struct estimator *estimator, const struct probe *of_kind, int stages, int stage);
 // The least room of any of a stage's ranks.

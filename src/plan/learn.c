@@ -7,9 +7,10 @@ static const double SLACK_LEARNT = .97;
 
 void learnt_release(struct learnt *learnt) {
     VEC_RELEASE(&learnt->kin);
+    VEC_RELEASE(&learnt->meshes);
 }
 
-int learnt_kin(struct learnt *l, const struct plan_choice *c) {
+static int kin_of(struct learnt *l, const struct plan_choice *c) {
     const struct kin own = {.schedule = c->schedule,
                             .zero_stage = c->zero_stage,
                             .pipeline = c->stages > 1,
@@ -24,6 +25,19 @@ int learnt_kin(struct learnt *l, const struct plan_choice *c) {
     return (int)l->kin.count - 1;
 }
 
+static int mesh_of(struct learnt *l, const struct plan_choice *c) {
+    for (size_t i = 0; i < l->meshes.count; i++)
+        if (l->meshes.item[i].tensor == c->tensor && l->meshes.item[i].stages == c->stages)
+            return (int)i;
+    VEC_PUSH(&l->meshes, (struct learnt_mesh){.tensor = c->tensor, .stages = c->stages});
+    return (int)l->meshes.count - 1;
+}
+
+void learnt_place(struct learnt *l, struct candidate *c) {
+    c->kin = kin_of(l, &c->choice);
+    c->mesh = mesh_of(l, &c->choice);
+}
+
 void learn(struct learnt *l, const struct candidate *c, const struct plan_answer *a) {
     struct kin *k = &l->kin.item[c->kin];
     // Estimates know of no runtime, and of one room only.
@@ -34,15 +48,17 @@ void learn(struct learnt *l, const struct candidate *c, const struct plan_answer
     if (!c->choice.mixed) // which is made to fit
         k->bytes = k->bytes > 0 ? MIN(k->bytes, bytes) : bytes;
     k->seconds = k->seconds > 0 ? MIN(k->seconds, seconds) : seconds;
+    l->meshes.item[c->mesh].compared = true;
 }
 
 double learnt_seconds(const struct learnt *l, const struct candidate *c) {
     double factor = l->kin.item[c->kin].seconds;
-    return c->estimate.seconds * (factor > 0 ? factor : 1);
+    bool compared = l->meshes.item[c->mesh].compared;
+    return c->estimate.seconds * (factor <= 0 ? 1 : compared ? factor : MIN(factor, 1));
 }
 
 double learnt_slack(const struct learnt *l, const struct candidate *c) {
-    return l->kin.item[c->kin].seconds > 0 ? SLACK_LEARNT : PLAN_SLACK;
+    return l->kin.item[c->kin].seconds > 0 && l->meshes.item[c->mesh].compared ? SLACK_LEARNT : PLAN_SLACK;
 }
 
 bool may_fit(const struct learnt *l, const struct candidate *c) {

@@ -16,17 +16,24 @@ struct kin {
     double seconds, bytes; // real over estimated, the smallest that were seen; 0: none yet
 };
 
+// Estimates of one mesh may be wrong by what those of another are not, by its links above all.
+struct learnt_mesh {
+    int tensor, stages;
+    bool compared;
+};
+
 struct learnt {
     const struct estimator *estimator;
     VEC(struct kin) kin;
+    VEC(struct learnt_mesh) meshes;
 };
 
 void learnt_release(struct learnt *learnt);
-// The number of the choice's kin: candidate.kin.
-int learnt_kin(struct learnt *learnt, const struct plan_choice *choice);
+// Sets the numbers of the candidate's kin and mesh.
+void learnt_place(struct learnt *learnt, struct candidate *candidate);
 void learn(struct learnt *learnt, const struct candidate *candidate, const struct plan_answer *answer);
 
-// Seconds of a step, as far as is known.
+// Seconds of a step, as far as is known: more than is estimated only where something on its mesh was compared.
 double learnt_seconds(const struct learnt *learnt, const struct candidate *candidate);
 // What it may take at least, as a share of learnt_seconds.
 double learnt_slack(const struct learnt *learnt, const struct candidate *candidate);

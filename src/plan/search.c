@@ -486,7 +486,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     trireme_status status = list_all(&all, &estimator, request, &surely, error);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
-        all.item[i].kin = learnt_kin(&search.learnt, &all.item[i].choice);
+        learnt_place(&search.learnt, &all.item[i]);
         result.pipelines += all.item[i].choice.stages > 1;
     }
     if (all.count) {

@@ -51,8 +51,8 @@ static void search_balanced(struct search *s, const struct candidates *all) {
         *config->activation_checkpoint.selective_layers)
         return;
     for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
-        struct candidate one = {
-            .choice = all->item[i].choice, .estimate.seconds = all->item[i].estimate.seconds, .kin = all->item[i].kin};
+        struct candidate one = all->item[i];
+        one.estimate.bytes = 0; // of other layers
         if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || takes_long(s, &one.choice))
             continue;
         tried++;

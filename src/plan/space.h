@@ -7,8 +7,8 @@
 struct candidate {
     struct plan_choice choice;
     struct estimate estimate;
-    bool done; // evaluated
-    int kin;   // with which it is compared (learn.h)
+    bool done;     // evaluated
+    int kin, mesh; // with which it is compared (learn.h)
 };
 struct candidates {
     VEC(struct candidate);

@@ -114,7 +114,9 @@ struct cluster {
     enum collectives collectives;
     VEC(struct straggler) stragglers;
     int total_devices;
-    int ranks_per_device; // at least, also where there are fewer ranks than devices; no file says it
+    // What no file says: ranks of a device, at least, also where there are fewer than devices; and how many ranks of
+    // others the devices have before the first.
+    int ranks_per_device, ranks_before;
 };
 
 // Reads a file's text; `name` stands for it in messages (TRIREME_ERROR_USAGE, with line and key).

@@ -22,7 +22,7 @@ struct station station_on(const struct cluster *c, int number, int ranks_per_dev
 }
 
 static int device_of(const struct place *p, int rank) {
-    return rank / p->ranks_per_device;
+    return (p->cluster->ranks_before + rank) / p->ranks_per_device;
 }
 
 struct station place_station(const struct place *p, int rank) {
