@@ -109,11 +109,12 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
 }
 
 trireme_status command_eval(const struct arguments *a, trireme_error *error) {
-    TRY(arguments_expect(a, 1, 1, error));
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
     struct evaluation result;
-    trireme_status status = config_expect(&config, "data training validation", "eval", error);
+    trireme_status status = arguments_expect(a, 1, 1, error);
+    if (status == TRIREME_OK)
+        status = config_expect(&config, "data training validation", "eval", error);
     if (status == TRIREME_OK)
         status = evaluate(&config, a->operands.item[0], &result, error);
     progress_clear();

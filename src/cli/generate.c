@@ -72,12 +72,13 @@ static trireme_status generate(struct view *v, struct config *config, const char
 }
 
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
-    TRY(arguments_expect(a, 1, 1, error));
     struct view view = {.json = a->json, .terminal = isatty(STDOUT_FILENO)};
     const volatile sig_atomic_t *stop = stop_on_signals();
     struct config config;
     TRY(arguments_config(a, NULL, "generate", &config, error));
-    trireme_status status = config_expect(&config, "generate training", "generate", error);
+    trireme_status status = arguments_expect(a, 1, 1, error);
+    if (status == TRIREME_OK)
+        status = config_expect(&config, "generate training", "generate", error);
     if (status == TRIREME_OK)
         status = generate(&view, &config, a->operands.item[0], stop, error);
     continuation_release(&view.continuation);

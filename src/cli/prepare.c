@@ -58,10 +58,11 @@ static trireme_status report(const struct arguments *a, const struct config *con
 }
 
 trireme_status command_prepare(const struct arguments *a, trireme_error *error) {
-    TRY(arguments_expect(a, 1, SIZE_MAX, error));
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
-    trireme_status status = config_expect(&config, "data", "prepare", error);
+    trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
+    if (status == TRIREME_OK)
+        status = config_expect(&config, "data", "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = tokenizer_create_bytes();

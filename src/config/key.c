@@ -240,8 +240,18 @@ static const struct {
      "tokenizer tokenizer_type tokenizer_path tokenizer_model tokenizer_name vocab_file merge_file hf_assets_path"},
     {"metrics.jsonl is the only log", "wandb wandb_log wandb_project enable_wandb enable_tensorboard tensorboard_dir"},
     {"the same command goes on with the run in run.directory", "resume auto_resume resume_from resume_from_checkpoint"},
+    {"what is read is named without a key", "input inputs input_file input_files"},
     {"a configuration file is named without a key", "config config_file job_config_file config_yaml yaml_cfg"},
     {"trireme eval measures a model", "eval_only skip_train"},
+    {"generate.seed gives another text each time", "num_samples num_return_sequences best_of"},
+    {"every step is compiled and its attention fused",
+     "compile torch_compile use_flash_attn use_flash_attention flash_attn flash_attention attn_implementation"
+     " attention_backend transformer_impl use_fused_kernels"},
+    {"mpirun or srun starts processes (man trireme, train)",
+     "backend distributed_backend ddp_backend nnodes node_rank nproc_per_node local_rank master_addr master_port"},
+    {"all weights are trained, in training.dtype", "lora use_lora lora_rank peft qlora load_in_4bit load_in_8bit"},
+    {"a signal saves and ends a run (man trireme, train)", "exit_duration_in_mins exit_interval exit_signal_handler"},
+    {"initial weights are as the family has them", "init_method_std initializer_range init_std"},
     {"context parallelism is not there", "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
     {"mixture of experts is not there",
      "expert_parallel_degree expert_parallel_size expert_model_parallel_size expert_parallel ep ep_size"

@@ -43,6 +43,11 @@ def test_settings():
     for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
         untouched(2, r"cannot open llama3-8b.*--model\.preset=llama3-8b", *command, "llama3-8b")
     untouched(2, r"usage: trireme eval", "eval")
+    # A key that is none is told of before what is missing beside it.
+    untouched(2, r"input: unknown key, given t\.txt; what is read is named without", "prepare", "--input", "t.txt")
+    untouched(2, r"output_prefix: unknown key, given x; use data\.path", "prepare", "--output_prefix=x")
+    untouched(2, r"ckpt: unknown key", "eval", "--ckpt", "run")
+    untouched(2, r"num_samples: unknown key", "generate", "--num_samples=3")
     untouched(2, r"unexpected \"again\"", *train, "again")
     untouched(2, r"steps: unknown key, given 1; use training\.steps or validation\.steps", *train, "steps=1")
     untouched(2, r"model: is a section, given gpt2-124m; its keys are model\.preset, ", "train", "--model=gpt2-124m")

@@ -22,6 +22,15 @@ static void what_is_meant_is_told(void **state) {
         {"training.learing_rate", "; the nearest is optimizer.lr: a number from 0 to 1000"},
         {"validaton.frq", "; the nearest is validation.freq: a whole number from 0 to 1000000000 (steps)"},
         {"optimzer.lr", "; use optimizer.lr: a number from 0 to 1000"},
+        // Words of other systems, whose spelling says too little.
+        {"lr-decay-samples", "; use lr_scheduler.decay_steps: a whole number from 0 to 1000000000 (steps)"},
+        {"num_train_epochs", "; use training.steps: a whole number from 1 to 1000000000 (steps)"},
+        {"float8.enable", "; use training.dtype: one of f32, bf16, f64"},
+        {"normalization", "; use model.family: one of auto, gpt2, llama"},
+        {"training.compile", "; every step is compiled and its attention fused"},
+        {"use-flash-attn", "; every step is compiled and its attention fused"},
+        {"num_samples", "; generate.seed gives another text each time"},
+        {"exit-interval", "; a signal saves and ends a run (man trireme, train)"},
         // What has little in common is not near.
         {"n", "; `trireme help config` lists all keys"},
         {"dir", "; `trireme help config` lists all keys"},
