@@ -253,19 +253,34 @@ static char *find_own(const char *run) {
     return own;
 }
 
+// The tokens that begin and end a text, of the model in the directory `path`.
+static void take_ends(struct model_config *model, const char *path) {
+    struct model_config stored;
+    trireme_error ignored;
+    if (model_config_read(&stored, path, &ignored) == TRIREME_OK)
+        model_config_take_ends(model, &stored);
+}
+
+// Of a run that begins. A model's name and sizes say nothing of what ends the texts that its weights know.
+static trireme_status new_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
+                                trireme_error *error) {
+    TRY(checkpoint_model(out, config, vocab_size, start, error));
+    if (**start && !*config->model.config)
+        take_ends(out, *start);
+    return TRIREME_OK;
+}
+
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, trireme_error *error) {
     char *own = find_own(config->run.directory);
     if (!own)
-        return checkpoint_model(out, config, vocab_size, start, error);
+        return new_model(out, config, vocab_size, start, error);
     struct config with = *config; // for a moment, nothing in it is owned
     with.model.init_from = own;
     *start = NULL;
-    struct model_config stored;
-    trireme_error ignored;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
-    if (status == TRIREME_OK && model_config_read(&stored, own, &ignored) == TRIREME_OK)
-        model_config_take_ends(out, &stored);
+    if (status == TRIREME_OK)
+        take_ends(out, own);
     free(own);
     return status;
 }

@@ -36,7 +36,8 @@ trireme_status checkpoint_verify(const char *path, const struct checksum_watch *
 // frees it) is the directory whose weights are meant, empty without any, complete by its sizes.
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
                                 trireme_error *error);
-// The same of a run. One that has a checkpoint goes on with its own model, beside which another that is named is found
+// The same of a run. Unless model.config says them, the tokens that begin and end a text are those of the weights that
+// it starts from. A run that has a checkpoint goes on with its own model, beside which another that is named is found
 // to differ when the weights are loaded; model.init_from is not opened any more, and *start is NULL.
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, trireme_error *error);

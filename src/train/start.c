@@ -141,6 +141,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
     if (!*r->start)
         return TRIREME_OK;
+    TRY(model_files_check(r->start, &r->engine.model, false, error));
     if (strcmp(r->start, r->config->model.init_from) != 0)
         run_tell(r, "starting from the weights in %s", r->start);
     struct model_config theirs;

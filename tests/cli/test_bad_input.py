@@ -427,6 +427,15 @@ def test_init_from():
     code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=turned",
                             "--model.rope_theta=500", "--training.steps=1")
     assert code == 0 and "is not quite what the weights are of: rope_theta 500 (theirs: 10000)\n" in err, err
+    code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=third", "model.family=gpt2")
+    assert code == 2 and "another architecture" in err and "is not quite what" not in err, err
+    # A name and sizes say nothing of the tokens that begin and end what the weights know.
+    shutil.copytree("first/checkpoint/step-6", "ends")
+    config = json.loads(tool.read("ends/config.json"))
+    tool.write("ends/config.json", json.dumps({**config, "bos_token_id": 9, "eos_token_id": [10, 13]}))
+    tool.good("train", "c.yaml", "--model.init_from=ends", "--run.directory=with-ends", "--training.steps=1")
+    config = json.loads(tool.read("with-ends/checkpoint/step-1/config.json"))
+    assert (config["bos_token_id"], config["eos_token_id"]) == (9, [10, 13]), config
     assert tool.good("verify", "--model.init_from=first", "--training.seq_len=8")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
     assert [line["loss"] for line in tool.metrics("of-run")] == [line["loss"] for line in tool.metrics("new")]
