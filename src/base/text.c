@@ -89,14 +89,14 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
     char *bytes = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        FAIL(TRIREME_ERROR_IO, "cannot open %s: %m", path);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
     struct stat info;
     if (fstat(file, &info) != 0) {
-        status = error_set(error, TRIREME_ERROR_IO, "cannot examine %s: %m", path);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %m", path);
         goto close_file;
     }
     if (S_ISDIR(info.st_mode)) {
-        status = error_set(error, TRIREME_ERROR_IO, "cannot read %s: it is a directory, not a file", path);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot read: it is a directory, not a file", path);
         goto close_file;
     }
     limit = MIN(limit, SIZE_MAX / 4); // what is more has no memory, and twice as much can be told
@@ -106,7 +106,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
     for (;;) {
         char *resized = realloc(bytes, capacity + 1);
         if (!resized) {
-            status = error_set(error, TRIREME_ERROR_MEMORY, "cannot read %s: no memory for %zu bytes", path, capacity);
+            status = error_set(error, TRIREME_ERROR_MEMORY, "%s: cannot read: no memory for %zu bytes", path, capacity);
             goto free_bytes;
         }
         bytes = resized;
@@ -114,7 +114,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
-            status = error_set(error, TRIREME_ERROR_IO, "cannot read %s at byte %zu: %m", path, count);
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot read at byte %zu: %m", path, count);
             goto free_bytes;
         }
         if (got == 0)
@@ -122,7 +122,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
         count += (size_t)got;
         if (count > limit) {
             status =
-                error_set(error, TRIREME_ERROR_CORRUPT, "%s is larger than the %zu bytes accepted here", path, limit);
+                error_set(error, TRIREME_ERROR_CORRUPT, "%s: is larger than the %zu bytes accepted here", path, limit);
             goto free_bytes;
         }
         if (count == capacity)
@@ -163,7 +163,7 @@ trireme_status file_sync_directory(const char *path, trireme_error *error) {
     int file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // EINVAL: a file system that cannot sync directories.
     if (file < 0 || (fsync(file) != 0 && errno != EINVAL))
-        status = error_set(error, TRIREME_ERROR_IO, "cannot sync the directory %s: %m", directory);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot sync: %m", directory);
     if (file >= 0)
         close(file);
     free(directory);
@@ -183,12 +183,12 @@ bool file_is_device(const char *path) {
 static trireme_status write_device(const char *path, const void *bytes, size_t length, trireme_error *error) {
     int file = is_stdout(path) ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (file < 0)
-        FAIL(TRIREME_ERROR_IO, "cannot open %s: %m", path);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
     trireme_status status = TRIREME_OK;
     if (file_write(file, bytes, length) < length)
-        status = error_set(error, TRIREME_ERROR_IO, "cannot write %s: %m", path);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot write: %m", path);
     if (close(file) != 0 && status == TRIREME_OK)
-        status = error_set(error, TRIREME_ERROR_IO, "cannot close %s: %m", path);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot close: %m", path);
     return status;
 }
 
@@ -199,19 +199,19 @@ trireme_status file_write_atomic(const char *path, const void *bytes, size_t len
     trireme_status status = TRIREME_OK;
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) {
-        status = error_set(error, TRIREME_ERROR_IO, "cannot create %s: %m", temporary);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %m", temporary);
         goto free_name;
     }
     size_t written = file_write(file, bytes, length);
     if (written < length)
         status =
-            error_set(error, TRIREME_ERROR_IO, "cannot write %s at byte %zu of %zu: %m", temporary, written, length);
+            error_set(error, TRIREME_ERROR_IO, "%s: cannot write at byte %zu of %zu: %m", temporary, written, length);
     if (status == TRIREME_OK && fsync(file) != 0)
-        status = error_set(error, TRIREME_ERROR_IO, "cannot sync %s: %m", temporary);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot sync: %m", temporary);
     if (close(file) != 0 && status == TRIREME_OK)
-        status = error_set(error, TRIREME_ERROR_IO, "cannot close %s: %m", temporary);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot close: %m", temporary);
     if (status == TRIREME_OK && rename(temporary, path) != 0)
-        status = error_set(error, TRIREME_ERROR_IO, "cannot rename %s to %s: %m", temporary, path);
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot rename to %s: %m", temporary, path);
     if (status != TRIREME_OK)
         unlink(temporary);
     else
@@ -231,12 +231,12 @@ static trireme_status directory_create_one(const char *path, trireme_error *erro
     if (stat(path, &info) == 0) {
         if (S_ISDIR(info.st_mode))
             return TRIREME_OK;
-        FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: a file of that name is there", path);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: a file of that name is there", path);
     }
     if (reason == EEXIST && errno == ENOENT)
-        FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: a symbolic link of that name leads nowhere", path);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: a symbolic link of that name leads nowhere", path);
     errno = reason;
-    FAIL(TRIREME_ERROR_IO, "cannot create the directory %s: %m", path);
+    FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: %m", path);
 }
 
 bool file_is_locked(const char *path) {

@@ -135,6 +135,8 @@ static trireme_status check_counts(const struct command_value *values, const cha
 static trireme_status run(const struct command_value *values, trireme_error *error) {
     struct launcher launcher = launcher_find();
     trireme_status status = TRIREME_OK;
+    if (launcher.ranks < 2 && values[CALIBRATE_OUT].given)
+        TRY(check_output(KEYS[CALIBRATE_OUT].name, values[CALIBRATE_OUT].given, error));
     if (launcher.ranks > 1 || values[CALIBRATE_FROM].given)
         status = check_counts(values, launcher.ranks > 1 ? launcher.name : "from=", error);
     if (status != TRIREME_OK)

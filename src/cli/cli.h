@@ -64,6 +64,9 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
 // that was ignored already.
 const volatile sig_atomic_t *stop_on_signals(void);
 
+// Refuses a path, given as key=path, at which no file can be made: before work whose answer would go there.
+trireme_status check_output(const char *key, const char *path, trireme_error *error);
+
 // Standard output. A failed write (closed pipe, full disk) is an error of its own.
 trireme_status print_text(const struct text *text, trireme_error *error);
 

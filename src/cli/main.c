@@ -238,7 +238,7 @@ int main(int argc, char **argv) {
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {
-        fprintf(stderr, "trireme %s: standard output cannot be written\n", command->name);
+        fprintf(stderr, "trireme %s: standard output: cannot write\n", command->name);
         return EXIT_FAILED;
     }
     return argc < 2 ? EXIT_USAGE : exit_code(status);

@@ -79,7 +79,7 @@ static trireme_status choose_ranks(int *ranks, const struct config *config, stru
     return TRIREME_OK;
 }
 
-// A search is in vain whose answer cannot be written; what is no configuration is not overwritten.
+// What is no configuration is not overwritten.
 static trireme_status check_save(const char *path, trireme_error *error) {
     struct config there;
     trireme_error why;
@@ -91,14 +91,7 @@ static trireme_status check_save(const char *path, trireme_error *error) {
                  path);
         config_release(&there);
     }
-    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = 0;
-    int found = access(slash ? folder : ".", W_OK);
-    free(folder);
-    if (found != 0)
-        FAIL(TRIREME_ERROR_USAGE, "save=%s: cannot be written there: %s", path, strerror(errno));
-    return TRIREME_OK;
+    return check_output("save", path, error);
 }
 
 // ---- what is answered

@@ -30,7 +30,7 @@ static trireme_status refuse_operand(const char *path, trireme_error *error) {
     if (is_run)
         FAIL(TRIREME_ERROR_USAGE, "%s is a directory: its configuration is config.yaml in there", path);
     if (path && access(path, F_OK) != 0 && model_config_preset(&model, path, &none) == TRIREME_OK)
-        FAIL(TRIREME_ERROR_USAGE, "cannot open %s: the model of that name is given by --model.preset=%s", path, path);
+        FAIL(TRIREME_ERROR_USAGE, "%s: cannot open: the model of that name is given by --model.preset=%s", path, path);
     return TRIREME_OK;
 }
 
@@ -57,6 +57,20 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
     const struct device *d = place_without(cluster, ranks, options_dtype(config));
     if (d)
         return config_refuse(config, "training.dtype", error, "but %s has no peak of it in %s", d->name, cluster->name);
+    return TRIREME_OK;
+}
+
+trireme_status check_output(const char *key, const char *path, trireme_error *error) {
+    if (file_is_device(path))
+        return TRIREME_OK;
+    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    bool found = access(slash ? folder : ".", W_OK) == 0;
+    int reason = errno;
+    free(folder);
+    if (!found)
+        FAIL(TRIREME_ERROR_USAGE, "%s=%s: cannot be written there: %s", key, path, strerror(reason));
     return TRIREME_OK;
 }
 
@@ -87,7 +101,7 @@ const volatile sig_atomic_t *stop_on_signals(void) {
 
 trireme_status print_text(const struct text *text, trireme_error *error) {
     if (text->length && fwrite(text->text, 1, text->length, stdout) != text->length)
-        FAIL(TRIREME_ERROR_IO, "standard output: %s", strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "standard output: cannot write: %s", strerror(errno));
     return TRIREME_OK;
 }
 

@@ -50,7 +50,7 @@ static void names_release(struct names *names) {
 static trireme_status list_directory(const char *path, struct names *names, trireme_error *error) {
     DIR *directory = opendir(path);
     if (!directory)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open the directory: %s", path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     struct dirent *entry;
     while (errno = 0, (entry = readdir(directory)))
         if (entry->d_name[0] != '.')
@@ -58,7 +58,7 @@ static trireme_status list_directory(const char *path, struct names *names, trir
     int reason = errno;
     closedir(directory);
     if (reason)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot list the directory: %s", path, strerror(reason));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", path, strerror(reason));
     if (names->count)
         qsort(names->item, names->count, sizeof *names->item, compare_names);
     return TRIREME_OK;
@@ -94,7 +94,7 @@ static trireme_status add_directory(struct document_files *files, const char *pa
         enum document_format format;
         // A link that leads nowhere matters only where a text should be.
         if (stat(inside, &info) != 0 && (errno != ENOENT || format_of(inside, &format)))
-            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot look at it: %s", inside, strerror(errno));
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", inside, strerror(errno));
         else if (S_ISDIR(info.st_mode))
             status = add_directory(files, inside, &info, &visit, error);
         else if (S_ISREG(info.st_mode) && format_of(inside, &format))
@@ -116,7 +116,7 @@ trireme_status document_files_add(struct document_files *files, const char *path
         return TRIREME_OK;
     }
     if (!*path || stat(path, &info) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open the input: %s", *path ? path : "\"\"",
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", *path ? path : "\"\"",
              *path ? strerror(errno) : "the name is empty");
     if (S_ISDIR(info.st_mode)) {
         size_t before = files->count;

@@ -36,11 +36,11 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
     *m = (struct mapping){.path = path};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open the token file: %s", path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat info;
     trireme_status status = TRIREME_OK;
     if (fstat(fd, &info) != 0)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot read the size: %s", path, strerror(errno));
+        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         status = error_set(error, TRIREME_ERROR_USAGE, "%s: is not a regular file", path);
     else if (info.st_size == 0)

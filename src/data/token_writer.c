@@ -133,7 +133,7 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
         const char *path = outputs[i]->path;
         if (lstat(path, &info) != 0) {
             if (errno != ENOENT)
-                FAIL(TRIREME_ERROR_IO, "%s: cannot look at it: %s", path, strerror(errno));
+                FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
         // A .bin tells nothing of itself: the index beside it does.
@@ -156,7 +156,7 @@ static trireme_status make_directories(struct token_writer *w, trireme_error *er
             if (!w->made)
                 w->made = mem_strdup(path);
         } else if (errno != EEXIST) {
-            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot make the directory: %s", path, strerror(errno));
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot create the directory: %s", path, strerror(errno));
             break;
         }
         *slash = '/';

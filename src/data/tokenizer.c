@@ -198,7 +198,7 @@ static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
 static trireme_status find_file(const char *path, char **out, trireme_error *error) {
     struct stat info;
     if (stat(path, &info) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open the tokenizer: %s", path, strerror(errno));
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     char *file = S_ISDIR(info.st_mode) ? mem_printf("%s/tokenizer.json", path) : mem_strdup(path);
     if (access(file, F_OK) == 0) {
         *out = file;

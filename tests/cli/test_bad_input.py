@@ -41,7 +41,7 @@ def test_settings():
     untouched(2, r"bad\.yaml", "train", "bad.yaml")
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
     for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
-        untouched(2, r"cannot open llama3-8b.*--model\.preset=llama3-8b", *command, "llama3-8b")
+        untouched(2, r"llama3-8b: cannot open: .*--model\.preset=llama3-8b", *command, "llama3-8b")
     untouched(2, r"usage: trireme eval", "eval")
     # A key that is none is told of before what is missing beside it.
     untouched(2, r"input: unknown key, given t\.txt; what is read is named without", "prepare", "--input", "t.txt")

@@ -189,6 +189,9 @@ def test_import():
         tool.refused(2, "reduce_perf is not used here", "bench", "calibrate", "cluster=a100", f"from={reduce}",
                      f"out={both}")
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
+        # Nothing is measured that cannot be written.
+        tool.refused(2, r"out=none/c\.yaml: cannot be written there: No such file", "bench", "calibrate",
+                     "out=none/c.yaml")
 
 
 def test_this_machine_is_measured_and_simulated():

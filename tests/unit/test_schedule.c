@@ -313,10 +313,10 @@ static void files_and_names_load_alike(void **state) {
     close(file);
     unlink(path);
     free(path);
-    assert_refused(
-        schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
-        "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
-        "v-half, v-min, hanayo, auto; did you mean 1f1b?), and as a file: cannot open 1F1B: No such file or directory");
+    assert_refused(schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
+                   "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
+                   "v-half, v-min, hanayo, auto; did you mean 1f1b?), and as a file: 1F1B: cannot open: No such file "
+                   "or directory");
 }
 
 // ---- verification
