@@ -213,12 +213,16 @@ static trireme_status read_entries(struct safetensors *s, size_t file, const jso
     return TRIREME_OK;
 }
 
+static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // what a clone without Git LFS has
+
 static trireme_status read_header(struct safetensors *s, size_t file, trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
     const unsigned char *bytes = f->map;
     uint64_t length = 0;
     if (f->bytes < 8)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRIu64 " bytes: too short for a safetensors file", f->path, f->bytes);
+    if (f->bytes > sizeof LFS_POINTER && memcmp(bytes, LFS_POINTER, sizeof LFS_POINTER - 1) == 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: only says where Git LFS has the file: get it with git lfs pull", f->path);
     memcpy(&length, bytes, 8);
     if (length > SAFETENSORS_HEADER_MAX)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: header length %" PRIu64 " is above %llu: not a safetensors file", f->path,
@@ -391,7 +395,8 @@ static trireme_status read_directory(struct safetensors *s, const char *director
         if (there)
             return status;
     }
-    FAIL(TRIREME_ERROR_IO, "%s: holds neither %s nor %s", directory, NAME[0], NAME[1]);
+    FAIL(TRIREME_ERROR_IO, "%s: holds neither %s nor %s; weights in other files are converted first (save_pretrained)",
+         directory, NAME[0], NAME[1]);
 }
 
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error) {

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "model/architecture.h"
 
+#include <errno.h>
 #include <float.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -342,7 +343,9 @@ trireme_status model_config_parse(struct model_config *out, const char *text, si
 
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error) {
     struct stat info;
-    bool directory = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    bool there = stat(path, &info) == 0, directory = there && S_ISDIR(info.st_mode);
+    if (!there && errno == ENOENT)
+        FAIL(TRIREME_ERROR_IO, "%s: no such file or directory; a model of a hub is downloaded first", path);
     char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
     trireme_status status = TRIREME_OK;

@@ -259,7 +259,11 @@ trireme_status rank_view_parse(struct rank_view *out, char *bytes, size_t length
 trireme_status rank_view_read(struct rank_view *view, const char *directory, trireme_error *error) {
     char *path = path_of(directory), *bytes = NULL;
     size_t length;
-    trireme_status status = file_read(path, RANK_FILE_MAX_BYTES, &bytes, &length, error);
+    bool missing = access(path, F_OK) != 0 && errno == ENOENT;
+    trireme_status status =
+        missing ? error_set(error, TRIREME_ERROR_IO,
+                            "%s: no such file: %s is no run directory, or no run has begun in it", path, directory)
+                : file_read(path, RANK_FILE_MAX_BYTES, &bytes, &length, error);
     if (status == TRIREME_OK) {
         status = rank_view_parse(view, bytes, length, path, error);
         if (status != TRIREME_OK)

@@ -101,7 +101,8 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
     TRY(model_files_check(r->resumed_from, &r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
-        return config_refuse(r->config, "training.steps", error, "but the run in %s has done %lld",
+        return config_refuse(r->config, "training.steps", error,
+                             "but the run in %s has done %lld: give more, or name another run.directory",
                              r->config->run.directory, (long long)r->progress.step);
     return find_sound(r, error);
 }

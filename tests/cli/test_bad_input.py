@@ -54,6 +54,7 @@ def test_settings():
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
+    untouched(1, r"none/ranks\.bin: no such file: none is no run directory, or ", "show", "ranks", "none")
     # Nothing that is given is passed over.
     for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
@@ -417,7 +418,8 @@ def test_init_from():
     # What is about to be done is said before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
-    untouched(1, "nowhere", "train", "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    untouched(1, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
+              "--run.directory=new")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)
     untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")

@@ -436,7 +436,8 @@ def test_another_run():
         tool.refused(2, "weights are of another (model|architecture)", "train", "c.yaml", setting)
     for setting in "training.seed=5", "training.seq_len=8", "optimizer.name=lion", "training.dtype=bf16":
         tool.refused(2, setting.split("=")[0], "train", "c.yaml", setting)
-    tool.refused(2, "training.steps", "train", "c.yaml", "training.steps=5")
+    tool.refused(2, "training.steps: given 5, but .* has done 6: give more, or name another", "train", "c.yaml",
+                 "training.steps=5")
     # Other tokens, or another part of them: what was validated on would be trained on.
     tool.write("other.txt", "She sells sea shells by the sea shore today. " * 100)
     tool.good("prepare", "other.txt", "--data.path=text/other")

@@ -210,6 +210,10 @@ static void test_refuses_files(void **state) {
     write_bytes(folder, "nowhere.safetensors", "", 0);
     assert_refused(safetensors_open(path, &s, &error), TRIREME_ERROR_CORRUPT, &error,
                    "nowhere.safetensors: 0 bytes: too short");
+    static const char POINTER[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 4096\n";
+    write_bytes(folder, "nowhere.safetensors", POINTER, sizeof POINTER - 1);
+    assert_refused(safetensors_open(path, &s, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "nowhere.safetensors: only says where Git LFS has the file");
     free(path);
     free(pipe);
 }
