@@ -68,8 +68,8 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
         text_add(out, " of microbatch %d", v.microbatch);
     text_add(out, "; the plan of offsets takes %.2f%% more; the largest there:\n", 100 * waste(p, peak.live));
     for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
-        const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
-        text_add(out, "%9s  %s\n", amount(buffer_bytes(b)).text, b->name);
+        const struct memory_holder *h = &profile->at_peak.item[i];
+        text_add(out, "%9s  %s\n", amount(h->bytes).text, p->buffers.item[h->buffer].name);
     }
     draw_profile(e, profile, out);
 }
@@ -87,10 +87,10 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     json_add_number(out, "waste", waste(p, profile->moments.item[profile->peak].live));
     json_begin_array(out, "at_peak");
     for (size_t i = 0; i < profile->at_peak.count; i++) {
-        const struct buffer *b = &p->buffers.item[profile->at_peak.item[i]];
+        const struct memory_holder *h = &profile->at_peak.item[i];
         json_begin_object(out, NULL);
-        json_add_string(out, "name", b->name);
-        json_add_integer(out, "bytes", buffer_bytes(b));
+        json_add_string(out, "name", p->buffers.item[h->buffer].name);
+        json_add_integer(out, "bytes", h->bytes);
         json_end_object(out);
     }
     json_end_array(out);

@@ -1,13 +1,8 @@
 // The bytes that live while each instruction of a step runs.
 #include "program/live_ranges.h"
 
-struct named_size {
-    int buffer;
-    int64_t bytes;
-};
-
 static int compare_sizes(const void *a, const void *b) {
-    const struct named_size *x = a, *y = b;
+    const struct memory_holder *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
@@ -35,23 +30,19 @@ static void find_at_peak(struct memory_profile *profile, const struct program *p
                          const struct live_ranges *ranges) {
     if (profile->moments.count == 0)
         return;
-    VEC(struct named_size) alive = {0};
     bool *in_use = find_in_use(program, l, ranges, (int)profile->peak, &profile->moments.item[profile->peak]);
     for (size_t i = 0; i < program->buffers.count; i++) {
         const struct buffer *b = &program->buffers.item[i];
         bool fixed = b->parent == NONE && (b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH);
         int64_t bytes = align_up(buffer_bytes(b));
         if (fixed)
-            VEC_PUSH(&alive,
-                     (struct named_size){(int)i, b->scope == SCOPE_STEP ? bytes : bytes * program->microbatches});
+            VEC_PUSH(&profile->at_peak,
+                     (struct memory_holder){(int)i, b->scope == SCOPE_STEP ? bytes : bytes * program->microbatches});
         else if (l->allocation[i] != NONE && in_use[l->allocation[i]])
-            VEC_PUSH(&alive, (struct named_size){(int)i, bytes});
+            VEC_PUSH(&profile->at_peak, (struct memory_holder){(int)i, bytes});
     }
-    if (alive.count)
-        qsort(alive.item, alive.count, sizeof *alive.item, compare_sizes);
-    for (size_t i = 0; i < alive.count; i++)
-        VEC_PUSH(&profile->at_peak, alive.item[i].buffer);
-    VEC_RELEASE(&alive);
+    if (profile->at_peak.count)
+        qsort(profile->at_peak.item, profile->at_peak.count, sizeof *profile->at_peak.item, compare_sizes);
     free(in_use);
 }
 

@@ -301,10 +301,15 @@ struct memory_moment {
     int invocation, instruction;
     int64_t live;
 };
+// A root buffer, and the bytes that it takes of the arena: of all microbatches, where it has those of all.
+struct memory_holder {
+    int buffer;
+    int64_t bytes;
+};
 struct memory_profile {
     VEC(struct memory_moment) moments; // one per instruction run, schedule order
     size_t peak;                       // index of the largest
-    VEC(int) at_peak;                  // root buffers live there, largest first
+    VEC(struct memory_holder) at_peak; // live there, largest first
 };
 void program_memory_profile(const struct program *program, const struct op_table *table,
                             struct memory_profile *profile);

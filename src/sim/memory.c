@@ -45,16 +45,12 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
         out->peak = profile.moments.item[profile.peak];
     int64_t listed = 0, arenas = p->state_bytes + p->step_bytes;
     for (size_t i = 0; i < profile.at_peak.count; i++) {
-        int number = profile.at_peak.item[i];
-        const struct buffer *b = &p->buffers.item[number];
-        int64_t bytes = buffer_bytes(b);
-        if (b->scope == SCOPE_MICROBATCH)
-            bytes *= p->microbatches;
-        out->part[part_of(b, received[number])] += bytes;
-        listed += align_up(bytes);
-        if (out->largest == NONE || bytes > buffer_bytes(&p->buffers.item[out->largest]))
-            out->largest = number;
+        const struct memory_holder *h = &profile.at_peak.item[i];
+        out->part[part_of(&p->buffers.item[h->buffer], received[h->buffer])] += h->bytes;
+        listed += h->bytes;
     }
+    if (profile.at_peak.count)
+        out->largest = profile.at_peak.item[0].buffer;
     memory_profile_release(&profile);
     free(received);
     // The rest of what lives there is held for other microbatches.

@@ -78,8 +78,8 @@ static void describe_memory(const struct engine *e, struct text *out) {
     struct memory_profile profile;
     program_memory_profile(p, e->ops, &profile);
     for (size_t i = 0; i < MIN(profile.at_peak.count, (size_t)3); i++) {
-        const struct buffer *b = &p->buffers.item[profile.at_peak.item[i]];
-        text_add(out, "%s %s %.3f GB", i ? "," : "", b->name, 1e-9 * (double)buffer_bytes(b));
+        const struct memory_holder *h = &profile.at_peak.item[i];
+        text_add(out, "%s %s %.3f GB", i ? "," : "", p->buffers.item[h->buffer].name, 1e-9 * (double)h->bytes);
     }
     memory_profile_release(&profile);
 }

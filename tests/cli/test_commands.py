@@ -321,6 +321,10 @@ def test_show():
     assert max(memory["live_bytes"]) == memory["peak_live_bytes"] <= memory["step_bytes"]
     sizes = [tensor["bytes"] for tensor in memory["at_peak"]]
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
+    # The batch is there with all its microbatches.
+    many = tool.good_json("show", "memory", "c.yaml", "training.global_batch_size=4096", "training.micro_batch_size=1")
+    sizes = [tensor["bytes"] for tensor in many["at_peak"]]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == 4096 * 16 * 4, many["at_peak"][:5]
     text = tool.good("show", "memory", "c.yaml")
     assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
     tool.refused(2, r"show\.rank: given 0, but a timeline is of all ranks", "show", "timeline", "c.yaml", "--rank=0")

@@ -211,7 +211,7 @@ static int64_t lower_bound(const struct program *p, const struct op_table *ops) 
     for (size_t i = 0; i < profile.moments.count; i++)
         assert_true(profile.moments.item[i].live <= peak);
     for (size_t i = 0; i < profile.at_peak.count; i++)
-        at_peak += p->buffers.item[profile.at_peak.item[i]].scope == SCOPE_MICROBATCH ? 0 : 1;
+        at_peak += p->buffers.item[profile.at_peak.item[i].buffer].scope == SCOPE_MICROBATCH ? 0 : 1;
     assert_true(at_peak > 0);
     memory_profile_release(&profile);
     return peak;
