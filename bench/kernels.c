@@ -3,6 +3,7 @@
 // Medians. Attention counts the multiply-adds that the causal mask leaves.
 //
 //   kernels [THREADS [WORD [INSTRUCTION-SET]]]     default: all processors, all lines, the best set
+#include <math.h>
 #include <omp.h>
 #include <unistd.h>
 
@@ -320,7 +321,7 @@ int main(int argc, char **argv) {
     for (int m = 0; m < 2; m++) {
         b.model = m ? DTYPE_BF16 : DTYPE_F32;
         b.kernels = cpu_kernel_table_for(b.model, isa);
-        b.peak = peak_flops_for(b.model, threads, isa);
+        b.peak = peak_flops_for(b.model, threads, INFINITY, isa);
         printf("%s, %s, %d threads, peak %.1f GFLOP/s\n%-44s %-5s %9s %8s %7s %8s %6s\n", isa_name(isa),
                dtype_name(b.model), threads, b.peak * 1e-9, "op", "dtype", "ms", "GFLOP/s", "of peak", "oneDNN",
                "ratio");

@@ -11,6 +11,8 @@
 #include "train/synthetic.h"
 #include "train/tuning.h"
 
+#include <math.h>
+
 // Steps are measured for so long and so often at least, unless training.steps is less.
 static const int64_t BENCH_NANOSECONDS = 8000000000;
 enum { BENCH_STEPS = 5, PEAK_ROUNDS = 3 }; // rounds: whatever else the machine does only slows one
@@ -21,8 +23,8 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
     double f32 = 0, bf16 = 0, bandwidth = 0;
     for (int i = 0; i < PEAK_ROUNDS; i++) {
         double now;
-        f32 = MAX(f32, peak_flops(DTYPE_F32, threads));
-        bf16 = MAX(bf16, peak_flops(DTYPE_BF16, threads));
+        f32 = MAX(f32, peak_flops(DTYPE_F32, threads, INFINITY));
+        bf16 = MAX(bf16, peak_flops(DTYPE_BF16, threads, INFINITY));
         TRY(memory_bandwidth(threads, &now, error));
         bandwidth = MAX(bandwidth, now);
     }
@@ -167,7 +169,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     int64_t start = clock_now();
     for (bool more = true; more;) {
         double peak;
-        TRY(engine_peak(e, all, &peak, error));
+        TRY(engine_peak(e, all, INT64_MAX, &peak, error));
         m->peak = MAX(m->peak, peak);
         if (leads)
             progress_line("step %zu", m->steps.count + 1);
@@ -210,7 +212,7 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
         TRY(another(all, e->member.rank == 0, rate > m->peak, &more, error));
         if (!more)
             break;
-        TRY(engine_peak(e, all, &peak, error));
+        TRY(engine_peak(e, all, INT64_MAX, &peak, error));
         m->peak = MAX(m->peak, peak);
     }
     m->mfu = rate / m->peak;

@@ -9,6 +9,8 @@
 #include "train/ranks.h"
 #include "train/synthetic.h"
 
+#include <math.h>
+
 // Shapes that training has: two families, several widths, lengths and batches. The small one first.
 static const char *const MODELS[CALIBRATE_SHAPES][12] = {
     {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",
@@ -324,8 +326,8 @@ static void say(struct work *w, const char *what) {
 // The best of all that were measured between the trials.
 static void measure_peaks(struct work *w) {
     struct device *whole = &w->cluster->devices.item[0];
-    whole->peak[DTYPE_F32] = MAX(whole->peak[DTYPE_F32], peak_flops(DTYPE_F32, w->cores));
-    whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], peak_flops(DTYPE_BF16, w->cores));
+    whole->peak[DTYPE_F32] = MAX(whole->peak[DTYPE_F32], peak_flops(DTYPE_F32, w->cores, INFINITY));
+    whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], peak_flops(DTYPE_BF16, w->cores, INFINITY));
 }
 
 static void list_trials(struct work *w, int device, int ranks) {

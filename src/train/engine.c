@@ -233,17 +233,22 @@ void *engine_address(const struct engine *e, int buffer, int microbatch) {
     return executor_address(e->trains ? e->train_executor : e->evaluate_executor, buffer, microbatch);
 }
 
-trireme_status engine_peak(const struct engine *e, struct communicator *control, double *out, trireme_error *error) {
-    int ranks = mesh_ranks(&e->parallel.mesh);
+trireme_status engine_peak(const struct engine *e, struct communicator *control, int64_t steps, double *out,
+                           trireme_error *error) {
+    const struct mesh *mesh = &e->parallel.mesh;
+    int ranks = mesh_ranks(mesh);
     const struct world_place *place = world_place(e->member.world);
+    int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len * mesh_group_size(mesh, AXES_DATA);
+    double flops = (double)steps * model_flops(&e->model, tokens, e->seq_len);
     *out = 0;
     if (place) {
         // Ranks that crowd on cores do not always measure at the same moment.
-        *out = peak_flops(e->dtype, e->threads) * MIN(1, (double)place->cores / (place->core_ranks * e->threads));
+        *out = peak_flops(e->dtype, e->threads, flops / ranks);
+        *out *= MIN(1, (double)place->cores / (place->core_ranks * e->threads));
         return comm_all_reduce(control, out, out, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error);
     }
     if (e->member.rank == 0)
-        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, usable_cores()) : e->threads);
+        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, usable_cores()) : e->threads, flops);
     return TRIREME_OK;
 }
 

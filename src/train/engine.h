@@ -41,9 +41,9 @@ trireme_status engine_create(struct engine *engine, const struct config *config,
                              const struct parallel *plan, enum engine_use use, const struct member *member,
                              trireme_error *error);
 void engine_release(struct engine *engine);
-// Measures FLOP/s of all threads of all ranks, known to rank 0. `control` (NULL where there is one) has all ranks;
-// those that are processes measure at once.
-trireme_status engine_peak(const struct engine *engine, struct communicator *control, double *out,
+// Measures FLOP/s of all threads of all ranks, known to rank 0, as long as it should for so many steps
+// (kernels/cpu/peak.h). `control` (NULL where there is one) has all ranks; those that are processes measure at once.
+trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);
 // Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,

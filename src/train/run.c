@@ -180,7 +180,7 @@ static trireme_status time_peak_again(struct run *r, double rate, trireme_error 
     double now;
     if (r->control) // nobody computes while rank 0 measures
         TRY(comm_barrier(r->control, error));
-    TRY(engine_peak(&r->engine, r->control, &now, error));
+    TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &now, error));
     if (r->control)
         TRY(comm_barrier(r->control, error));
     r->peak = MAX(rate, MAX(r->peak, now));

@@ -287,7 +287,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     if (r->control)
         TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     if (r->engine.kernels == KERNELS_FAST)
-        TRY(engine_peak(&r->engine, r->control, &r->peak, error));
+        TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
     if (r->control) // nobody computes while rank 0 measures
         TRY(comm_barrier(r->control, error));
     if (!r->leads)

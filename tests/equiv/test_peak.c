@@ -1,9 +1,13 @@
-// A step that does more than the machine's peak, as that was timed, has it timed again: no MFU is above 100%.
+// A step that does more than the machine's peak, as that was timed, has it timed again: no MFU is above 100%. What is
+// soon done does not wait for it to be timed as long as for days.
 #include "kernels/cpu/peak.h"
 #include "support/runs.h"
 
 #include "base/json.h"
 #include "base/text.h"
+
+#include <math.h>
+#include <time.h>
 
 enum { STEPS = 8 };
 static const char *const OVERRIDES[] = {RUNS_LLAMA, "training.steps=8", "training.threads=1", "validation.freq=0",
@@ -12,11 +16,12 @@ static const char *const OVERRIDES[] = {RUNS_LLAMA, "training.steps=8", "trainin
 static const double TOO_LOW = 1e6, TRUE = 1e15;
 static int timings, low_timings; // how many there were, and how many of the first are too low
 
-double __wrap_peak_flops(enum dtype dtype, int threads);
+double __wrap_peak_flops(enum dtype dtype, int threads, double flops);
 
-double __wrap_peak_flops(enum dtype dtype, int threads) {
+double __wrap_peak_flops(enum dtype dtype, int threads, double flops) {
     (void)dtype;
     (void)threads;
+    assert_true(flops >= 0); // of the steps to come
     return timings++ < low_timings ? TOO_LOW : TRUE;
 }
 
@@ -68,12 +73,28 @@ static void what_is_always_timed_too_low_is_that_of_the_best_step(void **state) 
     assert_true(timings >= 2);
 }
 
+static double seconds_of_timing(double flops) {
+    struct timespec begin, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    assert_true(peak_flops_for(DTYPE_F32, 1, flops, isa_best()) > 0);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+}
+
+static void what_is_soon_done_is_timed_for_a_moment(void **unused) {
+    (void)unused;
+    double most = seconds_of_timing(INFINITY);
+    assert_true(seconds_of_timing(0) < most / 2);
+    assert_true(seconds_of_timing(1e16) > most / 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_peak_that_was_too_low_is_timed_again, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_peak_of_many_ranks_is_too, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,
                                         folder_remove),
+        cmocka_unit_test(what_is_soon_done_is_timed_for_a_moment),
     };
     return cmocka_run_group_tests_name("peak", tests, NULL, NULL);
 }

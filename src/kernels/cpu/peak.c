@@ -2,6 +2,8 @@
 
 #include "base/clock.h"
 
+#include <math.h>
+
 int64_t peak_loop_base(bool bf16, int64_t iterations);
 #ifdef TRIREME_ISA_VARIANTS
 int64_t peak_loop_avx2(bool bf16, int64_t iterations);
@@ -43,20 +45,22 @@ static double rate(enum isa isa, bool bf16, int threads, int64_t iterations) {
     return (double)flops / (double)MAX(end - start, 1) * 1e9;
 }
 
-double peak_flops_for(enum dtype dtype, int threads, enum isa isa) {
+double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa) {
     enum { RUNS = 15 };
-    const double seconds = 0.02;
+    const double share = 0.01, least = 0.002, most = 0.02; // seconds of a run; threads begin within 0.1 ms
     CHECK(isa_usable(isa));
     bool bf16 = dtype == DTYPE_BF16;
+    double each = (double)loop(isa, bf16, 0) * threads;
     // One thread alone tells how long an iteration takes: starting several costs more than a short run.
-    double alone = rate(isa, bf16, 1, 20000) / (double)loop(isa, bf16, 0);
-    int64_t iterations = (int64_t)(alone * seconds) + 1;
-    double best = 0; // whatever else the machine does only slows a run
-    for (int i = 0; i < RUNS; i++)
-        best = MAX(best, rate(isa, bf16, threads, iterations));
+    double known = rate(isa, bf16, 1, 20000) * threads, best = 0; // whatever else the machine does only slows a run
+    for (int i = 0; i < RUNS; i++) {
+        double seconds = fmin(fmax(share / RUNS * flops / known, least), most);
+        best = fmax(best, rate(isa, bf16, threads, (int64_t)(known * seconds / each) + 1));
+        known = fmax(known, best);
+    }
     return dtype == DTYPE_F64 ? best / 2 : best;
 }
 
-double peak_flops(enum dtype dtype, int threads) {
-    return peak_flops_for(dtype, threads, isa_best());
+double peak_flops(enum dtype dtype, int threads, double flops) {
+    return peak_flops_for(dtype, threads, flops, isa_best());
 }

@@ -5,10 +5,11 @@
 #include "kernels/cpu/isa.h"
 
 // Floating-point operations per second of `threads` threads that do nothing but multiply-adds in registers, at the
-// widest instructions that kernels on `dtype` use: the best of several short runs, 0.3 seconds in all. bf16 is
-// measured where the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
-double peak_flops(enum dtype dtype, int threads);
-double peak_flops_for(enum dtype dtype, int threads, enum isa isa);
+// widest instructions that kernels on `dtype` use: the best of several short runs. `flops` are those that the figure is
+// wanted for: a hundredth of the time that they take at least, from 0.03 to 0.3 seconds in all. bf16 is measured where
+// the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
+double peak_flops(enum dtype dtype, int threads, double flops);
+double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa);
 
 // One copy per instruction set (peak_loop.c): runs `iterations` of a loop of that many operations each.
 int64_t ISA(peak_loop)(bool bf16, int64_t iterations);
