@@ -72,15 +72,23 @@ if(NOT TRIREME_SANITIZE) # these read sources only
     endforeach()
 endif()
 
-# Those that take longest begin first, before them those that wait most of their time.
-set(cost 100)
-foreach(name fault.processes fault.starts fault.collectives equiv.ranks program.negative_ranks program.plan
-        cli.simulate_programs equiv.torch cli.plan cli.simulate cli.resume program.waste cli.memory program.negative
-        unit.schedule_makers cli.commands equiv.processes cli.calibrate_processes unit.kernels_cpu equiv.reshard
-        check.format program.recompute cli.ranks program.plans unit.kernels_pointwise fault.nodes unit.comm
-        fault.lost_ranks equiv.resume)
-    math(EXPR cost "${cost} - 1")
-    if(TEST ${name})
-        set_tests_properties(${name} PROPERTIES COST ${cost})
-    endif()
-endforeach()
+# Of tests that wait most of their time (for deadlines, and for mpirun, which gives ranks seconds to end) two run beside
+# as many that compute as there are cores: these take two places each, those one (tools/run_tests). Two that wait begin
+# first, others where one of them has ended; of those that compute the longest first.
+function(order cost places)
+    foreach(name ${ARGN})
+        math(EXPR cost "${cost} - 1")
+        if(TEST ${name})
+            set_tests_properties(${name} PROPERTIES COST ${cost} PROCESSORS ${places})
+        endif()
+    endforeach()
+endfunction()
+get_property(tests DIRECTORY PROPERTY TESTS)
+set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
+order(200 1 fault.collectives fault.starts)
+order(100 2 equiv.ranks cli.plan cli.memory program.negative_ranks equiv.torch cli.bad_input cli.resume cli.commands
+    equiv.reshard cli.simulate_programs program.plan unit.schedule_makers cli.ranks equiv.processes program.plans
+    program.negative program.waste unit.kernels_cpu cli.simulate unit.comm unit.kernels_matmul equiv.resume
+    program.simulate unit.kernels_pointwise unit.place equiv.kernel_choice)
+order(0 1 fault.processes fault.nodes fault.lost_ranks unit.comm_lost cli.calibrate_processes fault.slurm
+    program.deadlines)
