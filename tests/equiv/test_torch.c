@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,34 +32,66 @@ static const struct family_model MODELS[] = {
               "\"head_dim\": 32, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
-static const char *python;
+// tools/reference/run.py, one process for all: to load PyTorch takes longer than what is compared. It prints a line for
+// each command.
+static struct {
+    pid_t process;
+    FILE *commands, *lines;
+} reference;
 
-// Runs python with arguments ended by NULL; its exit status. Errors of the reference go to the test's own.
-static int run_python(const char *program, const char *const *arguments, bool quiet) {
-    char *argv[32] = {(char *)program};
-    for (size_t i = 0; arguments[i]; i++) {
-        assert_true(i + 2 < ARRAY_LENGTH(argv));
-        argv[i + 1] = (char *)arguments[i];
-    }
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    if (quiet)
-        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    pid_t pid;
-    int failed = posix_spawnp(&pid, program, &actions, NULL, argv, environ), status;
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed || waitpid(pid, &status, 0) != pid)
-        return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+static bool has_torch(const char *python) {
+    char *command = mem_printf("%s -c 'import importlib.util as u, sys; "
+                               "sys.exit(not (u.find_spec(\"torch\") and u.find_spec(\"numpy\")))' 2>/dev/null",
+                               python);
+    bool has = system(command) == 0;
+    free(command);
+    return has;
 }
 
 static const char *find_python(void) {
     static const char *const CANDIDATES[] = {"python3", "/usr/bin/python3"};
     for (size_t i = 0; i < ARRAY_LENGTH(CANDIDATES); i++)
-        if (run_python(CANDIDATES[i], (const char *const[]){"-c", "import torch, numpy", NULL}, true) == 0)
+        if (has_torch(CANDIDATES[i]))
             return CANDIDATES[i];
     return NULL;
+}
+
+static bool reference_start(const char *python) {
+    char *const argv[] = {(char *)python, TRIREME_SOURCE "/tools/reference/run.py", "-", NULL};
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
+        return false;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    bool started = posix_spawnp(&reference.process, python, &actions, NULL, argv, environ) == 0;
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    reference.commands = fdopen(in[1], "w");
+    reference.lines = fdopen(out[0], "r");
+    return started;
+}
+
+// Whether nothing was wrong with it.
+static bool reference_end(void) {
+    int status;
+    fclose(reference.commands);
+    fclose(reference.lines);
+    return waitpid(reference.process, &status, 0) == reference.process && status == 0;
+}
+
+static void reference_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void reference_run(const char *format, ...) {
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vfprintf(reference.commands, format, args);
+    va_end(args);
+    fputc('\n', reference.commands);
+    if (fflush(reference.commands) || !fgets(line, sizeof line, reference.lines))
+        fail_msg("the reference has failed");
 }
 
 // The arrays of `count` batches as one file; more than one batch adds a first dimension.
@@ -129,16 +162,6 @@ struct comparison {
     double tolerance;
 };
 
-// tools/reference/run.py on a model and batches; `rest` ends with NULL.
-static void run_reference(const char *command, const char *model, const char *batch, const char *out,
-                          const char *const *rest) {
-    const char *arguments[16] = {
-        TRIREME_SOURCE "/tools/reference/run.py", command, "--model", model, "--batch", batch, "--out", out};
-    for (size_t i = 8; *rest; i++)
-        arguments[i] = *rest++;
-    assert_int_equal(run_python(python, arguments, false), 0);
-}
-
 static void check_gradients(const char *folder, const struct family_model *small, const struct comparison *c) {
     trireme_error error = {0};
     struct config config;
@@ -156,8 +179,8 @@ static void check_gradients(const char *folder, const struct family_model *small
     if (access(out, F_OK) != 0) { // the same for all kernels
         engine_save(&e, model);
         save_batches(folder, &batch, 1);
-        run_reference("grads", model, path_in(folder, "batch.safetensors"), out,
-                      (const char *const[]){"--dtype", c->dtype, NULL});
+        reference_run("grads --model %s --batch %s --out %s --dtype %s", model, path_in(folder, "batch.safetensors"),
+                      out, c->dtype);
     }
     struct engine_result r = batch_train(&e, &batch, 0);
     assert_true(r.finite);
@@ -192,8 +215,9 @@ static void check_training(const char *folder, const struct family_model *small)
     for (int i = 0; i < STEPS; i++) // few batches, many times: there is something to learn
         batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, (uint64_t)(41 + i % 4));
     save_batches(folder, batch, STEPS);
-    run_reference("train", model, path_in(folder, "batch.safetensors"), out,
-                  (const char *const[]){"training.steps=50", "optimizer.lr=2e-3", "lr_scheduler.warmup_steps=5", NULL});
+    reference_run(
+        "train --model %s --batch %s --out %s training.steps=50 optimizer.lr=2e-3 lr_scheduler.warmup_steps=5", model,
+        path_in(folder, "batch.safetensors"), out);
     json_t *log;
     assert_ok(json_parse_file(out, 1000000, &log, &error), &error);
     double first = 0, last = 0;
@@ -239,10 +263,15 @@ static void test_other(void **state) {
 }
 
 int main(void) {
-    python = find_python();
+    const char *python = find_python();
     if (!python) {
         puts("skipped: no python3 has PyTorch (Debian: python3-torch)");
         return 77;
+    }
+    signal(SIGPIPE, SIG_IGN); // where the reference has ended, that is told
+    if (!reference_start(python)) {
+        puts("python3 cannot be started");
+        return 1;
     }
     struct CMUnitTest tests[ARRAY_LENGTH(MODELS) + ARRAY_LENGTH(OTHERS)];
     for (size_t i = 0; i < ARRAY_LENGTH(tests); i++) {
@@ -252,5 +281,6 @@ int main(void) {
                 ? (struct CMUnitTest){MODELS[i].name, test_model, folder_create, folder_remove, NULL}
                 : (struct CMUnitTest){small_models[OTHERS[other]].name, test_other, folder_create, folder_remove, NULL};
     }
-    return cmocka_run_group_tests_name("torch", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("torch", tests, NULL, NULL);
+    return reference_end() ? failed : 1;
 }

@@ -9,11 +9,14 @@
   run.py train --model DIR --batch FILE --out FILE.json [--dtype ...] [--save FILE.safetensors] [section.key=value ...]
       One optimizer step per entry of the arrays' first dimension (steps, batch, time): `loss`, `grad_norm` and `lr` of
       each as JSON, and with --save the parameters at the end. Keys and defaults are those of `trireme help config`.
+  run.py -
+      Such commands from standard input, one to a line; each has done when it has printed its line.
 
 It needs PyTorch 1.13 or later, for instance Debian's python3-torch.
 """
 import argparse
 import json
+import shlex
 import sys
 
 import torch
@@ -43,7 +46,7 @@ def run_train(model, arguments):
     print(f"loss {log['loss'][0]:.6f} to {log['loss'][-1]:.6f} in {len(log['loss'])} steps")
 
 
-def main():
+def parser_of_commands():
     parser = argparse.ArgumentParser(description="the reference that Trireme is compared with")
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("grads", "train"):
@@ -55,12 +58,21 @@ def main():
     commands.choices["grads"].add_argument("--logits", action="store_true")
     commands.choices["train"].add_argument("--save")
     commands.choices["train"].add_argument("settings", nargs="*")
-    arguments = parser.parse_args()
+    return parser
+
+
+def run(arguments):
     torch.manual_seed(0)
     model = Model(*read_model(arguments.model), arguments.dtype)
     (run_grads if arguments.command == "grads" else run_train)(model, arguments)
-    return 0
+    sys.stdout.flush()
+
+
+def main():
+    parser = parser_of_commands()
+    for words in map(shlex.split, sys.stdin) if sys.argv[1:] == ["-"] else [sys.argv[1:]]:
+        run(parser.parse_args(words))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
