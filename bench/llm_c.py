@@ -15,12 +15,27 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 
 BATCH, SEQ_LEN = 4, 64
 LAYERS, WIDTH, POSITIONS, VOCABULARY, PADDED = 12, 768, 1024, 50257, 50304
 MODEL_MAGIC, TOKENS_MAGIC = 20240326, 20240520
 BLAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "llm_c_blas.c")
+
+
+def checkout_at(path):
+    """For argparse: a directory that is one."""
+    if not os.path.exists(os.path.join(path, "train_gpt2.c")):
+        raise argparse.ArgumentTypeError(f"{path} has no train_gpt2.c: give a checkout of llm.c")
+    return path
+
+
+def count(text):
+    """For argparse: how often something is to be done."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return int(text)
 
 
 def write_weights(path):
@@ -95,7 +110,7 @@ def replace_matmul(path):
     definition = re.compile(r"^void (matmul_(?:forward|backward))\(([^)]*)\) \{", re.M)
     text, count = definition.subn(r"void \1(\2);\nvoid own_\1(\2) {", text)
     if count != 2:
-        raise RuntimeError("this llm.c's matmul_forward and matmul_backward look different: no BLAS can replace them")
+        sys.exit("this llm.c's matmul_forward and matmul_backward look different: no BLAS can replace them")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -112,8 +127,6 @@ class LlmC:
     with OpenBLAS told that there is AVX-512: before 0.3.22 it takes Zen 4 and later for an older one."""
 
     def __init__(self, checkout, threads):
-        if not os.path.exists(os.path.join(checkout, "train_gpt2.c")):
-            raise RuntimeError(f"{checkout} has no train_gpt2.c: give a checkout of llm.c")
         self.temporary = tempfile.TemporaryDirectory(prefix="llm_c.")
         self.version = subprocess.run(["git", "-C", checkout, "rev-parse", "--short", "HEAD"], text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout.strip()
@@ -135,7 +148,7 @@ class LlmC:
                 if has_avx512():
                     self.told.append(Build(directory, compiler, {**threads, "OPENBLAS_CORETYPE": "SKYLAKEX"}))
         if not self.plain:
-            raise RuntimeError(f"{checkout}: neither gcc nor clang builds train_gpt2")
+            sys.exit(f"{checkout}: neither gcc nor clang builds train_gpt2")
 
     def copy(self, checkout, name):
         directory = os.path.join(self.temporary.name, name)
@@ -166,8 +179,8 @@ def fastest(builds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("checkout")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("checkout", type=checkout_at)
+    parser.add_argument("--steps", type=count, default=4)
     arguments = parser.parse_args()
     llm_c = LlmC(arguments.checkout, len(os.sched_getaffinity(0)))
     for build in itertools.chain(llm_c.plain, llm_c.blas, llm_c.told):

@@ -1,0 +1,46 @@
+"""What the scripts of bench/ refuse: in one line and before anything is measured."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import tool
+
+BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
+NAME = f"test-{os.getpid()}"
+
+
+def refused(code, line, script, *arguments):
+    """It ends with this status and this last line, and has neither failed inside nor said that it wrote results."""
+    process = subprocess.run([sys.executable, os.path.join(BENCH, script), *arguments], text=True, capture_output=True,
+                             timeout=tool.TIMEOUT, check=False)
+    assert process.returncode == code, (script, arguments, process)
+    assert process.stderr.endswith(f"{line}\n") and "Traceback" not in process.stderr, process.stderr
+    assert not process.stdout, process.stdout
+
+
+def test_no_checkout():
+    os.mkdir("empty")
+    line = "empty has no train_gpt2.c: give a checkout of llm.c"
+    refused(2, f"run: error: argument --llm_c: {line}", "run", "llm_c", "--llm_c=empty", f"--name={NAME}")
+    refused(2, f"llm_c.py: error: argument checkout: {line}", "llm_c.py", "empty")
+
+
+def test_other_checkouts():
+    os.makedirs("other/llmc")
+    tool.write("other/train_gpt2.c", "none\n")
+    tool.write("other/Makefile", "train_gpt2:\n\tfalse\n")
+    if shutil.which("gcc") or shutil.which("clang"):
+        refused(1, "matmul_forward and matmul_backward look different: no BLAS can replace them", "llm_c.py", "other")
+    tool.write("other/train_gpt2.c", "void matmul_forward(int n) {\n}\nvoid matmul_backward(int n) {\n}\n")
+    refused(1, "other: neither gcc nor clang builds train_gpt2", "llm_c.py", "other")
+
+
+def test_nothing_to_measure():
+    refused(1, "nothing of that can be measured here", "run", "llm_c", "pytorch", "--python=/none", f"--name={NAME}")
+    refused(2, "run: error: argument --rounds: 0 is not a number from 1 on", "run", "own", "--rounds=0")
+    refused(2, "llm_c.py: error: argument --steps: -1 is not a number from 1 on", "llm_c.py", "--steps=-1", ".")
+
+
+tool.main(globals())
