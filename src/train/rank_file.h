@@ -1,7 +1,8 @@
 // ranks.bin of a run directory: where every rank stands, kept by plain stores into a mapped file, so that it can be
 // read while the run lives and after it has died.
 //
-// Little-endian, without holes: the header, the names of ops, one record per rank. What a reader finds may be torn.
+// Little-endian: the header and the names of ops, then one record per rank, each on a page of its own: machines that
+// share a file write whole pages, with what they know of the rest of them. What a reader finds may be torn.
 #ifndef TRAIN_RANK_FILE_H
 #define TRAIN_RANK_FILE_H
 
@@ -10,7 +11,7 @@
 
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
-enum { RANK_FILE_VERSION = 2, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944 };
+enum { RANK_FILE_VERSION = 3, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
 
 struct rank_file_header {
     char magic[8];
@@ -41,8 +42,9 @@ struct rank_record {
     int64_t epoch; // clock_real when the clock_now of the rank's machine was 0
     char more_padding[48];
     struct counter counter[STREAM_COUNT];
+    char rest[RANK_FILE_PAGE - 1024 - STREAM_COUNT * sizeof(struct counter)];
 };
-_Static_assert(sizeof(struct rank_record) == 1024 + STREAM_COUNT * sizeof(struct counter), "as in files");
+_Static_assert(sizeof(struct rank_record) == RANK_FILE_PAGE, "as in files");
 
 // Makes the file anew; no rank has it open. *lock, a descriptor, holds a lock on it: by that one sees that the run it
 // tells of lives. *identity, never 0, tells the file from all others.
