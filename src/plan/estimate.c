@@ -209,7 +209,8 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c,
     for (size_t i = 0; i < e->probes.count; i++) {
         const struct probe *p = &e->probes.item[i];
         if (p->kind == kind && p->tensor == c->tensor && p->sequence == c->sequence && p->overlap == c->overlap &&
-            p->micro_batch_size == c->micro_batch_size && p->recompute == c->recompute)
+            p->micro_batch_size == c->micro_batch_size && p->recompute == c->recompute &&
+            p->logits_rows == c->logits_rows)
             return p;
     }
     struct probe p = {.kind = kind,
@@ -219,7 +220,7 @@ const struct probe *find_probe(struct estimator *e, const struct plan_choice *c,
                       .overlap = c->overlap,
                       .micro_batch_size = c->micro_batch_size,
                       .recompute = c->recompute,
-                      .logits_rows = estimator_logits_rows(e, c->tensor)};
+                      .logits_rows = c->logits_rows};
     if (!e->collecting)
         fill_probe(e, &p);
     VEC_PUSH(&e->probes, p);
@@ -561,8 +562,8 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
 
 // ---- beginning and end
 
-void estimator_create(struct estimator *e, const struct plan_request *request, bool large_logits) {
-    *e = (struct estimator){.request = request, .large_logits = large_logits && estimator_chooses_logits(request)};
+void estimator_create(struct estimator *e, const struct plan_request *request, enum estimator_logits logits) {
+    *e = (struct estimator){.request = request, .logits = estimator_chooses_logits(request) ? logits : LOGITS_FEW};
     estimator_devices(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)

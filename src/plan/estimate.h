@@ -87,14 +87,18 @@ struct rank_kind {
     struct cluster plain; // the request's, had it nothing but such ranks; shares what it can
 };
 
+// Logits that choices make at once: those of a configuration that says nothing; more, where a small part of a rank's
+// memory has room for them; else the first, or all of a microbatch.
+enum estimator_logits { LOGITS_FEW, LOGITS_MORE, LOGITS_FEW_OR_ALL };
+
 struct estimator {
     const struct plan_request *request;
-    bool stages;       // whether there may be pipelines
-    bool collecting;   // what is looked for is noted, and filled later
-    bool large_logits; // choices make more logits at once than a configuration that says nothing
-    double room;       // bytes of the rank that has most room
-    double *rooms;     // [ranks] bytes
-    int *kind;         // [ranks]
+    bool stages;     // whether there may be pipelines
+    bool collecting; // what is looked for is noted, and filled later
+    enum estimator_logits logits;
+    double room;   // bytes of the rank that has most room
+    double *rooms; // [ranks] bytes
+    int *kind;     // [ranks]
     VEC(struct rank_kind) kinds;
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
@@ -108,13 +112,16 @@ struct estimate {
     double bytes; // of the rank that has least room left, as if all had that of the one that has most
 };
 
-// `large_logits`: where the configuration leaves that open, and devices are no CPUs, whose caches hold few rows well.
-void estimator_create(struct estimator *estimator, const struct plan_request *request, bool large_logits);
+// `logits`: where the configuration leaves that open, and devices are no CPUs, whose caches hold few rows well; else
+// few.
+void estimator_create(struct estimator *estimator, const struct plan_request *request, enum estimator_logits logits);
 void estimator_release(struct estimator *estimator);
 // Whether rows of logits may be chosen at all.
 bool estimator_chooses_logits(const struct plan_request *request);
 // For training.logits_rows of choices of so many tensor parallel ranks; 0: as the configuration has it.
 int64_t estimator_logits_rows(const struct estimator *estimator, int tensor);
+// Of a choice that makes all at once beside that one; 0: none need do.
+int64_t estimator_all_rows(const struct estimator *estimator, const struct plan_choice *choice);
 // Of the request's ranks: rooms and kinds.
 void estimator_devices(struct estimator *estimator);
 void estimator_devices_release(struct estimator *estimator);

@@ -460,13 +460,14 @@ static void search_quickest(struct search *s, struct candidates *all) {
 // configuration that says nothing.
 static trireme_status list_all(struct candidates *all, struct estimator *e, const struct plan_request *r, bool *surely,
                                trireme_error *error) {
-    for (bool large = !r->only_fit;; large = false) {
-        estimator_create(e, r, large);
+    const bool few = r->only_fit;
+    for (enum estimator_logits logits = few ? LOGITS_FEW : LOGITS_MORE;; logits = LOGITS_FEW_OR_ALL) {
+        estimator_create(e, r, logits);
         TRY(space_list(all, e, error));
         if (all->count)
             qsort(all->item, all->count, sizeof *all->item, by_bytes);
         *surely = all->count && !r->only_fit && all->item[0].estimate.bytes * SURELY <= e->room;
-        if (*surely || !e->large_logits)
+        if (*surely || e->logits != LOGITS_MORE)
             return TRIREME_OK;
         VEC_RELEASE(all);
         estimator_release(e);

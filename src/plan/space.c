@@ -155,6 +155,24 @@ static bool mixes(const struct config *c) {
            !*c->activation_checkpoint.selective_layers && !*c->activation_checkpoint.full_layers;
 }
 
+// How layers are computed again, and schedules.
+static void add_modes(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
+    const struct config *config = s->config;
+    for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
+        if (config_is_set(config, "activation_checkpoint.mode")
+                ? mode != (int)config->activation_checkpoint.mode
+                : mode > deepest_mode(config) || (s->small && mode != deepest_mode(config)))
+            continue;
+        c->recompute = (enum config_recompute)mode;
+        add_schedules(s, c, sharings);
+    }
+    c->recompute = config->activation_checkpoint.mode; // none where it is not set
+    c->mixed = true;
+    if (!s->small && mixes(config))
+        add_schedules(s, c, sharings);
+    c->mixed = false;
+}
+
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
     int64_t sequences = config->training.global_batch_size / c->replicas;
@@ -170,19 +188,12 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
-        for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
-            if (config_is_set(config, "activation_checkpoint.mode")
-                    ? mode != (int)config->activation_checkpoint.mode
-                    : mode > deepest_mode(config) || (s->small && mode != deepest_mode(config)))
-                continue;
-            c->recompute = (enum config_recompute)mode;
-            add_schedules(s, c, sharings);
-        }
-        c->recompute = config->activation_checkpoint.mode; // none where it is not set
-        c->mixed = true;
-        if (!s->small && mixes(config))
-            add_schedules(s, c, sharings);
-        c->mixed = false;
+        add_modes(s, c, sharings);
+        const int64_t few = c->logits_rows, all = estimator_all_rows(s->estimator, c);
+        c->logits_rows = all;
+        if (all)
+            add_modes(s, c, sharings);
+        c->logits_rows = few;
     }
 }
 

@@ -111,6 +111,26 @@ collectives: pipelined
 """
 
 
+def test_all_logits_in_little_room():
+    if tool.SANITIZED:
+        return
+    # A 32nd of the memory has room for no more logits than are made by default.
+    tool.write("little.yaml", """
+devices:
+  one: {peak: {f32: 20 TFLOP/s, bf16: 50 TFLOP/s}, memory: 1 GB, bandwidth: 300 GB/s, launch: 3 us,
+        efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}}
+nodes: [{device: one, nodes: 1, devices: 4}]
+links: [{name: all, spans: all, latency: 1 us, bandwidth: 300 GB/s}]
+""")
+    words = ("plan", "model.family=llama", "model.num_hidden_layers=8", "model.hidden_size=128",
+             "model.num_attention_heads=2", "model.vocab_size=262144", "seq_len=512", "global_batch_size=8",
+             "model.tie_word_embeddings=false", "cluster=little.yaml", "mode=none", "tensor_parallel_degree=1",
+             "pipeline_parallel_degree=1", "zero_stage=1")
+    all_rows = ("logits_rows=512", "micro_batch_size=1")
+    best, whole = (tool.good_json(*words, *more)["plans"][0] for more in ((), all_rows))
+    assert best["step_seconds"] <= 1.001 * whole["step_seconds"], (best, whole)
+
+
 def test_layers_where_stages_have_unlike_links():
     tool.write("six.yaml", NODES_OF_SIX)
     tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "
