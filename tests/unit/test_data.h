@@ -1,8 +1,9 @@
-// What the tests of data/ share: a temporary directory, files in it, and checks of messages.
+// What the tests of data/ share: a temporary directory, files in it, token files, and checks of messages.
 #ifndef TESTS_UNIT_TEST_DATA_H
 #define TESTS_UNIT_TEST_DATA_H
 
 #include "base/text.h"
+#include "data/token_writer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,5 +114,25 @@ static inline int count_entries(const char *path) {
         if (!strstr(error.message, (part)) || strchr(error.message, '\n'))                \
             fail_msg("expected one line with \"%s\", got \"%s\"", (part), error.message); \
     } while (0)
+
+// Documents of these lengths, tokens counting up modulo the vocabulary.
+static inline trireme_status write_documents(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
+                                             const int *lengths, size_t count, trireme_error *error) {
+    struct token_writer *w;
+    TRY(token_writer_create(prefix, vocab_size, sequence_limit, &w, error));
+    int32_t next = 0;
+    for (size_t d = 0; d < count; d++) {
+        for (int i = 0; i < lengths[d]; i++) {
+            int32_t token = next++ % vocab_size;
+            trireme_status status = token_writer_add(w, &token, 1, error);
+            if (status != TRIREME_OK) {
+                token_writer_discard(w);
+                return status;
+            }
+        }
+        assert_int_equal(token_writer_end_document(w, error), TRIREME_OK);
+    }
+    return token_writer_finish(w, NULL, error);
+}
 
 #endif

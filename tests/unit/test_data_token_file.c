@@ -1,31 +1,7 @@
 // Token files: what the writer leaves on the disk, what the readers accept, and every way in which files can be wrong.
 #include "data/token_set.h"
 #include "data/token_shard.h"
-#include "data/token_writer.h"
 #include "test_data.h"
-
-#include <signal.h>
-#include <sys/resource.h>
-
-// Documents of these lengths, tokens counting up modulo the vocabulary.
-static trireme_status write_documents(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
-                                      const int *lengths, size_t count, trireme_error *error) {
-    struct token_writer *w;
-    TRY(token_writer_create(prefix, vocab_size, sequence_limit, &w, error));
-    int32_t next = 0;
-    for (size_t d = 0; d < count; d++) {
-        for (int i = 0; i < lengths[d]; i++) {
-            int32_t token = next++ % vocab_size;
-            trireme_status status = token_writer_add(w, &token, 1, error);
-            if (status != TRIREME_OK) {
-                token_writer_discard(w);
-                return status;
-            }
-        }
-        assert_int_equal(token_writer_end_document(w, error), TRIREME_OK);
-    }
-    return token_writer_finish(w, NULL, error);
-}
 
 // Document starts of the set by asking for one after another; returns how many.
 static size_t list_documents(const struct token_set *set, int64_t *starts, size_t capacity) {
@@ -440,162 +416,15 @@ static void test_llmc_malformed(void **state) {
     assert_null(set);
 }
 
-// ---- the writer's failures
-
-static void test_no_documents(void **state) {
-    assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){0, 0}, 2, &error), TRIREME_ERROR_USAGE,
-                   "no document");
-    assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
-    assert_refused(write_documents("", 256, 0, NULL, 0, &error), TRIREME_ERROR_USAGE, "expected a prefix");
-    assert_refused(write_documents(in(state, "a/"), 256, 0, NULL, 0, &error), TRIREME_ERROR_USAGE, "expected a prefix");
-}
-
-static void test_discard(void **state) {
-    struct token_writer *w;
-    assert_ok(token_writer_create(in(state, "a/b/c"), 256, 0, &w, &error));
-    assert_ok(token_writer_add(w, &(int32_t){1}, 1, &error));
-    assert_true(exists(in(state, "a/b/c.bin.tmp")));
-    token_writer_discard(w);
-    assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
-    token_writer_discard(NULL);
-    // Directories that were there, or that others use by now, stay.
-    assert_int_equal(mkdir(in(state, "a"), 0777), 0);
-    assert_ok(token_writer_create(in(state, "a/b/c"), 256, 0, &w, &error));
-    put_text(in(state, "a/b/other"), "x");
-    token_writer_discard(w);
-    assert_true(exists(in(state, "a/b/other")));
-    assert_int_equal(count_entries(in(state, "a/b")), 1);
-}
-
-static void test_directories_made(void **state) {
-    assert_ok(write_documents(in(state, "a/b/c"), 256, 0, (int[]){3}, 1, &error));
-    assert_int_equal(count_entries(in(state, "a/b")), 2);
-    put_text(in(state, "file"), "x");
-    assert_refused(write_documents(in(state, "file/c"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_IO, "file/c");
-}
-
-static void test_overwriting(void **state) {
-    // Its own files are replaced, an old manifest with them.
-    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){3}, 1, &error));
-    put_text(in(state, "t.json"), "{\"format\": \"trireme-tokens\"}");
-    assert_ok(write_documents(in(state, "t.bin"), 256, 0, (int[]){5}, 1, &error));
-    assert_false(exists(in(state, "t.json")));
-    struct token_set *set;
-    assert_ok(token_set_open(in(state, "t"), &set, &error));
-    assert_int_equal(token_set_tokens(set), 5);
-    token_set_close(set);
-    // What a killed writer left is taken over.
-    put_text(in(state, "t.bin.tmp"), "half of something longer than the new file");
-    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){7}, 1, &error));
-    assert_ok(token_set_open(in(state, "t"), &set, &error));
-    assert_int_equal(token_set_tokens(set), 7);
-    token_set_close(set);
-    assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
-    // Anything else stays.
-    static const struct {
-        const char *name, *content, *part;
-    } foreign[] = {
-        {"a.bin", "someone's program", "a.bin: is in the way"},
-        {"b.idx", "someone's index", "b.idx: is in the way"},
-        {"c.json", "{\"someone\": \"else\"}", "c.json: is in the way"},
-        {"d.json", "not JSON", "d.json: is in the way"},
-    };
-    for (size_t i = 0; i < ARRAY_LENGTH(foreign); i++) {
-        char prefix[2] = {foreign[i].name[0], 0};
-        put_text(in(state, foreign[i].name), foreign[i].content);
-        int before = count_entries(((struct folder *)*state)->path);
-        assert_refused(write_documents(in(state, prefix), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE,
-                       foreign[i].part);
-        size_t length;
-        char *content = get(in(state, foreign[i].name), &length);
-        assert_string_equal(content, foreign[i].content);
-        free(content);
-        assert_int_equal(count_entries(((struct folder *)*state)->path), before);
-    }
-    assert_int_equal(mkdir(in(state, "e.bin"), 0777), 0);
-    assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
-}
-
-static void test_two_writers(void **state) {
-    struct token_writer *first, *second;
-    assert_ok(token_writer_create(in(state, "t"), 256, 0, &first, &error));
-    assert_refused(token_writer_create(in(state, "t"), 256, 0, &second, &error), TRIREME_ERROR_BUSY, "another process");
-    assert_ok(token_writer_add(first, &(int32_t){1}, 1, &error));
-    assert_ok(token_writer_end_document(first, &error));
-    assert_ok(token_writer_finish(first, NULL, &error));
-    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){2}, 1, &error));
-}
-
-// Limits the size of files as a full disk would, at every place: the old files stay and nothing else is left.
-static void test_disk_full(void **state) {
-    const char *prefix = in(state, "t"), *path = ((struct folder *)*state)->path;
-    assert_ok(write_documents(prefix, 256, 0, (int[]){11}, 1, &error));
-    size_t bin_length, index_length;
-    char *bin = get(in(state, "t.bin"), &bin_length), *index = get(in(state, "t.idx"), &index_length);
-    struct rlimit before, limit;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    int lengths[40];
-    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++)
-        lengths[i] = 20; // 1600 bytes of tokens, 34 + 40 x 12 + 41 x 8 = 842 of index
-    for (rlim_t bytes = 0; bytes < 1600; bytes += 33) {
-        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        trireme_error error = {0};
-        trireme_status status = write_documents(prefix, 256, 0, lengths, ARRAY_LENGTH(lengths), &error);
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-        assert_int_equal(status, TRIREME_ERROR_IO);
-        assert_non_null(strstr(error.message, "cannot write"));
-        assert_int_equal(count_entries(path), 2);
-        size_t length;
-        char *again = get(in(state, "t.bin"), &length);
-        assert_int_equal(length, bin_length);
-        assert_memory_equal(again, bin, length);
-        free(again);
-        again = get(in(state, "t.idx"), &length);
-        assert_int_equal(length, index_length);
-        assert_memory_equal(again, index, length);
-        free(again);
-    }
-    // Tokens fit, the index of many short documents does not.
-    int *short_lengths = mem_alloc(100 * sizeof *short_lengths);
-    for (int i = 0; i < 100; i++)
-        short_lengths[i] = 1;
-    for (rlim_t bytes = 200; bytes < 34 + 100 * 12 + 101 * 8; bytes += 61) {
-        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        trireme_error error = {0};
-        trireme_status status = write_documents(prefix, 256, 0, short_lengths, 100, &error);
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-        assert_int_equal(status, TRIREME_ERROR_IO);
-        assert_non_null(strstr(error.message, "t.idx.tmp: cannot write"));
-        assert_int_equal(count_entries(path), 2);
-    }
-    free(short_lengths);
-    free(bin);
-    free(index);
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_bytes_on_disk),
-        TEST(test_round_trip),
-        TEST(test_large_pieces),
-        TEST(test_dtypes),
-        TEST(test_negative_tokens),
-        TEST(test_malformed_at_open),
-        TEST(test_malformed_at_access),
-        TEST(test_became_shorter),
-        TEST(test_missing_files),
-        TEST(test_llmc),
+        TEST(test_bytes_on_disk),       TEST(test_round_trip),
+        TEST(test_large_pieces),        TEST(test_dtypes),
+        TEST(test_negative_tokens),     TEST(test_malformed_at_open),
+        TEST(test_malformed_at_access), TEST(test_became_shorter),
+        TEST(test_missing_files),       TEST(test_llmc),
         TEST(test_llmc_malformed),
-        TEST(test_no_documents),
-        TEST(test_discard),
-        TEST(test_directories_made),
-        TEST(test_overwriting),
-        TEST(test_two_writers),
-        TEST(test_disk_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
