@@ -163,7 +163,8 @@ static trireme_status document_start(const struct token_shard *shard, int64_t do
     return TRIREME_OK;
 }
 
-static trireme_status megatron_check(struct token_shard *shard, trireme_error *error) {
+// Of the index alone: what tokens are, and how many sequences and documents there are of them.
+static trireme_status megatron_header(struct token_shard *shard, trireme_error *error) {
     const struct mapping *index = &shard->index;
     if (index->bytes < MEGATRON_HEADER_BYTES)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, too short for the header of %d bytes", index->path,
@@ -205,13 +206,19 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
              index->path, sequences, entries);
     shard->sequences = sequences;
     shard->documents = entries - 1;
+    return TRIREME_OK;
+}
+
+static trireme_status megatron_check(struct token_shard *shard, trireme_error *error) {
+    const struct mapping *index = &shard->index;
+    TRY(megatron_header(shard, error));
     if (shard->bin.bytes % shard->width != 0)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, expected a multiple of %d (the width of a token)",
              shard->bin.path, shard->bin.bytes, shard->width);
     int64_t end, at = pointer_offset(shard, 0), first = load_i64(index->data + at);
     if (first != 0)
         return index_refuse(shard, at, "the pointer to sequence 0", first, 0, error);
-    TRY(sequence_end(shard, sequences - 1, &end, error));
+    TRY(sequence_end(shard, shard->sequences - 1, &end, error));
     if (end != shard->bin.bytes)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: %" PRId64 " bytes, but %s tells of %" PRId64 ": truncated, or the two are not a pair",
@@ -220,9 +227,9 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
     if (first != 0)
         return index_refuse(shard, document_offset(shard, 0), "the first document's sequence", first, 0, error);
     int64_t last = load_i64(index->data + document_offset(shard, shard->documents));
-    if (last != sequences)
+    if (last != shard->sequences)
         return index_refuse(shard, document_offset(shard, shard->documents), "the end of the document index", last,
-                            sequences, error);
+                            shard->sequences, error);
     shard->tokens = shard->bin.bytes / shard->width;
     return TRIREME_OK;
 }

@@ -96,38 +96,39 @@ static int classes_of_group(const struct place *p, int who, const struct link_us
     return count;
 }
 
-static int open_meeting(struct event_loop *l, int who, int use, int channel) {
-    int **slot = &l->actor[who].meeting[use];
-    if (!*slot) {
-        *slot = mem_alloc(STREAM_COUNT * sizeof **slot);
+// Where the number of a class's meeting stands.
+static int *meeting_of(struct actor *a, int use, int channel) {
+    if (!a->meeting[use]) {
+        a->meeting[use] = mem_alloc(STREAM_COUNT * sizeof **a->meeting);
         for (int s = 0; s < STREAM_COUNT; s++)
-            (*slot)[s] = NONE;
+            a->meeting[use][s] = NONE;
     }
-    if ((*slot)[channel] != NONE)
-        return (*slot)[channel];
-    struct meeting m = {.member = mem_alloc((size_t)l->place.classes * sizeof(int))};
+    return &a->meeting[use][channel];
+}
+
+// The use that a member knows the class's meeting by: of a pair, the other end has the distance the other way round.
+static int use_of_member(const struct event_loop *l, int who, int use, int member) {
     const struct link_use *u = &l->prepared->uses.item[use];
-    m.members = classes_of_group(&l->place, who, u, m.member);
-    int number = (int)l->meetings.count;
-    VEC_PUSH(&l->meetings, m);
-    for (int i = 0; i < m.members; i++) {
-        // Of a pair, the other end knows the distance the other way round.
-        int theirs = use;
-        if (u->peer && m.member[i] != who)
-            for (size_t k = 0; k < l->prepared->uses.count; k++) {
-                const struct link_use *v = &l->prepared->uses.item[k];
-                if (!v->message && v->group == u->group && v->peer == -u->peer &&
-                    peer_class(&l->place, m.member[i], v) == who)
-                    theirs = (int)k;
-            }
-        struct actor *a = &l->actor[m.member[i]];
-        if (!a->meeting[theirs]) {
-            a->meeting[theirs] = mem_alloc(STREAM_COUNT * sizeof(int));
-            for (int s = 0; s < STREAM_COUNT; s++)
-                a->meeting[theirs][s] = NONE;
+    int theirs = use;
+    if (u->peer && member != who)
+        for (size_t k = 0; k < l->prepared->uses.count; k++) {
+            const struct link_use *v = &l->prepared->uses.item[k];
+            if (!v->message && v->group == u->group && v->peer == -u->peer && peer_class(&l->place, member, v) == who)
+                theirs = (int)k;
         }
-        a->meeting[theirs][channel] = number;
-    }
+    return theirs;
+}
+
+static int open_meeting(struct event_loop *l, int who, int use, int channel) {
+    int number = *meeting_of(&l->actor[who], use, channel);
+    if (number != NONE)
+        return number;
+    struct meeting m = {.member = mem_alloc((size_t)l->place.classes * sizeof(int))};
+    m.members = classes_of_group(&l->place, who, &l->prepared->uses.item[use], m.member);
+    number = (int)l->meetings.count;
+    VEC_PUSH(&l->meetings, m);
+    for (int i = 0; i < m.members; i++)
+        *meeting_of(&l->actor[m.member[i]], use_of_member(l, who, use, m.member[i]), channel) = number;
     return number;
 }
 
