@@ -18,9 +18,7 @@ struct chunk {
 const void *reduce_chunk(const struct reduction_loops *loops, bool max, bool wire, const void *const *in, int ranks,
                          int64_t first, int64_t n, const void *add, struct chunk *chunk);
 
-// memcpy that leaves the copy out of the caches where the machine can do that: for what nobody reads soon. The bytes
-// are visible to others after stream_end and a release.
-void stream_copy(void *restrict to, const void *restrict from, size_t bytes);
+// What was written past the caches (copy_bytes) is visible to others after this and a release.
 void stream_end(void);
 
 // Where the part of member `index` of `count` elements begins: parts are whole cache lines but for the last.

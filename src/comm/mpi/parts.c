@@ -9,7 +9,8 @@ char *part_staging(const struct process_communicator *c, enum staging which, int
     return c->staging[which] + member * c->segment;
 }
 
-bool parts_narrow(const struct process_communicator *c) {
+// Values travel as bf16.
+static bool parts_narrow(const struct process_communicator *c) {
     return c->call->wire != c->call->dtype;
 }
 

@@ -202,7 +202,6 @@ round_function *algorithm_of(const struct process_communicator *c); // choose.c
 
 // ---- parts of a long reduction (parts.c): that of member i is reduced by member i, segment by segment
 
-bool parts_narrow(const struct process_communicator *c); // values travel as bf16
 // Elements [*begin, + returned) of segment `number` of the part of `member`.
 int64_t part_segment(const struct process_communicator *c, int member, int number, int64_t *begin);
 int part_segments(const struct process_communicator *c); // of the longest part
