@@ -91,6 +91,16 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
+static int refuse_name(const char *name) {
+    const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
+    if (*name == '-')
+        fprintf(stderr, "trireme: a command comes before %s; `trireme help` lists all\n", name);
+    else
+        fprintf(stderr, "trireme: there is no command %s%s%s%s `trireme help` lists all\n", name,
+                nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
+    return EXIT_USAGE;
+}
+
 // section.key=value, or key=value: a path may have an '=', too, and a dot behind it, or a slash before it.
 static bool is_setting(const char *word) {
     const char *equals = strchr(word, '='), *dot = strchr(word, '.'), *slash = strchr(word, '/');
@@ -201,12 +211,8 @@ int main(int argc, char **argv) {
     const char *name = argc < 2 ? "help" : argv[1];
     bool overview = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     const struct command *command = find_command(overview ? "help" : name);
-    if (!command) {
-        const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
-        fprintf(stderr, "trireme: there is no command %s%s%s%s `trireme help` lists all\n", name,
-                nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
-        return EXIT_USAGE;
-    }
+    if (!command)
+        return refuse_name(name);
     struct arguments arguments = {.command = command};
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.
     signal(SIGPIPE, command->run == command_train ? SIG_IGN : SIG_DFL);
