@@ -53,7 +53,7 @@ static trireme_status read_config(struct config *out, const struct arguments *a,
 // Nobody who asks for a plan on accelerators means f32 by saying nothing.
 static trireme_status choose_dtype(struct config *config, const struct cluster *cluster, int ranks,
                                    trireme_error *error) {
-    if (!config_is_set(config, "training.dtype") && !place_without(cluster, ranks, DTYPE_BF16))
+    if (!config_is_set(config, "training.dtype") && !topology_without(cluster, ranks, DTYPE_BF16))
         TRY(config_set(config, "training.dtype", "bf16", "plan", error));
     return check_dtype_on(config, cluster, ranks, error);
 }

@@ -61,10 +61,10 @@ static trireme_status predict(struct prediction *p, const struct command_value *
         TRY(cluster_resize(&p->cluster, (int)values[SIMULATE_PROGRAM_DEVICES].integer, error));
     TRY(synthetic_model(&p->model, p->config, error));
     TRY(parallel_resolve(&p->plan, p->config, &p->model, error));
-    TRY(place_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
+    TRY(topology_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
     TRY(check_dtype_on(p->config, &p->cluster, mesh_ranks(&p->plan.mesh), error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
-    const int threads = place_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
+    const int threads = topology_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
     TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), 0,
                                error));
     p->compiled = seconds_since(&clock);

@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include "compile/options.h"
 #include "model/model.h"
-#include "sim/place.h"
+#include "sim/topology.h"
 #include "train/processes.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
 
 trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,
                               trireme_error *error) {
-    const struct device *d = place_without(cluster, ranks, options_dtype(config));
+    const struct device *d = topology_without(cluster, ranks, options_dtype(config));
     if (d)
         return config_refuse(config, "training.dtype", error, "but %s has no peak of it in %s", d->name, cluster->name);
     return TRIREME_OK;

@@ -303,7 +303,7 @@ static void try_clusters(struct advice *a) {
         if (cluster_load(&cluster, r->ops, s->name, &none) != TRIREME_OK)
             continue;
         other.cluster = &cluster;
-        if (!place_without(&cluster, r->ranks, options_dtype(r->config)) &&
+        if (!topology_without(&cluster, r->ranks, options_dtype(r->config)) &&
             memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks && fits(a, &other, NULL))
             text_add(a->out, "fits with cluster=%s\n", s->name);
         cluster_release(&cluster);
@@ -319,7 +319,7 @@ bool plan_advise(struct text *out, const struct plan_request *r) {
     if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
         try_key(&a, "parallelism.sequence_parallel", "true");
     try_mesh(&a);
-    if (r->config->training.dtype != CONFIG_DTYPE_BF16 && !place_without(r->cluster, r->ranks, DTYPE_BF16))
+    if (r->config->training.dtype != CONFIG_DTYPE_BF16 && !topology_without(r->cluster, r->ranks, DTYPE_BF16))
         try_key(&a, "training.dtype", "bf16");
     try_lengths(&a);
     try_devices(&a);

@@ -2,7 +2,7 @@
 #include "compile/options.h"
 #include "plan/estimate.h"
 #include "plan/evaluate.h"
-#include "sim/place.h"
+#include "sim/topology.h"
 
 #include <math.h>
 
@@ -10,7 +10,7 @@
 static double *find_rooms(const struct plan_request *request) {
     const struct cluster *c = request->cluster;
     double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
-    int shared = place_share(c, request->ranks);
+    int shared = topology_share(c, request->ranks);
     for (int r = 0; r < request->ranks; r++) {
         struct station s = station_on(c, r / shared, shared);
         rooms[r] = MAX(1, (double)(s.room - s.device->runtime_memory));
@@ -20,7 +20,7 @@ static double *find_rooms(const struct plan_request *request) {
 
 static int kind_of(struct estimator *e, int rank) {
     const struct cluster *c = e->request->cluster;
-    const int shared = place_share(c, e->request->ranks), device = cluster_type(c, rank / shared);
+    const int shared = topology_share(c, e->request->ranks), device = cluster_type(c, rank / shared);
     const double slower = station_on(c, rank / shared, shared).slower;
     for (size_t i = 0; i < e->kinds.count; i++)
         if (e->kinds.item[i].device == device && e->kinds.item[i].slower == slower)
@@ -33,7 +33,7 @@ static void make_plain(struct rank_kind *kind, const struct plan_request *reques
     const struct cluster *c = request->cluster;
     struct cluster *plain = &kind->plain;
     *plain = *c;
-    plain->ranks_per_device = place_share(c, request->ranks);
+    plain->ranks_per_device = topology_share(c, request->ranks);
     plain->groups.item = mem_alloc(c->groups.count * sizeof *c->groups.item);
     for (size_t i = 0; i < c->groups.count; i++) {
         plain->groups.item[i] = c->groups.item[i];
@@ -97,22 +97,22 @@ int slowest_group(const struct estimator *e, int tensor) {
     const struct cluster *c = e->request->cluster;
     const struct link_use use = {AXES(AXIS_TP), 0, false};
     struct mesh mesh = mesh_single();
-    struct place place;
+    struct topology topology;
     trireme_error none;
     int slowest = 0;
     double most = 0;
     mesh.degree[AXIS_TP] = tensor;
     mesh.degree[AXIS_DP] = e->request->ranks / tensor;
-    if (tensor == 1 || place_create(&place, c, &mesh, &use, 1, false, &none) != TRIREME_OK)
+    if (tensor == 1 || topology_create(&topology, c, &mesh, &use, 1, false, &none) != TRIREME_OK)
         return 0;
-    for (int rank = 0; rank < place.ranks; rank += tensor) {
-        double seconds = cost_communicate(c, &place.route[0][rank], OP_ALL_REDUCE, BYTES);
+    for (int rank = 0; rank < topology.ranks; rank += tensor) {
+        double seconds = cost_communicate(c, &topology.route[0][rank], OP_ALL_REDUCE, BYTES);
         if (seconds > most) {
             most = seconds;
             slowest = rank;
         }
     }
-    place_release(&place);
+    topology_release(&topology);
     return slowest;
 }
 
@@ -144,15 +144,16 @@ bool stages_differ(const struct estimator *e, const struct plan_choice *c, int *
     bool differ = e->kinds.count > 1;
     const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
                                     {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
-    struct place place;
-    if (place_create(&place, e->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) == TRIREME_OK) {
-        const int each = place.ranks / c->stages;
+    struct topology topology;
+    if (topology_create(&topology, e->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) ==
+        TRIREME_OK) {
+        const int each = topology.ranks / c->stages;
         for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
-            for (int rank = each; rank < place.ranks; rank += each)
+            for (int rank = each; rank < topology.ranks; rank += each)
                 for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
-                    differ |= place.route[u][rank].parts[level] != place.route[u][0].parts[level] ||
-                              place.route[u][rank].bandwidth[level] != place.route[u][0].bandwidth[level];
-        place_release(&place);
+                    differ |= topology.route[u][rank].parts[level] != topology.route[u][0].parts[level] ||
+                              topology.route[u][rank].bandwidth[level] != topology.route[u][0].bandwidth[level];
+        topology_release(&topology);
     }
     parallel_release(&plan);
     return differ;

@@ -343,8 +343,8 @@ int *first_layers(struct estimator *e, const struct plan_choice *c, const struct
     return first;
 }
 
-static trireme_status place_choice(struct place *out, const struct plan_request *r, const struct plan_choice *c,
-                                   const struct link_use *uses, size_t count, trireme_error *error) {
+static trireme_status choice_topology(struct topology *out, const struct plan_request *r, const struct plan_choice *c,
+                                      const struct link_use *uses, size_t count, trireme_error *error) {
     struct model_split split;
     TRY(model_split_create(&split, r->model, c->tensor, c->sequence, error));
     struct mesh mesh = mesh_single();
@@ -353,7 +353,7 @@ static trireme_status place_choice(struct place *out, const struct plan_request 
     mesh.degree[AXIS_FSDP] = c->shards;
     mesh.degree[AXIS_DP] = c->replicas;
     mesh.degree[AXIS_PP] = c->stages;
-    return place_create(out, r->cluster, &mesh, uses, count, false, error);
+    return topology_create(out, r->cluster, &mesh, uses, count, false, error);
 }
 
 // Where messages of a choice's mesh go, noted for all choices with as many tensor ranks and stages.
@@ -363,13 +363,13 @@ static const struct stage_links *find_links(struct estimator *e, const struct pl
             return &e->links.item[i];
     struct stage_links links = {.tensor = c->tensor, .stages = c->stages};
     const struct link_use uses[] = {{AXES(AXIS_PP), 1, true}, {AXES(AXIS_PP), c->stages - 1, false}};
-    struct place place;
-    if (place_choice(&place, e->request, c, uses, ARRAY_LENGTH(uses), &e->why) == TRIREME_OK) {
+    struct topology topology;
+    if (choice_topology(&topology, e->request, c, uses, ARRAY_LENGTH(uses), &e->why) == TRIREME_OK) {
         links.route = mem_alloc((size_t)c->stages * sizeof *links.route);
         for (int stage = 0; stage < c->stages; stage++)
-            links.route[stage] = place.route[0][place.ranks / c->stages * stage];
-        links.ends = place.route[1][0];
-        place_release(&place);
+            links.route[stage] = topology.route[0][topology.ranks / c->stages * stage];
+        links.ends = topology.route[1][0];
+        topology_release(&topology);
     }
     VEC_PUSH(&e->links, links);
     return &e->links.item[e->links.count - 1];
@@ -495,13 +495,13 @@ void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean) {
 bool data_links_create(struct data_links *out, const struct plan_request *r, const struct plan_choice *c,
                        trireme_error *error) {
     struct link_use uses[] = {{AXES(AXIS_FSDP), 0, false}, {AXES(AXIS_DP), 0, false}, {AXES_DATA, 0, false}};
-    struct place place;
-    if (place_choice(&place, r, c, uses, ARRAY_LENGTH(uses), error) != TRIREME_OK)
+    struct topology topology;
+    if (choice_topology(&topology, r, c, uses, ARRAY_LENGTH(uses), error) != TRIREME_OK)
         return false;
-    *out = (struct data_links){r->cluster, place.route[0][0], place.route[1][0], place.route[2][0], 0};
+    *out = (struct data_links){r->cluster, topology.route[0][0], topology.route[1][0], topology.route[2][0], 0};
     for (size_t i = 0; i < r->cluster->groups.count; i++)
         out->loss = MAX(out->loss, r->cluster->devices.item[r->cluster->groups.item[i].device].communication);
-    place_release(&place);
+    topology_release(&topology);
     return true;
 }
 

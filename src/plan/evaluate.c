@@ -129,11 +129,11 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
     TRY(plan_config(&p.config, r, choice, error));
     trireme_status status = parallel_resolve(&p.plan, &p.config, r->model, error);
     if (status == TRIREME_OK)
-        status = place_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
+        status = topology_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
     if (status == TRIREME_OK)
         status =
             stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                   place_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
+                                   topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
                                    memory == PLAN_WITHIN_ROOM ? least_room(r->cluster, p.ranks_per_device) : 0, error);
     if (status == TRIREME_OK)
         *out = p;

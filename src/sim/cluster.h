@@ -4,7 +4,7 @@
 //
 //   cluster    machines as a file describes them; efficiency: its part about what a device reaches
 //   cost       seconds of one instruction on a device, of a collective or a message on links
-//   place      which ranks are alike, and what lies between the ranks of a group
+//   topology   which ranks are alike, and what lies between the ranks of a group
 //   simulate   the instructions of all ranks in time
 //   memory     what a program's peak consists of
 #ifndef SIM_CLUSTER_H

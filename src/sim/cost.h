@@ -1,9 +1,9 @@
 // Seconds of one instruction: of computing, from its flops and bytes (ops.def) and what the device reaches on such
-// operands (cluster.h); of communication, from its bytes and what lies between the ranks (place.h).
+// operands (cluster.h); of communication, from its bytes and what lies between the ranks (topology.h).
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
-#include "sim/place.h"
+#include "sim/topology.h"
 
 // `accumulates`: outputs are added to what is there.
 double cost_compute(const struct station *station, const struct program *program, const struct op_table *table,

@@ -359,10 +359,10 @@ static trireme_status use_collective(struct cluster *c, const struct collective 
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_DP] = collective->ranks;
     struct link_use use = {AXES(AXIS_DP), op == OP_SEND ? 1 : 0, op == OP_SEND};
-    struct place place;
-    TRY(place_create(&place, c, &mesh, &use, 1, false, error));
-    struct route route = place.route[0][0];
-    place_release(&place);
+    struct topology topology;
+    TRY(topology_create(&topology, c, &mesh, &use, 1, false, error));
+    struct route route = topology.route[0][0];
+    topology_release(&topology);
     if (op == OP_ALL_REDUCE) {
         size_t points[CLUSTER_LEVELS_MAX];
         for (int i = 0; i < c->levels; i++) {

@@ -107,11 +107,11 @@ void prepared_release(struct prepared *p) {
     VEC_RELEASE(&p->uses);
 }
 
-double *prepare_seconds(const struct prepared *p, const struct place *place, int who,
+double *prepare_seconds(const struct prepared *p, const struct topology *topology, int who,
                         const struct simulation_options *options) {
-    int rank = place_rank(place, who);
-    const struct prepared_program *pp = &p->program[mesh_coordinate(&place->mesh, rank, AXIS_PP)];
-    struct station station = place_station(place, rank);
+    int rank = topology_rank(topology, who);
+    const struct prepared_program *pp = &p->program[mesh_coordinate(&topology->mesh, rank, AXIS_PP)];
+    struct station station = topology_station(topology, rank);
     double *seconds = mem_alloc(2 * (size_t)pp->instructions * sizeof *seconds);
     for (size_t t = 0; t < pp->program->templates.count; t++)
         for (int s = 0; s < STREAM_COUNT; s++) {
@@ -122,7 +122,7 @@ double *prepare_seconds(const struct prepared *p, const struct place *place, int
                 double *both = &seconds[2 * item->number];
                 if (item->kind != LANE_COMPUTE) {
                     enum op op = item->kind == LANE_COLLECTIVE ? in->op : OP_SEND;
-                    both[0] = both[1] = cost_communicate(place->cluster, &place->route[item->use][rank], op,
+                    both[0] = both[1] = cost_communicate(topology->cluster, &topology->route[item->use][rank], op,
                                                          communicated_bytes(pp->program, in));
                 } else if (options->seconds) {
                     both[0] = both[1] = options->seconds(options->user, pp->program, (int)t, item->index);

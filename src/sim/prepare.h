@@ -50,7 +50,7 @@ void prepared_release(struct prepared *prepared);
 
 // Seconds of each instruction of a class's program, [instructions][2]: the second where it adds to its outputs. The
 // caller frees.
-double *prepare_seconds(const struct prepared *prepared, const struct place *place, int who,
+double *prepare_seconds(const struct prepared *prepared, const struct topology *topology, int who,
                         const struct simulation_options *options);
 
 #endif

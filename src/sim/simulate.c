@@ -50,7 +50,7 @@ struct ready {
 
 struct event_loop {
     const struct prepared *prepared;
-    struct place place;
+    struct topology topology;
     struct simulation *out;
     struct actor *actor;
     VEC(struct meeting) meetings;
@@ -59,12 +59,12 @@ struct event_loop {
 
 // ---- who meets whom
 
-static int peer_class(const struct place *p, int who, const struct link_use *use) {
-    return place_class(p, mesh_peer(&p->mesh, place_rank(p, who), use->group, use->peer));
+static int peer_class(const struct topology *p, int who, const struct link_use *use) {
+    return topology_class(p, mesh_peer(&p->mesh, topology_rank(p, who), use->group, use->peer));
 }
 
 // The classes of a group, each once, ascending.
-static int classes_of_group(const struct place *p, int who, const struct link_use *use, int *out) {
+static int classes_of_group(const struct topology *p, int who, const struct link_use *use, int *out) {
     int count = 0;
     if (use->peer) {
         int other = peer_class(p, who, use);
@@ -113,7 +113,8 @@ static int use_of_member(const struct event_loop *l, int who, int use, int membe
     if (u->peer && member != who)
         for (size_t k = 0; k < l->prepared->uses.count; k++) {
             const struct link_use *v = &l->prepared->uses.item[k];
-            if (!v->message && v->group == u->group && v->peer == -u->peer && peer_class(&l->place, member, v) == who)
+            if (!v->message && v->group == u->group && v->peer == -u->peer &&
+                peer_class(&l->topology, member, v) == who)
                 theirs = (int)k;
         }
     return theirs;
@@ -123,8 +124,8 @@ static int open_meeting(struct event_loop *l, int who, int use, int channel) {
     int number = *meeting_of(&l->actor[who], use, channel);
     if (number != NONE)
         return number;
-    struct meeting m = {.member = mem_alloc((size_t)l->place.classes * sizeof(int))};
-    m.members = classes_of_group(&l->place, who, &l->prepared->uses.item[use], m.member);
+    struct meeting m = {.member = mem_alloc((size_t)l->topology.classes * sizeof(int))};
+    m.members = classes_of_group(&l->topology, who, &l->prepared->uses.item[use], m.member);
     number = (int)l->meetings.count;
     VEC_PUSH(&l->meetings, m);
     for (int i = 0; i < m.members; i++)
@@ -373,13 +374,14 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     struct actor *a = &l->actor[who];
     struct sim_class *out = &l->out->of_class[who];
     size_t uses = l->prepared->uses.count;
-    int rank = place_rank(&l->place, who);
-    a->program = &l->prepared->program[mesh_coordinate(&l->place.mesh, rank, AXIS_PP)];
-    a->seconds = prepare_seconds(l->prepared, &l->place, who, options);
+    int rank = topology_rank(&l->topology, who);
+    a->program = &l->prepared->program[mesh_coordinate(&l->topology.mesh, rank, AXIS_PP)];
+    a->seconds = prepare_seconds(l->prepared, &l->topology, who, options);
     a->meeting = mem_alloc(uses * sizeof *a->meeting);
     a->peer = mem_alloc(uses * sizeof *a->peer);
     for (size_t u = 0; u < uses; u++)
-        a->peer[u] = l->prepared->uses.item[u].message ? peer_class(&l->place, who, &l->prepared->uses.item[u]) : NONE;
+        a->peer[u] =
+            l->prepared->uses.item[u].message ? peer_class(&l->topology, who, &l->prepared->uses.item[u]) : NONE;
     const int64_t *total = a->program->slot_waits.before[a->program->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++) {
         a->line[s].span = mem_alloc((size_t)total[s] * sizeof *a->line[s].span);
@@ -389,9 +391,9 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
         a->line[s].cause = mem_alloc((size_t)total[s] * sizeof *a->line[s].cause);
     }
     *out = (struct sim_class){.rank = rank,
-                              .members = place_members(&l->place, who),
+                              .members = topology_members(&l->topology, who),
                               .program = a->program->program,
-                              .station = place_station(&l->place, rank)};
+                              .station = topology_station(&l->topology, rank)};
 }
 
 static void release_actor(struct event_loop *l, int who) {
@@ -411,7 +413,7 @@ static void release_actor(struct event_loop *l, int who) {
 // Names an instruction that does not come to its end: best one that nobody answers.
 static trireme_status check_ended(const struct event_loop *l, trireme_error *error) {
     for (int pass = 0; pass < 2; pass++)
-        for (int k = 0; k < l->place.classes * STREAM_COUNT; k++) {
+        for (int k = 0; k < l->topology.classes * STREAM_COUNT; k++) {
             const struct actor *a = &l->actor[k / STREAM_COUNT];
             const struct line *line = &a->line[k % STREAM_COUNT];
             const struct program *p = a->program->program;
@@ -480,14 +482,14 @@ static void sum_up(struct event_loop *l, bool events) {
 }
 
 static trireme_status run(struct event_loop *l, const struct simulation_options *options, trireme_error *error) {
-    int classes = l->place.classes;
+    int classes = l->topology.classes;
     l->actor = mem_alloc((size_t)classes * sizeof *l->actor);
     l->out->of_class = mem_alloc((size_t)classes * sizeof *l->out->of_class);
     l->out->classes = classes;
-    l->out->ranks = l->place.ranks;
-    l->out->class_of = mem_alloc((size_t)l->place.ranks * sizeof *l->out->class_of);
-    for (int r = 0; r < l->place.ranks; r++)
-        l->out->class_of[r] = place_class(&l->place, r);
+    l->out->ranks = l->topology.ranks;
+    l->out->class_of = mem_alloc((size_t)l->topology.ranks * sizeof *l->out->class_of);
+    for (int r = 0; r < l->topology.ranks; r++)
+        l->out->class_of[r] = topology_class(&l->topology, r);
     for (int c = 0; c < classes; c++)
         create_actor(l, c, options);
     for (int c = classes; c-- > 0;)
@@ -520,11 +522,11 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
     struct event_loop loop = {.prepared = &prepared, .out = &simulation};
     options = options ? options : &none;
     prepare(&prepared, program_of_stage, table);
-    trireme_status status = place_create(&loop.place, cluster, &program_of_stage[0]->mesh, prepared.uses.item,
-                                         prepared.uses.count, options->every_rank, error);
+    trireme_status status = topology_create(&loop.topology, cluster, &program_of_stage[0]->mesh, prepared.uses.item,
+                                            prepared.uses.count, options->every_rank, error);
     if (status == TRIREME_OK) {
         status = run(&loop, options, error);
-        place_release(&loop.place);
+        topology_release(&loop.topology);
     }
     prepared_release(&prepared);
     if (status == TRIREME_OK)

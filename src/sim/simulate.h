@@ -1,6 +1,7 @@
 // The instructions of all ranks in time. Streams run in order and wait as program.h says; computing takes what
 // cost_compute says; a collective begins when all members have come to it (within a layer later, for the slowest)
-// and ends for all at once, a message when both ends have. Ranks that nothing tells apart are simulated once (place.h).
+// and ends for all at once, a message when both ends have. Ranks that nothing tells apart are simulated once
+// (topology.h).
 //
 // A rank's step is divided without rest: computing; exposed communication, when its compute stream has nothing to do
 // until a communication ends that has begun; and the bubble, when it waits for others to come.

@@ -251,8 +251,8 @@ static void adapters_are_shared_by_groups(void **unused) {
     mesh.degree[AXIS_TP] = 4;
     mesh.degree[AXIS_DP] = 3;
     const struct link_use uses[] = {{AXES(AXIS_TP), 0, false}, {AXES(AXIS_DP), 0, false}};
-    struct place p;
-    assert_ok(place_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    struct topology p;
+    assert_ok(topology_create(&p, &c, &mesh, uses, 2, false, &error), &error);
     // Four tensor ranks inside a node; four groups of data ranks that leave it by one adapter.
     assert_int_equal(p.route[0][0].parts[0], 4);
     assert_int_equal(p.route[0][0].parts[1], 1);
@@ -260,15 +260,15 @@ static void adapters_are_shared_by_groups(void **unused) {
     assert_int_equal(p.route[1][0].parts[1], 3);
     assert_true(p.route[1][0].bandwidth[1] == 1e9 / 4);
     assert_int_equal(p.classes, 1);
-    assert_int_equal(place_members(&p, 0), 12);
-    place_release(&p);
+    assert_int_equal(topology_members(&p, 0), 12);
+    topology_release(&p);
     // A group over all has the adapter to itself: each of its ranks in the node a quarter.
     const struct link_use all[] = {{AXES(AXIS_TP) | AXES(AXIS_DP), 0, false}};
-    assert_ok(place_create(&p, &c, &mesh, all, 1, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, all, 1, false, &error), &error);
     assert_int_equal(p.route[0][0].parts[0], 4);
     assert_int_equal(p.route[0][0].parts[1], 3);
     assert_true(p.route[0][0].bandwidth[1] == 1e9 / 4);
-    place_release(&p);
+    topology_release(&p);
     cluster_release(&c);
 }
 
@@ -282,8 +282,8 @@ static void pairs_have_their_own_route(void **unused) {
     mesh.degree[AXIS_TP] = 2;
     mesh.degree[AXIS_PP] = 3;
     const struct link_use uses[] = {{AXES(AXIS_PP), 2, false}, {AXES(AXIS_PP), -2, false}};
-    struct place p;
-    assert_ok(place_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    struct topology p;
+    assert_ok(topology_create(&p, &c, &mesh, uses, 2, false, &error), &error);
     for (int tensor = 0; tensor < 2; tensor++)
         for (int use = 0; use < 2; use++) {
             const struct route *end = &p.route[use][use ? 4 + tensor : tensor];
@@ -292,7 +292,7 @@ static void pairs_have_their_own_route(void **unused) {
             assert_int_equal(end->parts[1], 2);
             assert_true(end->bandwidth[1] == 1e9 / 2); // of one adapter, which the two pairs share
         }
-    place_release(&p);
+    topology_release(&p);
     cluster_release(&c);
 }
 
@@ -304,20 +304,20 @@ static void stragglers_make_classes(void **unused) {
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_TP] = 4;
     mesh.degree[AXIS_DP] = 3;
-    struct place p;
-    assert_ok(place_create(&p, &c, &mesh, NULL, 0, false, &error), &error);
+    struct topology p;
+    assert_ok(topology_create(&p, &c, &mesh, NULL, 0, false, &error), &error);
     assert_int_equal(p.classes, 4);
     int members = 0;
     for (int who = 0; who < p.classes; who++) {
-        members += place_members(&p, who);
-        assert_int_equal(place_class(&p, place_rank(&p, who)), who);
-        bool slow = place_station(&p, place_rank(&p, who)).slower > 1;
-        assert_int_equal(slow, place_rank(&p, who) == 5);
+        members += topology_members(&p, who);
+        assert_int_equal(topology_class(&p, topology_rank(&p, who)), who);
+        bool slow = topology_station(&p, topology_rank(&p, who)).slower > 1;
+        assert_int_equal(slow, topology_rank(&p, who) == 5);
     }
     assert_int_equal(members, 12);
-    place_release(&p);
+    topology_release(&p);
     mesh.degree[AXIS_DP] = 4;
-    assert_int_equal(place_create(&p, &c, &mesh, NULL, 0, false, &error), TRIREME_ERROR_USAGE);
+    assert_int_equal(topology_create(&p, &c, &mesh, NULL, 0, false, &error), TRIREME_ERROR_USAGE);
     assert_non_null(strstr(error.message, "16 ranks"));
     cluster_release(&c);
 }

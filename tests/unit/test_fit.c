@@ -16,13 +16,13 @@ static struct cluster load(const char *name) {
 }
 
 // Two replicas on two of its devices; the route between them.
-static const struct route *place_pair(struct place *place, const struct cluster *c) {
+static const struct route *pair_topology(struct topology *topology, const struct cluster *c) {
     struct mesh mesh = mesh_single();
     trireme_error error = {0};
     mesh.degree[AXIS_DP] = 2;
     const struct link_use use = {AXES(AXIS_DP), 0, false};
-    assert_ok(place_create(place, c, &mesh, &use, 1, false, &error), &error);
-    return &place->route[0][0];
+    assert_ok(topology_create(topology, c, &mesh, &use, 1, false, &error), &error);
+    return &topology->route[0][0];
 }
 
 static void printed_clusters_read_back(void **unused) {
@@ -292,14 +292,14 @@ static void collectives_come_from_nccl_tests(void **unused) {
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_DP] = 8;
     const struct link_use use = {AXES(AXIS_DP), 0, false};
-    struct place place;
-    assert_ok(place_create(&place, &c, &mesh, &use, 1, false, &error), &error);
-    double seconds = cost_communicate(&c, &place.route[0][0], OP_ALL_REDUCE, 1 << 24);
+    struct topology topology;
+    assert_ok(topology_create(&topology, &c, &mesh, &use, 1, false, &error), &error);
+    double seconds = cost_communicate(&c, &topology.route[0][0], OP_ALL_REDUCE, 1 << 24);
     assert_true(fabs(seconds / (60e-6 + 1.75 * (1 << 24) / 200e9) - 1) < 1e-3);
     // Others follow the links that were fitted.
-    double gather = cost_communicate(&c, &place.route[0][0], OP_ALL_GATHER, 1 << 28);
+    double gather = cost_communicate(&c, &topology.route[0][0], OP_ALL_GATHER, 1 << 28);
     assert_true(fabs(gather / (30e-6 + 0.875 * (1 << 28) / 200e9) - 1) < 0.05);
-    place_release(&place);
+    topology_release(&topology);
     cluster_release(&c);
     text_release(&out);
 }
@@ -316,8 +316,8 @@ static void rooted_collectives_are_told_apart(void **unused) {
         struct text out = {0};
         struct cluster c = load("a100");
         trireme_error error = {0};
-        struct place place;
-        const struct route *route = place_pair(&place, &c);
+        struct topology topology;
+        const struct route *route = pair_topology(&topology, &c);
         assert_true(cost_communicate(&c, route, OP_REDUCE, 1 << 20) ==
                     cost_communicate(&c, route, OP_ALL_REDUCE, 1 << 20));
         assert_true(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) ==
@@ -332,7 +332,7 @@ static void rooted_collectives_are_told_apart(void **unused) {
             assert_non_null(strstr(error.message, "as of no collective that is used here"));
             assert_int_equal(c.level[0].points.count, 0);
             text_release(&out);
-            place_release(&place);
+            topology_release(&topology);
             cluster_release(&c);
             continue;
         }
@@ -351,7 +351,7 @@ static void rooted_collectives_are_told_apart(void **unused) {
         cluster_release(&again);
         text_release(&yaml);
         text_release(&out);
-        place_release(&place);
+        topology_release(&topology);
         cluster_release(&c);
     }
 }
@@ -399,13 +399,13 @@ static void collectives_go_by_their_names(void **unused) {
 static void measured_siblings_stand_in(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
-    struct place place;
+    struct topology topology;
     VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_GATHER, 2, 1 << 20, 77e-6});
     VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 2, 1 << 20, 99e-6});
-    const struct route *route = place_pair(&place, &c);
+    const struct route *route = pair_topology(&topology, &c);
     assert_true(fabs(cost_communicate(&c, route, OP_BROADCAST, 1 << 20) - 77e-6) < 1e-12);
     assert_true(fabs(cost_communicate(&c, route, OP_REDUCE, 1 << 20) - 99e-6) < 1e-12);
-    place_release(&place);
+    topology_release(&topology);
     cluster_release(&c);
 }
 

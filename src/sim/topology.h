@@ -2,8 +2,8 @@
 //
 // Ranks are numbered as mesh.h does, and take devices in order; where there are more ranks than devices, each device
 // has as many.
-#ifndef SIM_PLACE_H
-#define SIM_PLACE_H
+#ifndef SIM_TOPOLOGY_H
+#define SIM_TOPOLOGY_H
 
 #include "sim/cluster.h"
 
@@ -33,7 +33,7 @@ struct link_use {
     bool message;
 };
 
-struct place {
+struct topology {
     const struct cluster *cluster;
     struct mesh mesh;
     int ranks, ranks_per_device;
@@ -49,25 +49,25 @@ struct place {
 };
 
 // How many of so many ranks each device has.
-int place_share(const struct cluster *cluster, int ranks);
+int topology_share(const struct cluster *cluster, int ranks);
 // The same of a mesh; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
-trireme_status place_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
-                           trireme_error *error);
+trireme_status topology_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
+                              trireme_error *error);
 // The first device that one of so many ranks is on and that has no peak of a dtype; NULL: all have.
-const struct device *place_without(const struct cluster *cluster, int ranks, enum dtype dtype);
+const struct device *topology_without(const struct cluster *cluster, int ranks, enum dtype dtype);
 // Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.
-int place_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
+int topology_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
 // Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart
 // always; along the others where device, straggler or links differ, or all of them with `every_rank`.
-trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,
-                            const struct link_use *uses, size_t count, bool every_rank, trireme_error *error);
-void place_release(struct place *place);
+trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
+                               const struct link_use *uses, size_t count, bool every_rank, trireme_error *error);
+void topology_release(struct topology *topology);
 
-struct station place_station(const struct place *place, int rank);
+struct station topology_station(const struct topology *topology, int rank);
 // The first rank of a class, and the class of a rank.
-int place_rank(const struct place *place, int who);
-int place_class(const struct place *place, int rank);
+int topology_rank(const struct topology *topology, int who);
+int topology_class(const struct topology *topology, int rank);
 // How many ranks the class has.
-int place_members(const struct place *place, int who);
+int topology_members(const struct topology *topology, int who);
 
 #endif

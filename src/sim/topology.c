@@ -1,4 +1,4 @@
-#include "sim/place.h"
+#include "sim/topology.h"
 
 #include <math.h>
 
@@ -21,24 +21,24 @@ struct station station_on(const struct cluster *c, int number, int ranks_per_dev
     return s;
 }
 
-static int device_of(const struct place *p, int rank) {
+static int device_of(const struct topology *p, int rank) {
     return (p->cluster->ranks_before + rank) / p->ranks_per_device;
 }
 
-struct station place_station(const struct place *p, int rank) {
+struct station topology_station(const struct topology *p, int rank) {
     return station_on(p->cluster, device_of(p, rank), p->ranks_per_device);
 }
 
-int place_threads(const struct cluster *c, int64_t asked, int ranks_per_device) {
+int topology_threads(const struct cluster *c, int64_t asked, int ranks_per_device) {
     return asked > 0 ? (int)asked : c->devices.item[c->groups.item[0].device].cores / ranks_per_device;
 }
 
-int place_share(const struct cluster *c, int ranks) {
+int topology_share(const struct cluster *c, int ranks) {
     return MAX(c->ranks_per_device, (ranks + c->total_devices - 1) / c->total_devices);
 }
 
-const struct device *place_without(const struct cluster *c, int ranks, enum dtype dtype) {
-    int64_t share = place_share(c, ranks), in_use = (ranks + share - 1) / share, first = 0;
+const struct device *topology_without(const struct cluster *c, int ranks, enum dtype dtype) {
+    int64_t share = topology_share(c, ranks), in_use = (ranks + share - 1) / share, first = 0;
     for (size_t i = 0; i < c->groups.count && first < in_use; i++) {
         const struct node_group *g = &c->groups.item[i];
         if (c->devices.item[g->device].peak[dtype] <= 0)
@@ -48,9 +48,9 @@ const struct device *place_without(const struct cluster *c, int ranks, enum dtyp
     return NULL;
 }
 
-trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,
-                           trireme_error *error) {
-    int ranks = mesh_ranks(mesh), each = place_share(c, ranks);
+trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, int *ranks_per_device,
+                              trireme_error *error) {
+    int ranks = mesh_ranks(mesh), each = topology_share(c, ranks);
     for (size_t i = 0; i < c->groups.count; i++) {
         const struct device *d = &c->devices.item[c->groups.item[i].device];
         if (each > d->cores) {
@@ -69,7 +69,7 @@ trireme_status place_check(const struct cluster *c, const struct mesh *mesh, int
 // ---- links
 
 // The part that a rank belongs to at a level; at level -1 it is a part of its own.
-static int part_of(const struct place *p, int rank, int level) {
+static int part_of(const struct topology *p, int rank, int level) {
     if (level < 0)
         return rank;
     const struct link_level *l = &p->cluster->level[level];
@@ -88,15 +88,15 @@ static int part_of(const struct place *p, int rank, int level) {
 
 // For one use: parts of all ranks at all levels, and how much goes on at the adapters of each part.
 struct links {
-    const struct place *place;
+    const struct topology *topology;
     const struct link_use *use;
     int *part[CLUSTER_LEVELS_MAX + 1];  // [level + 1][rank]
     int *ranks[CLUSTER_LEVELS_MAX + 1]; // of each part
     int *users[CLUSTER_LEVELS_MAX + 1]; // groups, or messages, that leave each part at the level above
 };
 
-static void links_create(struct links *l, const struct place *p, const struct link_use *use) {
-    *l = (struct links){.place = p, .use = use};
+static void links_create(struct links *l, const struct topology *p, const struct link_use *use) {
+    *l = (struct links){.topology = p, .use = use};
     for (int level = 0; level <= p->cluster->levels; level++) {
         l->part[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         l->ranks[level] = mem_alloc((size_t)p->ranks * sizeof(int));
@@ -114,13 +114,13 @@ static void links_release(struct links *l) {
     }
 }
 
-static int peer_of(const struct place *p, int rank, const struct link_use *use) {
+static int peer_of(const struct topology *p, int rank, const struct link_use *use) {
     return mesh_peer(&p->mesh, rank, use->group, use->peer);
 }
 
 // The members of a rank's group, in ascending order.
 static int members_of(const struct links *l, int rank, int *member) {
-    const struct place *p = l->place;
+    const struct topology *p = l->topology;
     if (l->use->peer) {
         int other = peer_of(p, rank, l->use);
         member[0] = MIN(rank, other);
@@ -135,7 +135,7 @@ static int members_of(const struct links *l, int rank, int *member) {
 
 // Each part that the group leaves at the level above gets one more user.
 static void count_users(struct links *l, const int *member, int count) {
-    for (int level = 0; level < l->place->cluster->levels; level++) {
+    for (int level = 0; level < l->topology->cluster->levels; level++) {
         const int *part = l->part[level], *above = l->part[level + 1];
         for (int i = 0; i < count; i++) {
             if (i && part[member[i]] == part[member[i - 1]])
@@ -159,7 +159,7 @@ static double adapters_of_rank(const struct link_level *level, int ranks, int us
 }
 
 static void fill_route(const struct links *l, const int *member, int count, struct route *route) {
-    const struct cluster *c = l->place->cluster;
+    const struct cluster *c = l->topology->cluster;
     route->ranks = count;
     for (int level = 0; level < c->levels; level++) {
         const int *part = l->part[level], *above = l->part[level + 1];
@@ -185,13 +185,13 @@ static void fill_route(const struct links *l, const int *member, int count, stru
 
 // A message leaves its sender's part at one level.
 static void count_message(struct links *l, int from, int to) {
-    for (int level = 0; level < l->place->cluster->levels; level++)
+    for (int level = 0; level < l->topology->cluster->levels; level++)
         if (l->part[level][from] != l->part[level][to] && l->part[level + 1][from] == l->part[level + 1][to])
             l->users[level][l->part[level][from]]++;
 }
 
 static void fill_message(const struct links *l, int from, int to, struct route *route) {
-    const struct cluster *c = l->place->cluster;
+    const struct cluster *c = l->topology->cluster;
     route->ranks = 2;
     for (int level = 0; level < c->levels; level++) {
         int part = l->part[level][from];
@@ -205,7 +205,7 @@ static void fill_message(const struct links *l, int from, int to, struct route *
 }
 
 static void find_messages(struct links *l, struct route *route) {
-    const struct place *p = l->place;
+    const struct topology *p = l->topology;
     for (int r = 0; r < p->ranks; r++)
         count_message(l, r, peer_of(p, r, l->use));
     for (int r = 0; r < p->ranks; r++)
@@ -213,7 +213,7 @@ static void find_messages(struct links *l, struct route *route) {
 }
 
 // Those who count: the first of each group; of pairs the ranks whose peer is there without going around the end.
-static bool counts(const struct place *p, int rank, const struct link_use *use) {
+static bool counts(const struct topology *p, int rank, const struct link_use *use) {
     int index = mesh_index(&p->mesh, rank, use->group), end = index + use->peer;
     return use->peer ? end >= 0 && end < mesh_group_size(&p->mesh, use->group) : index == 0;
 }
@@ -221,7 +221,7 @@ static bool counts(const struct place *p, int rank, const struct link_use *use) 
 // Ranks that share a group share the work of finding its route. A pair's is that of the rank whose peer the other is,
 // which may be the peer of a third one.
 static void find_collectives(struct links *l, struct route *route) {
-    const struct place *p = l->place;
+    const struct topology *p = l->topology;
     int *member = mem_alloc((size_t)MAX(2, mesh_group_size(&p->mesh, l->use->group)) * sizeof *member);
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < p->ranks; r++) {
@@ -243,7 +243,7 @@ static void find_collectives(struct links *l, struct route *route) {
 }
 
 // Of all groups of one use.
-static struct route *find_routes(const struct place *p, const struct link_use *use) {
+static struct route *find_routes(const struct topology *p, const struct link_use *use) {
     struct links l;
     links_create(&l, p, use);
     struct route *route = mem_alloc((size_t)p->ranks * sizeof *route);
@@ -267,15 +267,15 @@ static bool same_route(const struct route *a, const struct route *b, int levels)
 }
 
 // Numbers for what ranks see: equal where nothing tells them apart.
-static int *describe_ranks(const struct place *p) {
+static int *describe_ranks(const struct topology *p) {
     int *number = mem_alloc((size_t)p->ranks * sizeof *number);
     VEC(int) seen = {0}; // the first rank of each description
     for (int r = 0; r < p->ranks; r++) {
-        struct station s = place_station(p, r);
+        struct station s = topology_station(p, r);
         size_t k = 0;
         for (; k < seen.count; k++) {
             int other = seen.item[k];
-            struct station t = place_station(p, other);
+            struct station t = topology_station(p, other);
             bool same = s.device == t.device && s.part == t.part && s.slower == t.slower;
             for (size_t u = 0; u < p->uses && same; u++)
                 same = same_route(&p->route[u][r], &p->route[u][other], p->cluster->levels);
@@ -291,7 +291,7 @@ static int *describe_ranks(const struct place *p) {
 }
 
 // Whether the ranks with coordinate a see what those with coordinate b see, the other coordinates being the same.
-static bool same_coordinates(const struct place *p, const int *number, enum axis axis, int stride, int a, int b) {
+static bool same_coordinates(const struct topology *p, const int *number, enum axis axis, int stride, int a, int b) {
     int degree = p->mesh.degree[axis];
     for (int outer = 0; outer < p->ranks; outer += stride * degree)
         for (int inner = 0; inner < stride; inner++)
@@ -300,7 +300,7 @@ static bool same_coordinates(const struct place *p, const int *number, enum axis
     return true;
 }
 
-static void find_kinds(struct place *p, const int *number, enum axis axis, int stride, bool apart) {
+static void find_kinds(struct topology *p, const int *number, enum axis axis, int stride, bool apart) {
     int degree = p->mesh.degree[axis];
     p->kind[axis] = mem_alloc((size_t)degree * sizeof(int));
     p->first[axis] = mem_alloc((size_t)degree * sizeof(int));
@@ -315,14 +315,14 @@ static void find_kinds(struct place *p, const int *number, enum axis axis, int s
 }
 
 // Along an axis that messages go along, neighbours of unlike coordinates are unlike, too.
-static bool carries_messages(const struct place *p, enum axis axis) {
+static bool carries_messages(const struct topology *p, enum axis axis) {
     for (size_t u = 0; u < p->uses; u++)
         if (p->use[u].peer && p->use[u].group & AXES(axis))
             return true;
     return false;
 }
 
-static void find_classes(struct place *p, bool every_rank) {
+static void find_classes(struct topology *p, bool every_rank) {
     int *number = describe_ranks(p), stride = 1;
     p->classes = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
@@ -341,7 +341,7 @@ static void find_classes(struct place *p, bool every_rank) {
 }
 
 // A class counts kinds as a rank counts coordinates.
-int place_rank(const struct place *p, int who) {
+int topology_rank(const struct topology *p, int who) {
     int rank = 0, stride = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         rank += stride * p->first[a][who % p->kinds[a]];
@@ -351,7 +351,7 @@ int place_rank(const struct place *p, int who) {
     return rank;
 }
 
-int place_class(const struct place *p, int rank) {
+int topology_class(const struct topology *p, int rank) {
     int who = 0, stride = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         who += stride * p->kind[a][rank % p->mesh.degree[a]];
@@ -361,7 +361,7 @@ int place_class(const struct place *p, int rank) {
     return who;
 }
 
-int place_members(const struct place *p, int who) {
+int topology_members(const struct topology *p, int who) {
     int members = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         int count = 0;
@@ -373,10 +373,10 @@ int place_members(const struct place *p, int who) {
     return members;
 }
 
-trireme_status place_create(struct place *out, const struct cluster *cluster, const struct mesh *mesh,
-                            const struct link_use *uses, size_t count, bool every_rank, trireme_error *error) {
-    struct place p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
-    TRY(place_check(cluster, mesh, &p.ranks_per_device, error));
+trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
+                               const struct link_use *uses, size_t count, bool every_rank, trireme_error *error) {
+    struct topology p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
+    TRY(topology_check(cluster, mesh, &p.ranks_per_device, error));
     p.use = mem_alloc(count * sizeof *p.use);
     for (size_t u = 0; u < count; u++)
         p.use[u] = uses[u];
@@ -388,7 +388,7 @@ trireme_status place_create(struct place *out, const struct cluster *cluster, co
     return TRIREME_OK;
 }
 
-void place_release(struct place *p) {
+void topology_release(struct topology *p) {
     for (size_t u = 0; u < p->uses; u++)
         free(p->route[u]);
     for (int a = 0; a < AXIS_COUNT; a++) {
@@ -397,5 +397,5 @@ void place_release(struct place *p) {
     }
     free(p->route);
     free(p->use);
-    *p = (struct place){0};
+    *p = (struct topology){0};
 }
