@@ -32,7 +32,8 @@ def test_answers():
     tool.good("verify", "best.yaml")
     same = tool.good_json("plan", "best.yaml", "cluster=h100")
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
-    assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, "save=/dev/stdout")
+    few = "mode=none", "micro_batch_size=4", "tensor_parallel_degree=2"
+    assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, *few, "save=/dev/stdout")
 
 
 def test_a_limit_of_activations():
@@ -55,6 +56,8 @@ def test_room_of_ranks_that_share_a_device():
                            "save=two.yaml")["plans"]
     classes = tool.good_json("simulate", "two.yaml", "cluster=cpu")["classes"]
     assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
+    # Cores have as few logits at once as by default.
+    assert not any("logits_rows" in p for p in plans), plans
 
 
 def test_what_tensor_ranks_exchange_beside_products():
@@ -80,9 +83,6 @@ def test_logits_that_are_made_at_once():
              "micro_batch_size=4", "zero_stage=1")
     best, few = (tool.good_json("plan", *words, *more)["plans"][0] for more in ([], ["training.logits_rows=0"]))
     assert best["pipeline_parallel_degree"] == 1 < few["pipeline_parallel_degree"], (best, few)
-    # Cores have as few as by default.
-    cores = tool.good_json("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=2", "seq_len=64")["plans"]
-    assert not any("logits_rows" in p for p in cores), cores
 
 
 # Nodes of six: of three stages of four the second lies on both nodes.
