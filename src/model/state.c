@@ -12,7 +12,7 @@ static int64_t unit_count(const struct program *program, const struct parameter_
                           const struct state_layout *layout, int unit) {
     int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
     FOR_UNIT(table, i, unit)
-    count += padded(parameter_count(&table->parameters.item[i]));
+        count += padded(parameter_count(&table->parameters.item[i]));
     return (count + parts - 1) / parts * parts;
 }
 

@@ -108,7 +108,7 @@ static int clone(struct program *program, int buffer, int parent) {
 static int clone_unit(struct program *program, const struct slices *slices, int root, int *again) {
     again[root] = clone(program, root, NONE);
     FOR_SLICES(slices, s, root)
-    again[s] = clone(program, s, again[root]);
+        again[s] = clone(program, s, again[root]);
     return again[root];
 }
 
@@ -177,7 +177,7 @@ static size_t leave_gathered(struct program *program, const struct use *use, siz
     for (; kept < uses && use[kept].at == 0 && first[use[kept].unit] < count; kept++) {
         program->buffers.item[use[kept].gathered].scope = SCOPE_SLOT;
         FOR_SLICES(&slices, s, use[kept].gathered)
-        program->buffers.item[s].scope = SCOPE_SLOT;
+            program->buffers.item[s].scope = SCOPE_SLOT;
     }
     slices_release(&slices);
     free(first);

@@ -60,19 +60,19 @@ static void collect(struct gradient_graph *g, const struct route *route) {
 
 bool graph_is_wanted(const struct gradient_graph *g, int buffer) {
     FOR_SELF_AND_PARENTS(g, b, buffer)
-    if (g->tensor[b].wanted)
-        return true;
+        if (g->tensor[b].wanted)
+            return true;
     return false;
 }
 
 // Whether the loss depends on it, or on some of it.
 static bool is_useful(const struct gradient_graph *g, int buffer) {
     FOR_SELF_AND_PARENTS(g, b, buffer)
-    if (g->tensor[b].useful)
-        return true;
+        if (g->tensor[b].useful)
+            return true;
     FOR_SLICES(&g->slices, s, buffer)
-    if (g->tensor[s].useful)
-        return true;
+        if (g->tensor[s].useful)
+            return true;
     return false;
 }
 

@@ -106,15 +106,15 @@ static bool complete(const struct gradient_check *c, int buffer, int *missing) {
     if (sum != NONE && c->graph.tensor[buffer].contributions == 0)
         return complete(c, sum, missing);
     FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
-    if (c->graph.tensor[b].contributions < c->graph.tensor[b].uses) {
-        *missing = b;
-        return false;
-    }
+        if (c->graph.tensor[b].contributions < c->graph.tensor[b].uses) {
+            *missing = b;
+            return false;
+        }
     FOR_SLICES(&c->graph.slices, s, buffer)
-    if (c->graph.tensor[s].contributions < c->graph.tensor[s].uses) {
-        *missing = s;
-        return false;
-    }
+        if (c->graph.tensor[s].contributions < c->graph.tensor[s].uses) {
+            *missing = s;
+            return false;
+        }
     return true;
 }
 

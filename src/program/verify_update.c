@@ -316,7 +316,7 @@ static bool is_gradient_of(const struct update_check *c, int gradient, int param
         return true;
     int slices = 0, matched = 0;
     FOR_SLICES(&c->slices, s, parameter)
-    slices++;
+        slices++;
     FOR_SLICES(&c->slices, s, gradient) {
         int of = p->buffers.item[s].gradient_of;
         if (of == NONE || p->buffers.item[of].parent != parameter ||

@@ -39,7 +39,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
         int listed = 0;
         for (int u = 0; u < (int)table.units.count; u++)
             FOR_UNIT(&table, i, u)
-        assert_true(i == listed++ && table.parameters.item[i].unit == u);
+                assert_true(i == listed++ && table.parameters.item[i].unit == u);
         assert_int_equal(listed, table.parameters.count);
         for (size_t i = 0; i < table.parameters.count; i++) {
             const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
