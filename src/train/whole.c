@@ -219,8 +219,10 @@ static void *room(void *user, size_t number) {
     if (view->whole->control && view->what != ENGINE_REMAINDERS)
         comm_barrier(view->whole->control, &late);
     for (size_t i = 0; i < e->local.parameters.count; i++) {
+        if (e->local.parameters.item[i].whole != (int)number)
+            continue;
         struct engine_part part = engine_part(e, view->what, i);
-        if (e->local.parameters.item[i].whole == (int)number && part.begin < part.end)
+        if (part.begin < part.end)
             return room_for(view->whole, &view->whole->room[view->what == ENGINE_REMAINDERS], view->what, number);
     }
     return NULL;
@@ -235,8 +237,10 @@ static void put(void *user, size_t number) {
     const char *from = view->whole->room[view->what == ENGINE_REMAINDERS].data;
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
+        if (p->whole != (int)number)
+            continue;
         struct engine_part part = engine_part(e, view->what, i);
-        if (p->whole == (int)number && part.begin < part.end)
+        if (part.begin < part.end)
             parameter_take(p, whole, part.begin, part.end, from, part.data, dtype_size(part.dtype));
     }
 }
