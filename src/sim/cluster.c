@@ -280,6 +280,13 @@ static trireme_status read_measured(const struct reading *r, int list, struct li
     return TRIREME_OK;
 }
 
+static int nodes_of(const struct cluster *c) {
+    int nodes = 0;
+    for (size_t i = 0; i < c->groups.count; i++)
+        nodes += c->groups.item[i].nodes;
+    return nodes;
+}
+
 static trireme_status read_level(const struct reading *r, int mapping, trireme_error *error) {
     const struct outline *t = r->outline;
     struct cluster *c = r->cluster;
@@ -302,6 +309,9 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
                               "spans no more than %s, which comes before: list links from the inside out", below->name);
     if (below && below->span == level->span && level->nodes % below->nodes)
         return outline_refuse(t, node, error, "spans no whole number of %s, which comes before", below->name);
+    if (level->span == SPAN_NODES && level->nodes >= nodes_of(c))
+        return outline_refuse(t, node, error, "given \"%.40s\", but there are %d: what joins them all spans all",
+                              text_of(t, node), nodes_of(c));
     TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
     TRY(outline_need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->latency, error));
     TRY(outline_may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->start, error));

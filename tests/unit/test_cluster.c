@@ -144,6 +144,8 @@ static void refusals_name_line_and_key(void **unused) {
          "  - {name: two, spans: 2 nodes, latency: 1 us, bandwidth: 10 GB/s}\n"
          "  - {name: three, spans: 3 nodes, latency: 1 us, bandwidth: 10 GB/s}",
          "my.yaml:17: links[1].spans", "no whole number of two"},
+        {16, "  - {name: three, spans: 3 nodes, latency: 1 us, bandwidth: 10 GB/s}", "my.yaml:16: links[0].spans",
+         "given \"3 nodes\", but there are 3: what joins them all spans all"},
         {17, "  - name: bus", "my.yaml:17: links[1].name", "two links are called bus"},
         {18, "    spans: node", "my.yaml:18: links[1].spans", "no more than bus"},
         {20, "    bandwidth: 8", "my.yaml:20: links[1].bandwidth", "without a unit"},
