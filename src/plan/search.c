@@ -19,9 +19,9 @@ static const int64_t GRACE = 5000000000;
 
 enum { BATCH = 16, ALIKE = 4, FEW_PROMISING = 64 };
 // What takes so many nanoseconds to be compiled is not compiled twice. That is, of each pass of all ranks in a step, at
-// least the first, else for each layer the second, and the third for each of the rank's layers (two Zen 4 cores); and
-// so many times as long where layers are mixed to fit.
-enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 8000, BESIDE_TIME = 165, MIXED_TIMES = 2 };
+// least the first, else for each layer the second where a rank has many, half of it where it has so few (two Zen 4
+// cores, 32 to 2,000 layers); and so many times as long where layers are mixed to fit.
+enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 30000, FEW_LAYERS = 50, MIXED_TIMES = 2 };
 
 // ---- evaluating several at once
 
@@ -129,8 +129,8 @@ static double time_of(const struct search *s, const struct plan_choice *c) {
     double batch = (double)s->request->config->training.global_batch_size,
            virtual_stages = c->stages * MAX(1, c->chunks),
            passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
-           layers = (double)s->request->model->num_hidden_layers;
-    return passes * MAX(PASS_TIME, layers / virtual_stages * (LAYER_TIME + BESIDE_TIME * layers / c->stages));
+           layers = (double)s->request->model->num_hidden_layers, of_rank = layers / c->stages;
+    return passes * MAX(PASS_TIME, layers / virtual_stages * LAYER_TIME * of_rank / (of_rank + FEW_LAYERS));
 }
 
 bool takes_long(const struct search *s, const struct plan_choice *c) {
