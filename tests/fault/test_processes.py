@@ -90,9 +90,10 @@ def check_going_on(ranks, *arguments):
 
 
 def check_survivors(process, gone, survivors, seconds):
+    """mpirun was started with patience(seconds): it waits so long twice, which is most of what all takes."""
     begin = time.monotonic()
     code, _, err = tool.finish(process)
-    assert code != 0 and time.monotonic() - begin < seconds, (code, time.monotonic() - begin, err)
+    assert code != 0 and time.monotonic() - begin < 2 * seconds + 8, (code, time.monotonic() - begin, err)
     # In the run directory: Open MPI 5 leaves half a second for words, which is too little where other tests run beside.
     shown = tool.good("show", "ranks", "run")
     lines = [line for line in shown.splitlines() if "group " in line]
@@ -111,7 +112,7 @@ def test_killed():
                               (4, 0, ["--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"])):
         process, found = in_training(ranks, *mesh, **patience(4))
         os.kill(found[gone], signal.SIGKILL)
-        check_survivors(process, gone, [rank for rank in range(ranks) if rank != gone], 10)
+        check_survivors(process, gone, [rank for rank in range(ranks) if rank != gone], 4)
         check_going_on(ranks, *mesh)
         shutil.rmtree("run")
         shutil.rmtree("straight")
@@ -131,7 +132,7 @@ def test_bad_token():
 def test_stopped():
     process, found = in_training(2, "--comm.train_timeout_seconds=2", **patience(6))
     os.kill(found[0], signal.SIGSTOP)
-    err = check_survivors(process, 0, [1], 15)
+    err = check_survivors(process, 0, [1], 6)
     # mpirun lets it go on for its last words: not of the other one, whatever it sees first.
     assert re.search(r"rank 0 was stopped for [1-9]", err), err
     check_going_on(2)
