@@ -145,7 +145,6 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(intermediate_size, true),
         FIELD(vocab_size, true),
         FIELD(max_position_embeddings, gpt2 || exact),
-        FIELD(activation, true),
         FIELD(tie_word_embeddings, true),
         FIELD(bias, true),
         FIELD(attention_bias, true),
@@ -166,6 +165,11 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         if (field[i].counts && field[i].theirs != field[i].ours)
             FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their %s is %.15g, the model's %.15g",
                  field[i].name, field[i].theirs, field[i].ours);
+    static const char *const ACTIVATIONS[] = {
+        [ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_SWIGLU] = "swiglu"};
+    if (weights->activation != model->activation)
+        FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their activation is %s, the model's %s",
+             ACTIVATIONS[weights->activation], ACTIVATIONS[model->activation]);
     return TRIREME_OK;
 }
 

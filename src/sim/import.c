@@ -56,7 +56,7 @@ static bool read_number(const char *text, double *out) {
     return end != text && !*end && isfinite(*out);
 }
 
-#define REFUSE(...) return error_set(error, TRIREME_ERROR_USAGE, __VA_ARGS__)
+#define REFUSE(...) FAIL(TRIREME_ERROR_USAGE, __VA_ARGS__)
 
 // ---- matrix products
 

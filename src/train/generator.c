@@ -89,11 +89,12 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
         // The last new token is not fed.
         g->context = (int64_t)prompt_tokens + MAX(0, config->generate.max_new_tokens - 1);
         if (g->context > g->model.max_position_embeddings)
-            status = error_set(error, TRIREME_ERROR_USAGE,
-                               "%zu tokens of prompt and all but the last of generate.max_new_tokens %lld are more "
-                               "than the model's %lld positions",
-                               prompt_tokens, (long long)config->generate.max_new_tokens,
-                               (long long)g->model.max_position_embeddings);
+            status =
+                error_set(error, TRIREME_ERROR_USAGE,
+                          "generate.max_new_tokens %lld: of the model's %lld positions the prompt takes %zu, "
+                          "which leaves room for %lld",
+                          (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings,
+                          prompt_tokens, (long long)(g->model.max_position_embeddings - (int64_t)prompt_tokens + 1));
     }
     if (status == TRIREME_OK)
         status = compile(g, error);

@@ -354,6 +354,9 @@ static void the_first_difference_is_named(void **state) {
     b = parsed(QWEN2 "}");
     assert_says(model_config_compare(&a, &b, false, &error), &error,
                 "theirs is LlamaForCausalLM, the model's Qwen2ForCausalLM");
+    a = b = parsed(GPT2 "}");
+    b.activation = ACTIVATION_GELU;
+    assert_says(model_config_compare(&a, &b, false, &error), &error, "their activation is gelu_tanh, the model's gelu");
 }
 
 int main(void) {
