@@ -1,14 +1,15 @@
 // By the skyline, and where that is not tight, greedy in several orders: each allocation goes to the lowest offset
 // where nothing that lives at the same time stands. As long as the best result is not tight, orders are varied: what
-// stood on top is placed earlier.
+// stood on top is placed earlier. Where all is one region, and that leaves much, it is repaired.
 #include "program/place.h"
 
 #include "base/rng.h"
 #include "program/spans.h"
 
-enum { ROUNDS = 400, CANDIDATES = 12 };
+enum { ROUNDS = 400, CANDIDATES = 12, QUARTERS = 4 }; // quarters of a microbatch: a repair's period
 static const int64_t WORK = 30000000; // pairs of allocations that may be compared while one order is varied
 static const double TIGHT = 1.002;    // of the bound
+static const double FAIR = 1.015;     // more of a region is worth a repair
 
 struct placing {
     struct allocation *item;
@@ -142,12 +143,17 @@ static void note(struct best *best, const struct placing *p, int64_t top) {
         best->offset[p->order[i]] = p->item[p->order[i]].offset;
 }
 
-static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
+static struct in_use *in_use_all(const struct placing *p) {
     struct in_use *all = mem_alloc(p->count * sizeof *all);
     for (size_t i = 0; i < p->count; i++) {
         const struct allocation *a = &p->item[p->order[i]];
         all[i] = (struct in_use){a->first, a->last, a->bytes, 0};
     }
+    return all;
+}
+
+static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
+    struct in_use *all = in_use_all(p);
     int64_t top = place_skyline(all, p->count, enough);
     for (size_t i = 0; i < p->count; i++)
         offset[p->order[i]] = all[i].offset;
@@ -214,10 +220,25 @@ static void choose(struct placing *p, size_t total, enum buffer_scope scope, boo
             p->order[p->count++] = (int)i;
 }
 
+// Where a region takes more than is fair; returns what it takes then.
+static int64_t repair(const struct placing *p, int64_t bytes, int length) {
+    const int64_t fair = (int64_t)(FAIR * (double)bound(p, length));
+    struct in_use *all = bytes > fair ? in_use_all(p) : NULL;
+    if (all && place_repair(all, p->count, fair, MAX(1, length / QUARTERS), 1)) {
+        bytes = 0;
+        for (size_t i = 0; i < p->count; i++) {
+            p->item[p->order[i]].offset = all[i].offset;
+            bytes = MAX(bytes, all[i].offset + all[i].bytes);
+        }
+    }
+    free(all);
+    return bytes;
+}
+
 int64_t place_together(struct lifetimes *l) {
     struct placing p = placing_create(l, 0);
     choose(&p, l->allocations.count, SCOPE_LOCAL, true);
-    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    int64_t bytes = repair(&p, place_region(&p, l->allocations.count, l->length), l->length);
     placing_release(&p);
     return bytes;
 }

@@ -10,7 +10,7 @@
 // Ranges that may be looked at in all attempts, and since an attempt has come further: part of so many and three times
 // the square of all.
 static const int64_t WORK = 40000000, ATTEMPT = 1000000;
-static const double STUCK = .15;
+static const double STUCK = .6;
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
 static const double DIFFERENT = .5; // of its bytes, at most: what an attempt makes a range weigh more

@@ -98,7 +98,7 @@ def test_saved():
         # Of auto a microbatch counts for half between the two parts of its backward.
         for key in ("cost", "bubble") if name == "auto" else ("cost", "bubble", "peak_activations"):
             assert made[key] == read[key], (name, key, made[key], read[key])
-    tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", "stages=2", "microbatches=2",
+    tool.refused(1, r"nowhere.*: cannot create", "simulate", "schedule=1f1b", "stages=2", "microbatches=2",
                  "save=nowhere/s.txt")
     # What is no file is not replaced by one.
     os.mkfifo("pipe")
@@ -168,7 +168,7 @@ def test_picture():
     tool.good("simulate", f"schedule={odd}", "svg=odd.svg")
     title = [text.text for text in xml.fromstring(tool.read("odd.svg")).iter("{http://www.w3.org/2000/svg}text")][0]
     assert title.startswith("a? \u00e9?<.txt"), title
-    tool.refused(1, r"cannot .*nowhere", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
+    tool.refused(1, r"nowhere.*: cannot create", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
     tool.refused(2, r"too many for a picture", "simulate", "schedule=1f1b", "stages=64", "microbatches=8192",
                  "svg=p.svg")
 
