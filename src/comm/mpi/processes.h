@@ -157,6 +157,7 @@ struct process_world {
     int *node;              // [ranks]: numbered by their first ranks
     int64_t *process_id;    // [ranks]
     struct pollfd *watched; // pidfds of the other ranks of this machine
+    int64_t missed;         // when one of them was first seen to have ended; 0 before
     int *watched_rank, watched_count;
 };
 

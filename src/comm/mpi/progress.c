@@ -13,6 +13,8 @@ enum {
     SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks at whether neighbours live
     LAST_WORDS = 200000000, // from the end of a world to the last call of MPI
+    GRACE = 100000000,      // from a neighbour's end until it is called dead
+    END_GRACE = 2000000000, // beyond the deadline: others, whose calls have it, too, tell what they miss
 };
 enum { TAG_BREAK = 0 };
 
@@ -124,9 +126,15 @@ static void check_deadlines(struct process_world *w, int64_t now) {
     }
 }
 
-static void check_neighbours(struct process_world *w) {
-    int dead = neighbours_dead(w);
+// A neighbour may have gone because the world is broken: who broke it has told this rank, too, which may not have
+// heard yet.
+static void check_neighbours(struct process_world *w, int64_t now) {
+    const int dead = neighbours_dead(w);
     if (dead < 0)
+        return;
+    if (!w->missed)
+        w->missed = now;
+    if (now - w->missed < GRACE)
         return;
     char reason[BREAK_TEXT];
     snprintf(reason, sizeof reason, PROCESS_HAS_DIED, dead, w->base.place.host);
@@ -184,7 +192,7 @@ static void drive(struct process_world *w) {
             continue;
         check_deadlines(w, now);
         if (now - watched > WATCH && !w->told) {
-            check_neighbours(w);
+            check_neighbours(w, now);
             watched = now;
         }
         gate_wait(&w->inbox, seen, 0, now + pause_of(w, now, now - quiet_since));
@@ -223,7 +231,7 @@ static trireme_status begin(struct process_world *w, trireme_error *error) {
 // MPI_Finalize waits for all ranks, for ever: so they meet first.
 static bool meet_last(struct process_world *w) {
     MPI_Request request;
-    struct patience patience = patience_begin(w->deadline, NULL);
+    struct patience patience = patience_begin(w->deadline ? w->deadline + END_GRACE : 0, NULL);
     if (MPI_Ibarrier(w->comm, &request) != MPI_SUCCESS)
         return false;
     for (int done = 0;;) {
@@ -235,8 +243,9 @@ static bool meet_last(struct process_world *w) {
         listen(w);
         if (atomic_load(&w->broken) || patience_ended(&patience))
             return false;
-        check_neighbours(w);
-        gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, clock_now() + SLEEP_MOST);
+        const int64_t now = clock_now();
+        check_neighbours(w, now);
+        gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, now + SLEEP_MOST);
     }
 }
 
