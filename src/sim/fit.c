@@ -289,7 +289,9 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
         f.attention = !f.product && is_attention(s);
         if (f.attention || f.product ? d->peak[s->dtype] <= 0 : s->bytes <= 0)
             continue;
+        const double least = all ? 0 : d->curve[s->op][s->dtype].least; // the host's, which no product tells
         d->curve[s->op][s->dtype] = curve_of(&f);
+        d->curve[s->op][s->dtype].least = least;
         drop_points(d, s->op, s->dtype);
         fitted[s->op][s->dtype] = true;
         if (!f.attention)

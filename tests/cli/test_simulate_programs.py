@@ -9,7 +9,7 @@ import tool
 
 SMALL = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.global_batch_size=16",
          "--training.micro_batch_size=1"]
-SHIPPED = ["a100", "a100-flash", "cpu", "h100"]
+SHIPPED = ["a100", "a100-flash", "cpu", "h100", "h100-compiled"]
 MINE = """\
 devices:
   d:
@@ -132,8 +132,8 @@ def test_refusals():
     def refused(pattern, *arguments):
         tool.refused(2, pattern, "simulate", *SMALL, *arguments)
 
-    refused("clusters are a100, a100-flash, cpu, h100", "cluster=h10")
-    refused(r"cluster= is missing \(or schedule=.*clusters are a100, a100-flash, cpu, h100")
+    refused("clusters are a100, a100-flash, cpu, h100, h100-compiled", "cluster=h10")
+    refused(r"cluster= is missing \(or schedule=.*clusters are a100, a100-flash, cpu, h100, h100-compiled")
     tool.refused(2, "usage", "simulate")
     refused("8 ranks.* has 4 devices", "cluster=h100", "devices=4", "--data_parallel_replicate_degree=8")
     refused("devices", "cluster=h100", "devices=0")

@@ -27,7 +27,7 @@ static const struct route *pair_topology(struct topology *topology, const struct
 
 static void printed_clusters_read_back(void **unused) {
     (void)unused;
-    static const char *const NAMES[] = {"a100", "a100-flash", "h100"};
+    static const char *const NAMES[] = {"a100", "a100-flash", "h100", "h100-compiled"};
     for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
         struct cluster c = load(NAMES[i]), again;
         struct text first = {0}, second = {0};
@@ -142,7 +142,7 @@ static void letters_of_others_are_left_out(void **unused) {
 
 static void products_come_from_a_table(void **unused) {
     (void)unused;
-    struct cluster c = load("a100");
+    struct cluster c = load("a100-flash");
     trireme_error error = {0};
     struct text csv = {0};
     text_add(&csv, "# timings\nM, N, K, dtype, tflops\n");
@@ -218,6 +218,20 @@ static void many_shapes_are_thinned_evenly(void **unused) {
     assert_int_equal(c.devices.item[0].points[OP_GELU].count, 64);
     assert_true(c.devices.item[0].points[OP_GELU].item[63].bytes == 1e7);
     VEC_RELEASE(&samples);
+    cluster_release(&c);
+}
+
+// What the host takes to issue an op is no product's to tell.
+static void products_leave_the_host(void **unused) {
+    (void)unused;
+    static const char CSV[] = "m,n,k,dtype,us\n4096,4096,4096,bf16,600\n256,256,256,bf16,9\n";
+    struct cluster c = load("a100");
+    const struct curve *curve = c.devices.item[0].curve[OP_MATMUL];
+    const double least = curve[DTYPE_BF16].least, compute = curve[DTYPE_BF16].compute;
+    trireme_error error = {0};
+    assert_true(least > 0);
+    assert_ok(fit_import(&c, ops, "gemm.csv", CSV, strlen(CSV), &error), &error);
+    assert_true(curve[DTYPE_BF16].least == least && curve[DTYPE_BF16].compute != compute);
     cluster_release(&c);
 }
 
@@ -462,7 +476,8 @@ int main(void) {
         cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
-        cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(cells_stay_in_their_columns),
+        cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(products_leave_the_host),
+        cmocka_unit_test(cells_stay_in_their_columns),
         cmocka_unit_test(letters_of_others_are_left_out),   cmocka_unit_test(many_shapes_are_thinned_evenly),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
