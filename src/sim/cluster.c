@@ -507,7 +507,7 @@ trireme_status clusters_help(struct text *out, const struct op_table *table, tri
     for (const struct shipped_cluster *s = shipped_clusters; s->name; s++) {
         struct cluster c;
         TRY(cluster_parse(&c, table, s->name, s->text, strlen(s->text), error));
-        text_add(out, "%-11s %s\n", s->name, c.about ? c.about : "");
+        text_add(out, "%-14s %s\n", s->name, c.about ? c.about : "");
         cluster_release(&c);
     }
     text_add(out, "\nA cluster of your own is a file: docs/simulator.md describes it, trireme bench calibrate writes "
