@@ -25,8 +25,8 @@ static bool holds(const char *path, const char *name) {
 // start was cut short.
 // What else lies in a directory does no harm, unless it has a name that the run is to use.
 static trireme_status check_ours(const char *path, trireme_error *error) {
-    static const char *const OWN[] = {"checkpoint",    "config.yaml", "kernels.json",
-                                      "metrics.jsonl", "ranks.bin",   "trace"};
+    static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
+                                      "ranks.bin",  "tb",          "trace"};
     if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
         return TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
@@ -140,6 +140,7 @@ bool run_directory_is_busy(const char *path) {
 void run_directory_close(struct run_directory *run) {
     if (run->metrics)
         fclose(run->metrics);
+    event_file_close(&run->events);
     if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
         char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin"), *beside = path_beside(run);
         if (!holds(run->path, "config.yaml"))
@@ -272,7 +273,13 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     TRY(status);
     run->fresh = false;
     TRY(open_metrics(run, error));
-    return rewind_metrics(run, step, error);
+    TRY(rewind_metrics(run, step, error));
+    if (!config->metrics.enable_tensorboard)
+        return TRIREME_OK;
+    char *events = join(run, "tb");
+    status = event_file_open(&run->events, events, step, error);
+    free(events);
+    return status;
 }
 
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
@@ -297,7 +304,7 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
     text_release(&line);
     if (!written)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot write: %s", run->path, strerror(errno));
-    return TRIREME_OK;
+    return run->events.file ? event_file_add(&run->events, s, error) : TRIREME_OK;
 }
 
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,

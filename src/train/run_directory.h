@@ -1,18 +1,19 @@
-// A run's directory: config.yaml with every key, metrics.jsonl with one object per step, checkpoint/, trace/, and a
-// lock.
+// A run's directory: config.yaml with every key, metrics.jsonl with one object per step, tb/ with the same for
+// TensorBoard, checkpoint/, trace/, and a lock.
 #ifndef TRAIN_RUN_DIRECTORY_H
 #define TRAIN_RUN_DIRECTORY_H
 
 #include "exec/exec.h"
-#include "train/train.h"
+#include "train/event_file.h"
 
 struct run_directory {
     char *path;
     int lock;      // descriptor, held while the run lives
     FILE *metrics; // open for appending
-    bool made;     // by this run
-    char *remark;  // on what metrics.jsonl held beside steps, NULL where it was nothing
-    bool fresh;    // nothing but our lock and ranks.bin is in it yet
+    struct event_file events;
+    bool made;    // by this run
+    char *remark; // on what metrics.jsonl held beside steps, NULL where it was nothing
+    bool fresh;   // nothing but our lock and ranks.bin is in it yet
 };
 
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
@@ -26,8 +27,8 @@ trireme_status run_directory_check(const struct run_directory *run, trireme_erro
 bool run_directory_is_busy(const char *path);
 // Leaves no trace of a directory that was made for a run that did not begin.
 void run_directory_close(struct run_directory *run);
-// Writes config.yaml and opens metrics.jsonl without the lines of steps after `step`: what a run did after its
-// checkpoint, it will do again.
+// Writes config.yaml, begins an event file in tb/ where that is wanted, and opens metrics.jsonl without the lines of
+// steps after `step`: what a run did after its checkpoint, it will do again.
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);

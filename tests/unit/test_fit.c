@@ -477,8 +477,8 @@ int main(void) {
         cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
         cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(products_leave_the_host),
-        cmocka_unit_test(cells_stay_in_their_columns),
-        cmocka_unit_test(letters_of_others_are_left_out),   cmocka_unit_test(many_shapes_are_thinned_evenly),
+        cmocka_unit_test(cells_stay_in_their_columns),      cmocka_unit_test(letters_of_others_are_left_out),
+        cmocka_unit_test(many_shapes_are_thinned_evenly),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);

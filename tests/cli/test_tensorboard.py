@@ -1,0 +1,112 @@
+"""Event files: every step's figures, as TensorBoard reads them."""
+
+import glob
+import math
+import os
+import struct
+
+import tool
+
+TAGS = {"loss_metrics/global_avg_loss": "loss", "validation_metrics/loss": "val_loss", "grad_norm": "grad_norm",
+        "lr": "lr", "n_tokens_seen": "tokens", "throughput(tps)": "tokens_per_second"}
+
+
+def masked_checksum(data):
+    """CRC-32C as records have it."""
+    c = 0xffffffff
+    for byte in data:
+        c ^= byte
+        for _ in range(8):
+            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
+    c ^= 0xffffffff
+    return (c >> 15 | c << 17 & 0xffffffff) + 0xa282ead8 & 0xffffffff
+
+
+def records(data):
+    while data:
+        (length, of_length), message = struct.unpack("<QI", data[:12]), data[12:]
+        message, rest = message[:length], message[length:]
+        assert masked_checksum(data[:8]) == of_length and len(message) == length
+        assert struct.unpack("<I", rest[:4])[0] == masked_checksum(message)
+        yield message
+        data = rest[4:]
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(message):
+    """Number and value of each field of a protocol buffer."""
+    at = 0
+    while at < len(message):
+        key, at = varint(message, at)
+        if key & 7 == 0:
+            value, at = varint(message, at)
+        else:
+            size = {1: 8, 5: 4}.get(key & 7)
+            if size is None:
+                assert key & 7 == 2
+                size, at = varint(message, at)
+            value, at = message[at:at + size], at + size
+        yield key >> 3, value
+
+
+def events(path):
+    """(step, tags and values), the step that the file begins with, and whether it says what it is."""
+    steps, start = [], None
+    first, *others = (dict(fields(message)) for message in records(tool.read(path)))
+    assert first[3] == b"brain.Event:2" and set(first) == {1, 3}
+    for event in others:
+        assert 1.7e9 < struct.unpack("<d", event[1])[0] < 4e9
+        if 7 in event:
+            assert dict(fields(event[7])) == {1: 1} and start is None and not steps
+            start = event[2]
+            continue
+        values = [dict(fields(value)) for number, value in fields(event[5]) if number == 1]
+        steps.append((event[2], {v[1].decode(): struct.unpack("<f", v[2])[0] for v in values}))
+    return start, steps
+
+
+def test_every_step():
+    train = ["train", "c.yaml", "--run.directory=run", "--validation.freq=2", "--validation.steps=1",
+             "--data.split=[0.9,0.1]", "--checkpoint.interval=3"]
+    tool.good(*train, "--training.steps=5")
+    tool.good("train", "c.yaml", "--run.directory=none", "--metrics.enable_tensorboard=false", "--training.steps=1")
+    assert not os.path.exists("none/tb")
+    (file,) = glob.glob("run/tb/events.out.tfevents.*")
+    start, steps = events(file)
+    expected = tool.metrics("run")
+    assert start == 1 and [step for step, _ in steps] == [1, 2, 3, 4, 5]
+    for (step, values), line in zip(steps, expected):
+        for tag, key in TAGS.items():
+            assert (tag in values) == (key in line), (step, tag)
+            assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6), (step, tag)
+        assert math.isclose(values["memory/max_reserved(GiB)"], line["peak_bytes"] / 2**30, rel_tol=1e-6)
+        assert math.isclose(values["mfu(%)"], 100 * line["mfu"], rel_tol=1e-5) and values["tflops"] > 0
+    # A run that goes on does it in a file of its own, which begins behind what it resumed from.
+    tool.good(*train, "--training.steps=7")
+    files = sorted(glob.glob("run/tb/events.out.tfevents.*"))
+    assert len(files) == 2 and files[0] == file
+    start, steps = events(files[1])
+    assert start == 6 and [step for step, _ in steps] == [6, 7]
+
+
+def test_what_cannot_be_written():
+    os.makedirs("taken")
+    tool.write("taken/tb", "a file of mine")
+    tool.refused(2, "taken holds tb, but is no run's", "train", "c.yaml", "--run.directory=taken")
+    tool.good("train", "c.yaml", "--run.directory=run", "--training.steps=1", "--metrics.enable_tensorboard=false")
+    tool.write("run/tb", "a file of mine")
+    code, _, err = tool.run("train", "c.yaml", "--run.directory=run", "--training.steps=2")
+    assert code == 1 and "run/tb: cannot create the directory" in err.splitlines()[-1], err
+    assert tool.read("run/tb") == b"a file of mine"
+
+
+if __name__ == "__main__":
+    tool.main(dict(globals()))
