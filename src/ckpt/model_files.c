@@ -272,45 +272,76 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 
 // ---- loading
 
-// Where the parameter that is being loaded lies, and its remainders (NULL: there are none).
-struct place {
-    enum dtype dtype;
-    void *data;
+// Where what is loaded goes, and the low halves of it (NULL: there are none).
+struct target {
+    const struct parameter_values *values, *remainders;
+};
+
+static size_t bytes_of(const struct parameter_values *values, int64_t count) {
+    return (size_t)(count * dtype_size(values->dtype));
+}
+
+static void put(const struct parameter_values *values, size_t number, int64_t first, int64_t count, const void *from) {
+    values->put(values->user, number, bytes_of(values, first), bytes_of(values, count), from);
+}
+
+// Room for numbers on their way to a parameter, in its type.
+struct encoded {
+    void *value;
     uint16_t *remainder;
 };
 
+static struct encoded encoded_create(const struct target *to, int64_t count) {
+    return (struct encoded){mem_alloc(bytes_of(to->values, count)),
+                            to->remainders ? mem_alloc(bytes_of(to->remainders, count)) : NULL};
+}
+
+static void encoded_release(struct encoded *e) {
+    free(e->value);
+    free(e->remainder);
+}
+
+static void put_numbers(const struct target *to, struct encoded *by, size_t number, int64_t first, int64_t count,
+                        const double *numbers) {
+    convert_encode(to->values->dtype, numbers, count, by->value, by->remainder, 0);
+    put(to->values, number, first, count, by->value);
+    if (to->remainders)
+        put(to->remainders, number, first, count, by->remainder);
+}
+
 static void load_rows(const struct source *source, const struct safetensors *files, const struct safetensors_tensor *t,
-                      const struct place *to) {
+                      const struct target *to) {
     int64_t first = source->piece->row * source->parameter->dim[1],
             count = source->piece->rows * source->parameter->dim[1];
     int64_t block = MIN(count, BLOCK);
-    const size_t size = (size_t)dtype_size(to->dtype), stored = safetensors_dtype_bits(t->dtype) / 8;
-    const bool same = t->dtype == convert_stored(to->dtype);
-    double *numbers = mem_alloc((size_t)block * sizeof *numbers);
+    const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
+    const bool same = t->dtype == convert_stored(to->values->dtype);
+    double *numbers = same ? NULL : mem_alloc((size_t)block * sizeof *numbers);
+    struct encoded encoded = same ? (struct encoded){0} : encoded_create(to, block);
     for (int64_t done = 0; done < count; done += block) {
         const char *from = (const char *)t->data + (size_t)done * stored;
-        int64_t now = MIN(block, count - done), at = first + done;
+        int64_t now = MIN(block, count - done);
         if (same) {
-            memcpy((char *)to->data + (size_t)at * size, from, (size_t)now * size);
-            if (to->remainder)
-                memset(to->remainder + at, 0, (size_t)now * sizeof *to->remainder);
+            put(to->values, source->number, first + done, now, from); // and remainders are zero
         } else {
             convert_decode(t->dtype, from, now, numbers);
-            convert_encode(to->dtype, numbers, now, to->data, to->remainder, at);
+            put_numbers(to, &encoded, source->number, first + done, now, numbers);
         }
         safetensors_forget(files, t, (uint64_t)done * stored, (uint64_t)now * stored);
     }
+    encoded_release(&encoded);
     free(numbers);
 }
 
 // Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
 static void load_transposed(const struct source *source, const struct safetensors *files,
-                            const struct safetensors_tensor *t, const struct place *to) {
+                            const struct safetensors_tensor *t, const struct target *to) {
     const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
     int64_t block = MAX(1, MIN(columns, BLOCK / rows));
     double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
            *part = mem_alloc((size_t)block * sizeof *part);
+    struct encoded encoded = encoded_create(to, block);
     for (int64_t first = 0; first < columns; first += block) {
         int64_t count = MIN(block, columns - first);
         const char *from = (const char *)t->data + (size_t)(first * rows) * stored;
@@ -319,53 +350,38 @@ static void load_transposed(const struct source *source, const struct safetensor
         for (int64_t row = 0; row < rows; row++) {
             for (int64_t i = 0; i < count; i++)
                 part[i] = numbers[i * rows + row];
-            convert_encode(to->dtype, part, count, to->data, to->remainder,
-                           (source->piece->row + row) * columns + first);
+            put_numbers(to, &encoded, source->number, (source->piece->row + row) * columns + first, count, part);
         }
     }
+    encoded_release(&encoded);
     free(numbers);
     free(part);
 }
 
-static void clear_padding(const struct parameter *p, const struct place *to) {
-    size_t size = (size_t)dtype_size(to->dtype);
-    int64_t first = parameter_rows(p) * p->dim[1], count = p->dim[0] * p->dim[1] - first;
-    memset((char *)to->data + (size_t)first * size, 0, (size_t)count * size);
-    if (to->remainder)
-        memset(to->remainder + first, 0, (size_t)count * sizeof(uint16_t));
-}
-
 // The pieces of one parameter, which are sources [first, first + pieces).
-static void load_parameter(const struct match *m, size_t first, const struct parameter_values *values,
-                           const struct parameter_values *remainders) {
+static void load_parameter(const struct match *m, size_t first, const struct target *to) {
     const struct source *source = &m->sources->item.item[first];
-    size_t number = source->number;
-    struct place to = {values->dtype, values->room(values->user, number), NULL};
-    if (!to.data)
+    int64_t count = source->parameter->dim[0] * source->parameter->dim[1];
+    if (!to->values->begin(to->values->user, source->number, bytes_of(to->values, count)))
         return;
-    if (remainders)
-        to.remainder = remainders->room(remainders->user, number);
+    if (to->remainders)
+        to->remainders->begin(to->remainders->user, source->number, bytes_of(to->remainders, count));
     for (int i = 0; i < source->parameter->pieces; i++) {
         if (source[i].piece->transposed)
-            load_transposed(&source[i], m->files, m->tensor[first + (size_t)i], &to);
+            load_transposed(&source[i], m->files, m->tensor[first + (size_t)i], to);
         else
-            load_rows(&source[i], m->files, m->tensor[first + (size_t)i], &to);
+            load_rows(&source[i], m->files, m->tensor[first + (size_t)i], to);
     }
-    clear_padding(source->parameter, &to);
-    values->put(values->user, number);
-    if (to.remainder)
-        remainders->put(remainders->user, number);
 }
 
-static trireme_status load_matched(struct match *m, const struct parameter_values *values,
-                                   const struct parameter_values *remainders, trireme_error *error) {
+static trireme_status load_matched(struct match *m, const struct target *to, trireme_error *error) {
     TRY(match_sources(m, error));
     TRY(check_shapes(m, error));
     TRY(check_unexpected(m, error));
     for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
         if (m->sources->item.item[i].zero)
             break; // they stand behind all others
-        load_parameter(m, i, values, remainders);
+        load_parameter(m, i, to);
     }
     return TRIREME_OK;
 }
@@ -390,7 +406,7 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
     match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
     match.met = mem_alloc(files->tensor.count * sizeof *match.met);
-    trireme_status status = load_matched(&match, values, remainders, error);
+    trireme_status status = load_matched(&match, &(struct target){values, remainders}, error);
     free(match.tensor);
     free(match.met);
     sources_release(&sources);

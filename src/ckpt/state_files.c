@@ -183,11 +183,12 @@ static trireme_status match_groups(const struct safetensors *files, const char *
 }
 
 // Piece by piece, so that little of the file is memory of this process at a time.
-static void load_tensor(const struct safetensors *files, const struct safetensors_tensor *t, char *data) {
+static void load_tensor(const struct safetensors *files, const struct safetensors_tensor *t,
+                        const struct parameter_values *values, size_t number) {
     enum { PIECE = 1 << 20 };
     for (uint64_t done = 0; done < t->bytes; done += PIECE) {
         const uint64_t now = MIN((uint64_t)PIECE, t->bytes - done);
-        memcpy(data + done, (const char *)t->data + done, now);
+        values->put(values->user, number, done, now, (const char *)t->data + done);
         safetensors_forget(files, t, done, now);
     }
 }
@@ -198,14 +199,10 @@ static void load_groups(const struct safetensors *files, const struct parameter_
     size_t parameters = table->parameters.count;
     for (size_t i = 0; i < groups * parameters; i++) {
         const struct parameter *p = &table->parameters.item[i % parameters];
-        const struct state_group *g = &group[i / parameters];
-        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(g->values.dtype));
-        char *data = g->values.room(g->values.user, i % parameters);
-        if (!data)
-            continue;
-        load_tensor(files, tensor[i], data);
-        memset(data + tensor[i]->bytes, 0, all - tensor[i]->bytes);
-        g->values.put(g->values.user, i % parameters);
+        const struct parameter_values *values = &group[i / parameters].values;
+        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(values->dtype));
+        if (values->begin(values->user, i % parameters, all))
+            load_tensor(files, tensor[i], values, i % parameters);
     }
 }
 

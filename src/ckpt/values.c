@@ -6,15 +6,15 @@ static trireme_status get(void *user, size_t number, const void **data, trireme_
     return TRIREME_OK;
 }
 
-static void *room(void *user, size_t number) {
-    return ((void *const *)user)[number];
+static bool begin(void *user, size_t number, size_t bytes) {
+    memset(((void *const *)user)[number], 0, bytes);
+    return true;
 }
 
-static void put(void *user, size_t number) {
-    (void)user;
-    (void)number;
+static void put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
+    memcpy(((char *const *)user)[number] + at, from, bytes);
 }
 
 struct parameter_values parameter_values_at(enum dtype dtype, void *const *data) {
-    return (struct parameter_values){dtype, (void *)data, get, room, put};
+    return (struct parameter_values){dtype, (void *)data, get, begin, put};
 }

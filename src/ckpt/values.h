@@ -1,5 +1,5 @@
-// Whole parameters of a table on their way between files and wherever their values are, one at a time: memory beside
-// the model's own stays that of one parameter.
+// Whole parameters of a table on their way between files and wherever their values are. Saving takes memory for one
+// parameter beside the model's own, where its values do not lie together; loading, for a piece of one.
 #ifndef CKPT_VALUES_H
 #define CKPT_VALUES_H
 
@@ -11,9 +11,10 @@ struct parameter_values {
     void *user;
     // Saving: where parameter `number` lies, until the next call. Pieces of one are asked for one after the other.
     trireme_status (*get)(void *user, size_t number, const void **data, trireme_error *error);
-    // Loading: room for parameter `number`, until the next call (NULL: it is not wanted); then, when it is filled, put.
-    void *(*room)(void *user, size_t number);
-    void (*put)(void *user, size_t number);
+    // Loading: whether parameter `number`, of so many bytes, is wanted; if so it becomes zero. Then bytes [at, at +
+    // bytes) of it, in any order.
+    bool (*begin)(void *user, size_t number, size_t bytes);
+    void (*put)(void *user, size_t number, size_t at, size_t bytes, const void *from);
 };
 
 // All in memory: data[number], which must outlive it.

@@ -311,15 +311,36 @@ static struct neighbours neighbours(const struct parameter *p, const struct para
                                MAX(to - from, 0)};
 }
 
-void parameter_take(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
-                    const void *from, void *to, int64_t size) {
-    memset(to, 0, (size_t)((end - begin) * size));
-    for (int i = 0; i < local->regions; i++)
-        for (int64_t row = 0; row < local->region[i].rows; row++) {
-            struct neighbours n = neighbours(local, whole, &local->region[i], row, begin, end);
-            memcpy((char *)to + (n.local - begin) * size, (const char *)from + n.whole * size,
-                   (size_t)(n.count * size));
+static struct parameter_span common(struct parameter_span a, struct parameter_span b) {
+    return (struct parameter_span){MAX(a.begin, b.begin), MIN(a.end, b.end)};
+}
+
+// The rows of `columns` that a span touches.
+static struct parameter_span rows_of(struct parameter_span span, int64_t columns) {
+    return (struct parameter_span){span.begin / columns, divide_up(span.end, columns)};
+}
+
+static struct parameter_span before(struct parameter_span span, int64_t by) {
+    return (struct parameter_span){span.begin - by, span.end - by};
+}
+
+void parameter_take(const struct parameter *local, const struct parameter *whole, struct parameter_span given,
+                    const void *from, struct parameter_span held, void *to, int64_t size) {
+    for (int i = 0; i < local->regions; i++) {
+        const struct parameter_region *r = &local->region[i];
+        struct parameter_span rows =
+            common(before(rows_of(given, whole->dim[1]), r->whole_row), before(rows_of(held, local->dim[1]), r->row));
+        rows = common(rows, (struct parameter_span){0, r->rows});
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            struct parameter_span in_given = before(given, (r->whole_row + row) * whole->dim[1] + r->whole_column);
+            struct parameter_span in_held = before(held, (r->row + row) * local->dim[1] + r->column);
+            struct parameter_span both = common(common(in_given, in_held), (struct parameter_span){0, r->columns});
+            if (both.begin < both.end)
+                memcpy((char *)to + (both.begin - in_held.begin) * size,
+                       (const char *)from + (both.begin - in_given.begin) * size,
+                       (size_t)((both.end - both.begin) * size));
         }
+    }
 }
 
 void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,

@@ -45,10 +45,17 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
                            const struct model_config *config, const struct model_split *split, int index,
                            int vocabulary, const int *joined, bool halves);
 
-// Values of a whole parameter to elements [begin, end) of those that a rank holds, which lie at `to` (padding becomes
-// zero), and back from `from` (what other ranks hold is left as it is). Elements of `size` bytes; wholes with padding.
-void parameter_take(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
-                    const void *from, void *to, int64_t size);
+// Elements [begin, end) of a parameter.
+struct parameter_span {
+    int64_t begin, end;
+};
+
+// Of the elements `given` of a whole parameter, which lie at `from`, those that are among the elements `held` of a
+// rank, which lie at `to`; what else lies there, padding too, is left as it is. Elements of `size` bytes; wholes with
+// padding.
+void parameter_take(const struct parameter *local, const struct parameter *whole, struct parameter_span given,
+                    const void *from, struct parameter_span held, void *to, int64_t size);
+// Elements [begin, end) of those that a rank holds, which lie at `from`, to their places in a whole at `to`.
 void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
                     const void *from, void *to, int64_t size);
 

@@ -1,6 +1,6 @@
 #include "train/whole.h"
 
-enum { CHUNK_BYTES = 1 << 20, MAX_PARTS = 2, DISMISSED = -1, EVERY_STAGE = -1 };
+enum { CHUNK_BYTES = 1 << 20, DISMISSED = -1, EVERY_STAGE = -1 };
 
 // What rank 0 asks all ranks for.
 struct request {
@@ -15,7 +15,7 @@ struct offer {
         int64_t begin, end, columns;
         int32_t regions;
         struct parameter_region region[3];
-    } part[MAX_PARTS];
+    } part[WHOLE_PARTS];
 };
 
 static bool one_rank(const struct whole *w) {
@@ -25,7 +25,7 @@ static bool one_rank(const struct whole *w) {
 void whole_create(struct whole *w, const struct engine *e, struct communicator *control) {
     *w = (struct whole){.engine = e, .control = control, .held = NONE};
     for (int what = 0; what < WHOLE_KINDS; what++)
-        w->view[what] = (struct whole_view){w, (enum engine_values)what};
+        w->view[what] = (struct whole_view){.whole = w, .what = (enum engine_values)what};
     w->stage = mem_alloc(e->table.parameters.count * sizeof *w->stage);
     // A tied embedding is on the last stage too: the first one that has a unit counts.
     for (int s = e->parallel.mesh.degree[AXIS_PP] - 1; s > 0; s--) {
@@ -44,8 +44,7 @@ void whole_create(struct whole *w, const struct engine *e, struct communicator *
 
 void whole_release(struct whole *w) {
     free(w->stage);
-    for (size_t i = 0; i < ARRAY_LENGTH(w->room); i++)
-        free(w->room[i].data);
+    free(w->room);
     *w = (struct whole){0};
 }
 
@@ -54,14 +53,15 @@ static enum dtype dtype_of(const struct whole *w, enum engine_values what) {
     return what == ENGINE_PARAMETERS ? dtype : what == ENGINE_REMAINDERS ? DTYPE_U16 : dtype_accumulate(dtype);
 }
 
-static char *room_for(struct whole *w, struct whole_room *room, enum engine_values what, size_t number) {
+static char *room_for(struct whole *w, enum engine_values what, size_t number) {
     const struct parameter *p = &w->engine->table.parameters.item[number];
     int64_t bytes = p->dim[0] * p->dim[1] * dtype_size(dtype_of(w, what));
-    if (bytes > room->bytes) {
-        free(room->data);
-        *room = (struct whole_room){mem_alloc((size_t)bytes), bytes};
+    if (bytes > w->room_bytes) {
+        free(w->room);
+        w->room = mem_alloc((size_t)bytes);
+        w->room_bytes = bytes;
     }
-    return room->data;
+    return w->room;
 }
 
 // ---- saving
@@ -84,7 +84,7 @@ static bool gives(const struct whole *w, const struct parameter *local) {
     return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
 }
 
-static struct offer offer_of(const struct whole *w, struct request request, const void *data[MAX_PARTS]) {
+static struct offer offer_of(const struct whole *w, struct request request, const void *data[WHOLE_PARTS]) {
     const struct engine *e = w->engine;
     struct offer offer = {0};
     for (size_t i = 0; i < e->local.parameters.count; i++) {
@@ -94,7 +94,7 @@ static struct offer offer_of(const struct whole *w, struct request request, cons
         struct engine_part part = engine_part(e, (enum engine_values)request.what, i);
         if (part.begin >= part.end)
             continue;
-        CHECK(offer.parts < MAX_PARTS);
+        CHECK(offer.parts < WHOLE_PARTS);
         data[offer.parts] = part.data;
         offer.part[offer.parts].begin = part.begin;
         offer.part[offer.parts].end = part.end;
@@ -111,7 +111,7 @@ static void place(const struct whole *w, size_t number, const struct offer *offe
                   const void *from, int64_t size) {
     struct parameter local = {.dim = {0, offer->part[k].columns}, .regions = offer->part[k].regions};
     memcpy(local.region, offer->part[k].region, sizeof local.region);
-    parameter_give(&local, &w->engine->table.parameters.item[number], begin, end, from, w->room[0].data, size);
+    parameter_give(&local, &w->engine->table.parameters.item[number], begin, end, from, w->room, size);
 }
 
 static int64_t size_of(const struct whole *w, struct request request) {
@@ -121,7 +121,7 @@ static int64_t size_of(const struct whole *w, struct request request) {
 static trireme_status send_offer(struct whole *w, struct request request, trireme_error *error) {
     if (!may_give(w, w->engine->member.rank, (size_t)request.number))
         return TRIREME_OK;
-    const void *data[MAX_PARTS];
+    const void *data[WHOLE_PARTS];
     struct offer offer = offer_of(w, request, data);
     TRY(comm_send(w->control, &offer, sizeof offer, 0, error));
     int64_t size = size_of(w, request), chunk = CHUNK_BYTES / size;
@@ -158,7 +158,7 @@ static trireme_status ask(struct whole *w, struct request *request, trireme_erro
 static trireme_status put_together(struct whole *w, struct request request, trireme_error *error) {
     const struct parameter *p = &w->engine->table.parameters.item[request.number];
     int64_t size = size_of(w, request);
-    char *data = room_for(w, &w->room[0], (enum engine_values)request.what, (size_t)request.number);
+    char *data = room_for(w, (enum engine_values)request.what, (size_t)request.number);
     memset(data, 0, (size_t)(p->dim[0] * p->dim[1] * size));
     TRY(ask(w, &request, error));
     for (int rank = 0; rank < mesh_ranks(&w->engine->parallel.mesh); rank++) {
@@ -168,7 +168,7 @@ static trireme_status put_together(struct whole *w, struct request request, trir
             TRY(receive_offer(w, request, rank, error));
             continue;
         }
-        const void *own[MAX_PARTS];
+        const void *own[WHOLE_PARTS];
         struct offer offer = offer_of(w, request, own);
         for (int k = 0; k < offer.parts; k++)
             place(w, (size_t)request.number, &offer, k, offer.part[k].begin, offer.part[k].end, own[k], size);
@@ -189,7 +189,7 @@ static trireme_status get(void *user, size_t number, const void **data, trireme_
         w->held = (int)view->what;
         w->number = number;
     }
-    *data = w->room[0].data;
+    *data = w->room;
     return TRIREME_OK;
 }
 
@@ -208,43 +208,42 @@ trireme_status whole_dismiss(struct whole *w, trireme_error *error) {
 
 // ---- loading
 
-static void *room(void *user, size_t number) {
+static bool begin(void *user, size_t number, size_t bytes) {
+    (void)bytes;
     struct whole_view *view = user;
-    const struct engine *e = view->whole->engine;
-    if (one_rank(view->whole))
-        return engine_part(e, view->what, number).data;
+    struct whole *w = view->whole;
+    const struct engine *e = w->engine;
     // None is ahead of others by more than one parameter, so that nobody waits for long: files may be slow to read on
     // one machine and known already on another. Remainders are asked for beside their parameter, not by all.
     trireme_error late; // which who waits next meets, too
-    if (view->whole->control && view->what != ENGINE_REMAINDERS)
-        comm_barrier(view->whole->control, &late);
+    if (w->control && view->what != ENGINE_REMAINDERS)
+        comm_barrier(w->control, &late);
+    view->parts = 0;
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         if (e->local.parameters.item[i].whole != (int)number)
             continue;
         struct engine_part part = engine_part(e, view->what, i);
-        if (part.begin < part.end)
-            return room_for(view->whole, &view->whole->room[view->what == ENGINE_REMAINDERS], view->what, number);
+        if (part.begin >= part.end)
+            continue;
+        CHECK(view->parts < WHOLE_PARTS);
+        memset(part.data, 0, (size_t)((part.end - part.begin) * dtype_size(part.dtype)));
+        view->part[view->parts++] = (struct whole_part){&e->local.parameters.item[i], part};
     }
-    return NULL;
+    return view->parts > 0;
 }
 
-static void put(void *user, size_t number) {
+static void put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
     struct whole_view *view = user;
-    const struct engine *e = view->whole->engine;
-    if (one_rank(view->whole))
-        return;
-    const struct parameter *whole = &e->table.parameters.item[number];
-    const char *from = view->whole->room[view->what == ENGINE_REMAINDERS].data;
-    for (size_t i = 0; i < e->local.parameters.count; i++) {
-        const struct parameter *p = &e->local.parameters.item[i];
-        if (p->whole != (int)number)
-            continue;
-        struct engine_part part = engine_part(e, view->what, i);
-        if (part.begin < part.end)
-            parameter_take(p, whole, part.begin, part.end, from, part.data, dtype_size(part.dtype));
+    const struct parameter *whole = &view->whole->engine->table.parameters.item[number];
+    int64_t size = dtype_size(dtype_of(view->whole, view->what)), first = (int64_t)at / size;
+    const struct parameter_span given = {first, first + (int64_t)bytes / size};
+    for (int i = 0; i < view->parts; i++) {
+        const struct engine_part *own = &view->part[i].own;
+        parameter_take(view->part[i].local, whole, given, from, (struct parameter_span){own->begin, own->end},
+                       own->data, size);
     }
 }
 
 struct parameter_values whole_values(struct whole *w, enum engine_values what) {
-    return (struct parameter_values){dtype_of(w, what), &w->view[what], get, room, put};
+    return (struct parameter_values){dtype_of(w, what), &w->view[what], get, begin, put};
 }

@@ -1,12 +1,12 @@
 // An engine's values as whole parameters of its model, as files have them: put together on rank 0 from the parts of all
-// ranks, one parameter at a time, and taken apart again by each rank.
+// ranks, one parameter at a time, and taken apart again by each rank, piece by piece.
 #ifndef TRAIN_WHOLE_H
 #define TRAIN_WHOLE_H
 
 #include "ckpt/values.h"
 #include "train/engine.h"
 
-enum { WHOLE_KINDS = ENGINE_V + 1 };
+enum { WHOLE_KINDS = ENGINE_V + 1, WHOLE_PARTS = 2 };
 
 struct whole {
     const struct engine *engine;
@@ -15,13 +15,17 @@ struct whole {
     struct whole_view {
         struct whole *whole;
         enum engine_values what;
+        // Of the parameter that is being loaded: what this rank has of it.
+        int parts;
+        struct whole_part {
+            const struct parameter *local;
+            struct engine_part own;
+        } part[WHOLE_PARTS];
     } view[WHOLE_KINDS];
-    // Room for one parameter and, apart from it, its remainders; with one rank the engine's own memory serves.
-    struct whole_room {
-        char *data;
-        int64_t bytes;
-    } room[2];
-    int held; // which kind lies in room[0], of parameter `number`; NONE: neither
+    // Saving: room for one parameter; with one rank the engine's own memory serves.
+    char *room;
+    int64_t room_bytes;
+    int held; // which kind lies there, of parameter `number`; NONE: neither
     size_t number;
 };
 

@@ -125,7 +125,8 @@ static void initialise(const struct job *job, struct engine *e) {
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
         double *values = mem_alloc((size_t)count_of(p) * sizeof *values);
-        parameter_take(p, whole, 0, count_of(p), job->initial[p->whole], values, sizeof *values);
+        parameter_take(p, whole, (struct parameter_span){0, count_of(whole)}, job->initial[p->whole],
+                       (struct parameter_span){0, count_of(p)}, values, sizeof *values);
         struct engine_part to = engine_part(e, ENGINE_PARAMETERS, i), low = engine_part(e, ENGINE_REMAINDERS, i);
         for (int64_t k = to.begin; k < to.end; k++)
             value_store(to.data, to.dtype, k - to.begin, values[k]);
@@ -202,7 +203,8 @@ static void compare(struct job *job, const struct engine *e, int step, const str
             if (part.begin >= part.end)
                 continue;
             double *expected = mem_alloc((size_t)(part.end - part.begin) * sizeof *expected), apart = 0;
-            parameter_take(p, whole, part.begin, part.end, r->value[step][v][p->whole], expected, sizeof *expected);
+            parameter_take(p, whole, (struct parameter_span){0, count_of(whole)}, r->value[step][v][p->whole],
+                           (struct parameter_span){part.begin, part.end}, expected, sizeof *expected);
             for (int64_t k = 0; k < part.end - part.begin; k++) {
                 double d = fabs(value_at(part.data, part.dtype, k) - expected[k]);
                 apart = d <= apart ? apart : d;

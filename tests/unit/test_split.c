@@ -113,8 +113,13 @@ static void take_and_give(void **state) {
                 int64_t all = p->dim[0] * p->dim[1], step = 7 + (int64_t)j;
                 int32_t *part = mem_alloc((size_t)step * sizeof *part);
                 for (int64_t at = 0; p->whole == (int)i && at < all; at += step) {
-                    parameter_take(p, w, at, MIN(at + step, all), values, part, sizeof *part);
-                    parameter_give(p, w, at, MIN(at + step, all), part, back, sizeof *part);
+                    struct parameter_span held = {at, MIN(at + step, all)};
+                    memset(part, 0, (size_t)step * sizeof *part);
+                    for (int64_t from = 0, pace = 5 + (int64_t)i; from < count; from += pace) {
+                        struct parameter_span given = {from, MIN(from + pace, count)};
+                        parameter_take(p, w, given, values + from, held, part, sizeof *part);
+                    }
+                    parameter_give(p, w, held.begin, held.end, part, back, sizeof *part);
                 }
                 free(part);
             }
