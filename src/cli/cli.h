@@ -64,6 +64,10 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
 // that was ignored already.
 const volatile sig_atomic_t *stop_on_signals(void);
 
+// For train_callbacks.mapped: when a file ends before memory that is mapped from it, that is replaced by plain memory,
+// and standard error tells of it once.
+void guard_mapped(void *user, void *at, size_t bytes);
+
 // Refuses a path, given as key=path, at which no file can be made: before work whose answer would go there.
 trireme_status check_output(const char *key, const char *path, trireme_error *error);
 

@@ -178,8 +178,12 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     if (tells)
         tell_of_long_warm_up(&config);
     struct view view = {.config = &config, .json = a->json};
-    struct train_callbacks callbacks = {
-        .user = &view, .started = show_start, .stepped = show_step, .message = show_message, .stop = stop_on_signals()};
+    struct train_callbacks callbacks = {.user = &view,
+                                        .started = show_start,
+                                        .stepped = show_step,
+                                        .message = show_message,
+                                        .mapped = guard_mapped,
+                                        .stop = stop_on_signals()};
     struct train_result result;
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();

@@ -362,6 +362,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     }
     engine_release(&r.engine);
     communicator_free(r.control);
+    if (r.ranks.map)
+        run_tell_mapped(&r, 0);
     rank_file_close(&r.ranks);
     if (r.ranks_lock >= 0)
         close(r.ranks_lock);

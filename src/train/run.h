@@ -38,6 +38,8 @@ struct run {
 
 // Rank 0 tells the user.
 void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// That the file of all ranks is mapped, of so many bytes, or 0: is about not to be.
+void run_tell_mapped(const struct run *run, size_t bytes);
 // Makes the engine and brings it to where the run stands. All ranks take part; where one refuses, nothing in the run
 // directory has been touched but ranks.bin, which tells of that once the newest checkpoint is known to fit. `tuning` is
 // of the ranks of this process.

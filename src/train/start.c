@@ -8,6 +8,11 @@
 
 #include <sys/stat.h>
 
+void run_tell_mapped(const struct run *r, size_t bytes) {
+    if (r->callbacks->mapped)
+        r->callbacks->mapped(r->callbacks->user, r->ranks.map, bytes);
+}
+
 void run_tell(const struct run *r, const char *format, ...) {
     if (!r->leads || !r->callbacks->message)
         return;
@@ -246,8 +251,10 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
         kept = rank_file_open(&r->ranks, directory, identity, r->engine.member.rank, &record, why);
         TRY(check_one_directory(r, kept != TRIREME_ERROR_CORRUPT, error));
     }
-    if (identity && kept == TRIREME_OK)
+    if (identity && kept == TRIREME_OK) {
         r->record = record;
+        run_tell_mapped(r, r->ranks.bytes);
+    }
     r->record->step = r->progress.step;
     executor_count_in(r->engine.train_executor, r->record->counter);
     executor_count_in(r->engine.evaluate_executor, r->record->counter);

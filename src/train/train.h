@@ -44,9 +44,12 @@ struct train_callbacks {
     void (*stepped)(void *user, const struct train_step *step);
     // "saved run/checkpoint/step-100", "checkpoint ... was passed over: ..."
     void (*message)(void *user, const char *text);
+    // Memory from `at` on is a monitoring file's, or, with 0 bytes, is no more: when another program shortens the file,
+    // touching that memory raises SIGBUS. On the thread of every rank.
+    void (*mapped)(void *user, void *at, size_t bytes);
     const volatile sig_atomic_t *stop; // when it turns non-zero the run saves and ends
     // For tests of what hangs and dies: called before each step on the thread of every rank. All of the above but
-    // `stop` are rank 0's alone.
+    // `mapped` and `stop` are rank 0's alone.
     void (*rank_step)(void *user, int rank, int64_t step);
 };
 

@@ -219,6 +219,20 @@ def begun(run, *arguments):
     return process
 
 
+def test_file_of_ranks_shortened():
+    """Nothing that watches a run ends it."""
+    for i, ranks in enumerate([[], ["--ranks=2"]]):
+        process = begun(f"short{i}", *ranks)
+        os.truncate(f"short{i}/ranks.bin", 0)
+        steps = len(tool.read(f"short{i}/metrics.jsonl"))
+        while len(tool.read(f"short{i}/metrics.jsonl")) <= steps + 4096:
+            assert process.poll() is None, tool.finish(process)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        code, _, err = tool.finish(process)
+        assert code == 75 and err.count("ranks.bin of the run was shortened") == 1, (code, err)
+
+
 def test_directory_gone():
     """A run whose directory goes away ends, and touches nothing that takes its place."""
     def ended(process, run):

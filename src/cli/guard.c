@@ -1,0 +1,66 @@
+// What keeps a run alive when another program shortens a file that it has mapped (SIGBUS).
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// Never freed: the handler may read it at any time.
+struct guarded {
+    char *at;
+    atomic_size_t bytes; // 0: no longer mapped
+    struct guarded *next;
+};
+
+static struct guarded *_Atomic guarded;
+static atomic_flag told = ATOMIC_FLAG_INIT, installed = ATOMIC_FLAG_INIT;
+static struct sigaction before;
+
+static void tell(void) {
+    static const char TEXT[] = "ranks.bin of the run was shortened by another program: the run goes on, but what that "
+                               "file tells of it ends here\n";
+    if (!atomic_flag_test_and_set(&told) && write(STDERR_FILENO, TEXT, sizeof TEXT - 1) < 0)
+        return; // nobody listens
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    (void)context;
+    int kept = errno;
+    for (struct guarded *g = atomic_load(&guarded); g; g = g->next) {
+        size_t bytes = atomic_load(&g->bytes);
+        if ((uintptr_t)info->si_addr - (uintptr_t)g->at >= bytes ||
+            mmap(g->at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+            continue;
+        tell();
+        errno = kept;
+        return;
+    }
+    sigaction(number, &before, NULL); // and it comes again
+}
+
+static void add(char *at, size_t bytes) {
+    struct guarded *g = mem_alloc(sizeof *g);
+    g->at = at;
+    atomic_init(&g->bytes, bytes);
+    g->next = atomic_load(&guarded);
+    while (!atomic_compare_exchange_weak(&guarded, &g->next, g))
+        ;
+    if (atomic_flag_test_and_set(&installed))
+        return;
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, NULL, &before);
+    sigaction(SIGBUS, &action, NULL);
+}
+
+void guard_mapped(void *user, void *at, size_t bytes) {
+    (void)user;
+    if (bytes) {
+        add(at, bytes);
+        return;
+    }
+    for (struct guarded *g = atomic_load(&guarded); g; g = g->next)
+        if (g->at == at)
+            atomic_store(&g->bytes, 0);
+}
