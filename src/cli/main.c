@@ -1,5 +1,6 @@
 // The table of commands, and the process around the one that is asked for: arguments, errors, exit codes.
 #include "cli/cli.h"
+#include "kernels/cpu/isa.h"
 #include "train/processes.h"
 
 #include <sys/prctl.h>
@@ -230,7 +231,11 @@ int main(int argc, char **argv) {
         arguments.json = false;
         status = command_help(&arguments, &error);
     } else {
-        status = refuse_many(&arguments, &launcher, &error);
+        status = isa_check_limit(&error);
+        if (status != TRIREME_OK)
+            processes_let_first_tell(&launcher, &error);
+        if (status == TRIREME_OK)
+            status = refuse_many(&arguments, &launcher, &error);
         if (status == TRIREME_OK)
             status = refuse_unused(&arguments, &error);
         if (status == TRIREME_OK)

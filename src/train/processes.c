@@ -1,6 +1,7 @@
 #include "train/processes.h"
 
 #include "base/crew.h"
+#include "kernels/cpu/isa.h"
 #include "train/ranks.h"
 
 #include <time.h>
@@ -229,6 +230,25 @@ static trireme_status set_threads(struct config *config, const struct launcher *
     return TRIREME_OK;
 }
 
+// Fast kernels of another instruction set round otherwise: what several ranks have alike would come to differ.
+static trireme_status check_instructions(const struct config *config, const struct world_place *place,
+                                         struct communicator *control, trireme_error *error) {
+    const bool exact = config->training.kernels == CONFIG_KERNELS_REFERENCE;
+    int32_t own = (int32_t)(exact ? ISA_BASE : isa_best()), first = own, least = -own;
+    TRY(comm_broadcast(control, &first, sizeof first, 0, error));
+    TRY(comm_all_reduce(control, &least, &least, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    trireme_status status = TRIREME_OK;
+    if (own != first) {
+        const char *common = isa_name((enum isa) - least);
+        status =
+            error_set(error, TRIREME_ERROR_USAGE,
+                      "the ranks disagree: rank 0 computes with %s, rank %d on %s with %s, which rounds otherwise; "
+                      "set " ISA_LIMIT "=%s in the environment of all (mpirun -x " ISA_LIMIT "=%s)",
+                      isa_name((enum isa)first), place->rank, place->host, isa_name((enum isa)own), common, common);
+    }
+    return agree(control, place, status, error);
+}
+
 static trireme_status prepare(const struct launcher *launcher, struct config *config, const struct processes_work *work,
                               const struct world_place *place, struct communicator *control, trireme_error *error) {
     TRY(agree(control, place, set_ranks(config, launcher, place, error), error));
@@ -238,6 +258,7 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
     trireme_status status = check_same(control, place, identity.text, error);
     text_release(&identity);
     TRY(status);
+    TRY(check_instructions(config, place, control, error));
     TRY(set_threads(config, launcher, place, control, error));
     TRY(agree(control, place, work->prepare(work->user, error), error));
     if (!work->identify)

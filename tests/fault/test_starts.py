@@ -49,6 +49,18 @@ def test_bad_starts():
     process = by_rank("train c.yaml", "verify c.yaml")
     code, _, err = tool.finish(process)
     assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
+    # CPUs that differ.
+    one = ['[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export TRIREME_ISA=base; exec "$0" "$@"', tool.BINARY, "train", "c.yaml"]
+    code, _, err = tool.finish(mpi.start(2, "sh", "-c", *one, "training.kernels=reference", "training.steps=1"))
+    assert code == 0, err
+    code, _, err = tool.finish(mpi.start(2, "sh", "-c", *one, "run.directory=other"))
+    alike = b" avx2 " not in tool.read("/proc/cpuinfo")
+    pattern = r"rank 0 computes with \w+, rank 1 on .* with base, .*set TRIREME_ISA=base in the environment of all"
+    assert alike or (code == 2 and len(mpi.told(err)) == 1 and re.search(pattern, err)), (code, err)
+    code, _, err = tool.finish(mpi.start(2, tool.BINARY, "train", "c.yaml", "run.directory=both", TRIREME_ISA="base"))
+    assert code == 0, err
+    code, _, err = tool.finish(mpi.start(2, tool.BINARY, "train", "c.yaml", TRIREME_ISA="mmx"))
+    assert code == 2 and len(mpi.told(err)) == 1 and "TRIREME_ISA=mmx in the environment: expected base," in err, err
     # Launchers that MPI knows nothing of.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"

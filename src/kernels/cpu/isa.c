@@ -1,5 +1,6 @@
 #include "kernels/cpu/isa.h"
 
+#include "base/text.h"
 #include "kernels/cpu/reduction.h"
 
 #include <stdatomic.h>
@@ -72,9 +73,30 @@ bool isa_usable(enum isa isa) {
 #endif
 }
 
-enum isa isa_best(void) {
-    enum isa best = ISA_BASE;
+// ISA_COUNT: none of that name.
+static enum isa find(const char *name) {
+    enum isa isa = ISA_BASE;
+    while (isa < ISA_COUNT && strcmp(isa_name(isa), name) != 0)
+        isa++;
+    return isa;
+}
+
+trireme_status isa_check_limit(trireme_error *error) {
+    const char *limit = getenv(ISA_LIMIT);
+    if (!limit || !*limit || find(limit) < ISA_COUNT)
+        return TRIREME_OK;
+    struct text names = {0};
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
+        text_add(&names, "%s%s", isa == ISA_BASE ? "" : isa + 1 < ISA_COUNT ? ", " : " or ", isa_name(isa));
+    error_set(error, TRIREME_ERROR_USAGE, "%s=%s in the environment: expected %s", ISA_LIMIT, limit, names.text);
+    text_release(&names);
+    return TRIREME_ERROR_USAGE;
+}
+
+enum isa isa_best(void) {
+    const char *limit = getenv(ISA_LIMIT);
+    enum isa widest = limit ? find(limit) : ISA_COUNT, best = ISA_BASE;
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa <= widest; isa++)
         if (isa_usable(isa))
             best = isa;
     return best;

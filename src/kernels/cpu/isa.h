@@ -32,8 +32,11 @@ enum isa {
 #endif
 
 const char *isa_name(enum isa isa);
-// The widest that this CPU has and this build contains.
+// The widest that this CPU has and this build contains, and no wider than ISA_LIMIT in the environment says, by name.
 enum isa isa_best(void);
+#define ISA_LIMIT "TRIREME_ISA"
+// Refuses (TRIREME_ERROR_USAGE) a limit that names none; isa_best passes over it.
+trireme_status isa_check_limit(trireme_error *error);
 // Whether this build contains `isa` and this CPU runs it. Matrix units are asked of the system, which lends them to the
 // whole process.
 bool isa_usable(enum isa isa);
