@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES_MAX = 64 };
 // Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
-static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3, RATE_MOST = 1e15;
+static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3;
 
 struct reading {
     const struct outline *outline;
@@ -71,7 +71,8 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_may_figure(t, mapping, "runtime_memory", QUANTITY_BYTES, 0, memory, &runtime, error));
     d->memory = (int64_t)memory;
     d->runtime_memory = (int64_t)runtime;
-    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &d->bandwidth, error));
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST, &d->bandwidth,
+                            error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->launch, error));
     TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
     TRY(outline_may_figure(t, mapping, "meeting", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->meeting, error));
@@ -246,12 +247,7 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
         return outline_refuse(t, ranks, error, "given %lld ranks, but %s joins %lld at most", (long long)count,
                               level->name, (long long)most);
     point.ranks = (int)count;
-    TRY(outline_figure(t, bytes, QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
-    TRY(outline_figure(t, seconds, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
-    if (point.bytes / point.seconds > RATE_MOST)
-        return outline_refuse(t, seconds, error, "given %.40s for %.40s, %.4g TB/s, expected up to %.0f TB/s",
-                              text_of(t, seconds), text_of(t, bytes), 1e-12 * point.bytes / point.seconds,
-                              1e-12 * RATE_MOST);
+    TRY(efficiency_read_transfer(t, bytes, seconds, &point.bytes, &point.seconds, error));
     VEC_PUSH(&level->points, point);
     return TRIREME_OK;
 }
@@ -312,7 +308,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     if (level->span == SPAN_NODES && level->nodes >= nodes_of(c))
         return outline_refuse(t, node, error, "given \"%.40s\", but there are %d: what joins them all spans all",
                               text_of(t, node), nodes_of(c));
-    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, RATE_MOST, &level->bandwidth, error));
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST, &level->bandwidth,
+                            error));
     TRY(outline_need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->latency, error));
     TRY(outline_may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->start, error));
     level->message = level->start;

@@ -2,7 +2,9 @@
 
 #include <ctype.h>
 
-static const double HALF_MOST = 1e6;
+enum { EXTENT_MOST = 1000000000 };
+
+static const double HALF_MOST = 1e6, COMPUTE_LEAST = 1e-6, SECONDS_LEAST = 1e-9, SECONDS_MOST = 1e5;
 
 bool efficiency_has_letter(const struct op_table *table, enum op op, char letter) {
     bool has = false;
@@ -67,9 +69,20 @@ static trireme_status read_fused(const struct outline *t, int mapping, struct su
     return TRIREME_OK;
 }
 
+// 0: operations cost nothing beside the bytes. Else the share may be small, but not so that nothing comes to its end.
+static trireme_status read_compute(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
+    TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
+    if (curve->compute > 0 && curve->compute < COMPUTE_LEAST) {
+        int node = outline_member(t, mapping, "compute");
+        return outline_refuse(t, node, error, "given %.40s, expected 0, or from %g to 1", t->nodes.item[node].text,
+                              COMPUTE_LEAST);
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status read_curve(const struct outline *t, int mapping, struct subject s, struct curve *curve,
                                  trireme_error *error) {
-    TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
+    TRY(read_compute(t, mapping, curve, error));
     // Above one: what lies in a cache comes faster than from memory.
     TRY(outline_may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
     TRY(outline_may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, CLUSTER_BYTES_MOST, &curve->half_bytes, error));
@@ -80,6 +93,17 @@ static trireme_status read_curve(const struct outline *t, int mapping, struct su
         TRY(read_fused(t, fused, s, curve, error));
     int half = outline_member(t, mapping, "half");
     return half < 0 ? TRIREME_OK : read_half(t, half, s, curve, error);
+}
+
+trireme_status efficiency_read_transfer(const struct outline *t, int bytes_node, int seconds_node, double *bytes,
+                                        double *seconds, trireme_error *error) {
+    TRY(outline_figure(t, bytes_node, QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, bytes, error));
+    TRY(outline_figure(t, seconds_node, QUANTITY_SECONDS, SECONDS_LEAST, SECONDS_MOST, seconds, error));
+    if (*bytes / *seconds > CLUSTER_RATE_MOST)
+        return outline_refuse(t, seconds_node, error, "given %.40s for %.40s, %.4g TB/s, expected up to %.0f TB/s",
+                              t->nodes.item[seconds_node].text, t->nodes.item[bytes_node].text,
+                              1e-12 * *bytes / *seconds, 1e-12 * CLUSTER_RATE_MOST);
+    return TRIREME_OK;
 }
 
 // [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
@@ -95,10 +119,11 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
         node[at++] = child;
     struct curve_point point = {0};
     double *extent[3] = {&point.m, &point.n, &point.k}, rate;
-    for (int i = 0; i < 3 && product; i++)
-        TRY(outline_figure(t, node[i], QUANTITY_NUMBER, 1, 1e9, extent[i], error));
-    if (!product)
-        TRY(outline_figure(t, node[0], QUANTITY_BYTES, 1, CLUSTER_BYTES_MOST, &point.bytes, error));
+    for (int i = 0; i < 3 && product; i++) {
+        int64_t whole;
+        TRY(outline_integer(t, node[i], 1, EXTENT_MOST, &whole, error));
+        *extent[i] = (double)whole;
+    }
     int dtype = node[count - 2], figure = node[count - 1];
     TRY(outline_expect(t, dtype, OUTLINE_SCALAR, error));
     if (!dtype_parse(t->nodes.item[dtype].text, &point.dtype) || device->peak[point.dtype] <= 0)
@@ -106,10 +131,13 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
     if (product) {
         TRY(outline_figure(t, figure, QUANTITY_FLOPS, 1, 1.05 * device->peak[point.dtype], &rate, error));
         point.seconds = 2 * point.m * point.n * point.k / rate;
+        if (point.seconds > SECONDS_MOST)
+            return outline_refuse(t, figure, error, "given %.40s for [%.0f, %.0f, %.0f], %.4g s, expected up to %g s",
+                                  t->nodes.item[figure].text, point.m, point.n, point.k, point.seconds, SECONDS_MOST);
         double elements = point.m * point.k + point.n * point.k + point.m * point.n;
         point.bytes = elements * (double)dtype_size(point.dtype);
     } else {
-        TRY(outline_figure(t, figure, QUANTITY_SECONDS, 1e-9, 1e5, &point.seconds, error));
+        TRY(efficiency_read_transfer(t, node[0], figure, &point.bytes, &point.seconds, error));
     }
     VEC_PUSH(&device->points[op], point);
     return TRIREME_OK;
