@@ -445,6 +445,8 @@ static void account_end(struct event_loop *l, int who) {
     if (last != STREAM_COMPUTE)
         account_gap(out, a, a->line[STREAM_COMPUTE].end, out->end, last, a->line[last].done);
     out->end += pay(out, a, all, still);
+    if (a->line[last].done > 0) // so that a trace ends when the step does
+        a->line[last].span[a->line[last].done - 1].end = out->end;
     l->out->seconds = MAX(l->out->seconds, out->end);
 }
 

@@ -71,6 +71,12 @@ def test_traces():
                        if e["ph"] == "X")
         assert all(a[2] + a[3] <= b[2] for a, b in zip(times, times[1:]) if a[:2] == b[:2])
         assert open(picture, encoding="utf-8").read().startswith("<")
+        # It ends when the step does, also where computing pays at the end for transfers beside it (`communication`).
+        for mesh in ["--pipeline_parallel_degree=2"], ["--data_parallel_shard_degree=2"]:
+            answer = simulate(*SMALL, "cluster=h100", *mesh, f"trace={trace}")
+            events = json.load(open(trace, encoding="utf-8"))["traceEvents"]
+            end = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+            assert abs(1e-6 * end - answer["step_seconds"]) < 2e-9, (mesh, end, answer)
 
 
 def test_stragglers():
