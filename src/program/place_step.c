@@ -56,7 +56,7 @@ static void merge(spans *placed, const spans *more) {
 }
 
 static int64_t place_class(struct stepping *s, const struct range_class *c) {
-    spans mine = {0};
+    spans mine = {0}, more = {0};
     size_t next = 0, many = 64; // of which most may be over
     int64_t top = 0, turn = 0;
     s->active.count = 0;
@@ -68,9 +68,10 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
         }
         for (; next < s->placed.count && s->placed.item[next].first <= r->last; next++)
             if (s->placed.item[next].last >= r->first) {
-                spans_insert(&s->active, s->placed.item[next]);
-                s->work += (int64_t)s->active.count / 8;
+                VEC_PUSH(&more, s->placed.item[next]); // work is counted as if each moved the others by itself
+                s->work += (int64_t)(s->active.count + more.count) / 8;
             }
+        spans_merge(&s->active, &more);
         s->work += (int64_t)s->active.count;
         turn += i > c->from && s->item[s->order[i - 1]].microbatch != r->microbatch;
         r->offset = c->turns ? turn % c->turns * c->distance : spans_lowest(&s->active, r->first, r->last, c->bytes);
@@ -83,6 +84,7 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
     merge(&s->placed, &mine);
     s->work += (int64_t)s->placed.count;
     VEC_RELEASE(&mine);
+    VEC_RELEASE(&more);
     return top;
 }
 

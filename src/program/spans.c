@@ -13,18 +13,47 @@ int64_t spans_lowest(const spans *by_offset, int first, int last, int64_t bytes)
     return at;
 }
 
-void spans_insert(spans *by_offset, struct span span) {
-    size_t low = 0, high = by_offset->count;
+static size_t up_to(const spans *by_offset, size_t count, int64_t offset) {
+    size_t low = 0, high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (by_offset->item[middle].offset <= span.offset)
+        if (by_offset->item[middle].offset <= offset)
             low = middle + 1;
         else
             high = middle;
     }
+    return low;
+}
+
+static void move(struct span *to, const struct span *from, size_t count) {
+    for (size_t i = count; i-- > 0;) // memmove, but for the address sanitizer's, which goes by bytes
+        to[i] = from[i];
+}
+
+void spans_insert(spans *by_offset, struct span span) {
+    size_t place = up_to(by_offset, by_offset->count, span.offset);
     VEC_PUSH(by_offset, span);
     struct span *item = by_offset->item;
-    for (size_t i = by_offset->count - 1; i > low; i--) // memmove, but for the address sanitizer's, which goes by bytes
-        item[i] = item[i - 1];
-    item[low] = span;
+    move(item + place + 1, item + place, by_offset->count - 1 - place);
+    item[place] = span;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const struct span *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+void spans_merge(spans *to, spans *more) {
+    size_t rest = to->count;
+    if (more->count > 1)
+        qsort(more->item, more->count, sizeof *more->item, by_offset);
+    for (size_t i = 0; i < more->count; i++)
+        VEC_PUSH(to, more->item[i]);
+    for (struct span *item = to->item; more->count > 0; more->count--) {
+        const struct span *last = &more->item[more->count - 1];
+        size_t place = up_to(to, rest, last->offset);
+        move(item + place + more->count, item + place, rest - place);
+        item[place + more->count - 1] = *last;
+        rest = place;
+    }
 }

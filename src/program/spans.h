@@ -14,5 +14,7 @@ typedef VEC(struct span) spans;
 // The lowest offset for so many bytes where, of spans by offset, nothing stands that is in use from `first` to `last`.
 int64_t spans_lowest(const spans *by_offset, int first, int last, int64_t bytes);
 void spans_insert(spans *by_offset, struct span span);
+// Many at once, in the time that one takes; `more` is empty then.
+void spans_merge(spans *by_offset, spans *more);
 
 #endif

@@ -2,6 +2,7 @@
 // and what can be told by hand is as told.
 #include "base/rng.h"
 #include "program/place.h"
+#include "program/spans.h"
 #include "support/test.h"
 
 static int64_t most_in_use(const struct in_use *range, size_t count) {
@@ -194,11 +195,42 @@ static void repaired(void **unused) {
     assert_true(holes >= RECTANGLES / 2 && 5 * mended >= 4 * holes);
 }
 
+// Many at once are where each of them would be: equal offsets in any order.
+static void merged(void **unused) {
+    (void)unused;
+    enum { MOST = 40 };
+    for (uint64_t round = 0; round < 500; round++) {
+        spans one = {0}, many = {0}, more = {0};
+        for (uint64_t part = 0; part < 3; part++) {
+            size_t count = rng_philox(3, round, part).word[0] % MOST;
+            for (size_t i = 0; i < count; i++) {
+                struct rng_block random = rng_philox(4 + part, round, i);
+                int64_t offset = random.word[0] % 100;
+                struct span span = {offset, offset + 1 + random.word[1] % 10, (int)i, (int)i + 1};
+                spans_insert(&one, span);
+                VEC_PUSH(&more, span);
+            }
+            spans_merge(&many, &more);
+            assert_int_equal(more.count, 0);
+            assert_int_equal(many.count, one.count);
+            int64_t sum = 0;
+            for (size_t i = 0; i < many.count; i++) {
+                assert_int_equal(many.item[i].offset, one.item[i].offset);
+                sum += many.item[i].end - one.item[i].end + many.item[i].first - one.item[i].first;
+            }
+            assert_int_equal(sum, 0);
+        }
+        VEC_RELEASE(&one);
+        VEC_RELEASE(&many);
+        VEC_RELEASE(&more);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_overlaps), cmocka_unit_test(known),
         cmocka_unit_test(microbatches),     cmocka_unit_test(steps),
-        cmocka_unit_test(repaired),
+        cmocka_unit_test(repaired),         cmocka_unit_test(merged),
     };
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }
