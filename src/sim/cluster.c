@@ -78,7 +78,11 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_may_figure(t, mapping, "meeting", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->meeting, error));
     TRY(outline_may_figure(t, mapping, "jitter", QUANTITY_NUMBER, 0, 1, &d->jitter, error));
     TRY(read_communication(t, mapping, &d->communication, error));
-    TRY(outline_need(t, mapping, "efficiency", &node, error));
+    node = outline_member(t, mapping, "efficiency");
+    if (node < 0)
+        return outline_refuse(t, mapping, error,
+                              "efficiency is missing: which parts of peak and bandwidth ops reach, as in "
+                              "{other: {memory: 0.8}, matmul: {compute: 0.6}, attention: {compute: 0.4}}");
     return efficiency_read(d, t, r->table, node, error);
 }
 

@@ -28,7 +28,8 @@ struct curve_point {
 // The op's `launch` is added to the device's. Measured points stand for themselves, and draw what lies near along: the
 // maximum is multiplied by what it is wrong by at points nearby, weighted by their distance in octaves.
 struct curve {
-    double compute, memory; // above 0; compute 0: operations cost nothing beside the bytes
+    double compute; // 1 where a file says nothing; 0: operations cost nothing beside the bytes
+    double memory;  // above 0
     double half_bytes;
     double launch; // seconds
     double least;  // seconds: what a host takes to issue it, while the device still has work

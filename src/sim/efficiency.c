@@ -244,6 +244,8 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
     TRY(check_ops(t, table, mapping, error));
     int node;
     struct curve other[DTYPE_COUNT] = {0};
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        other[d].compute = 1; // the peak bounds what nothing is said of
     TRY(outline_need(t, mapping, "other", &node, error));
     TRY(read_op(t, node, (struct subject){table, OP_COUNT}, other, error));
     TRY(read_points(t, table, node, device, OP_COUNT, error));

@@ -133,6 +133,8 @@ static void an_op_takes_what_its_curve_says(void **unused) {
         {"compute: 0.01", 1 / .01},
         {"compute: 0.01, half: {c: 250000}", 1 / (.01 * .8)},
         {"compute: 0.5", 12},
+        {"memory: 100", 1}, // nothing is faster than the peak
+        {"memory: 100, compute: 0", .12},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(CURVES); i++) {
         struct trial t;
