@@ -120,6 +120,38 @@ void arguments_release(struct arguments *arguments) {
     VEC_RELEASE(&arguments->settings);
 }
 
+// The key that a name stands for which is none: as a synonym, or misspelt. NULL: none.
+static const struct command_key *key_meant(const struct command_key *keys, size_t count, const char *name) {
+    enum { NAME_LEAST = 4 }; // shorter ones are near one another by chance
+    size_t length = strlen(name), limit = MAX((size_t)1, length / 4) + 1;
+    const struct command_key *nearest = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (text_lists(keys[i].synonyms, name))
+            return &keys[i];
+        size_t distance = length < NAME_LEAST ? limit : text_distance(name, keys[i].name);
+        if (distance < limit) {
+            limit = distance;
+            nearest = &keys[i];
+        }
+    }
+    return nearest;
+}
+
+trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,
+                                         trireme_error *error) {
+    for (size_t i = 0; i < rest->settings.count;) {
+        struct word word = word_split(&rest->settings.item[i], rest->settings.count - i);
+        char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name), excerpt[JSON_EXCERPT_BYTES];
+        const struct command_key *meant = config_names_key(name) ? NULL : key_meant(keys, count, name);
+        json_excerpt(name, excerpt);
+        free(name);
+        if (meant)
+            FAIL(TRIREME_ERROR_USAGE, "there is no key %s: did you mean %s= (%s)?", excerpt, meant->name, meant->what);
+        i += word.words;
+    }
+    return TRIREME_OK;
+}
+
 trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
                                         const char *context, trireme_error *error) {
     char excerpt[JSON_EXCERPT_BYTES], value[JSON_EXCERPT_BYTES];
@@ -129,7 +161,8 @@ trireme_status command_keys_refuse_rest(const struct arguments *rest, const stru
         FAIL(TRIREME_ERROR_USAGE, "unexpected %s %s", json_excerpt(rest->operands.item[0], excerpt), context);
     struct word word = word_split(rest->settings.item, rest->settings.count);
     char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name);
-    const char *nearest = text_nearest(name, &keys[0].name, count, sizeof keys[0]);
+    const struct command_key *meant = key_meant(keys, count, name);
+    const char *nearest = meant ? meant->name : text_nearest(name, &keys[0].name, count, sizeof keys[0]);
     struct text all = {0};
     for (size_t i = 0; i < count; i++)
         text_add(&all, "%s%s", i ? ", " : "", keys[i].name);

@@ -9,9 +9,11 @@ enum command_key_type { COMMAND_KEY_INTEGER, COMMAND_KEY_NUMBER, COMMAND_KEY_TEX
 struct command_key {
     const char *name;
     enum command_key_type type;
-    const char *what;   // in words, for messages: "ranks of the pipeline"
-    double least, most; // of integers and numbers, inclusive
+    const char *what;     // in words, for messages: "ranks of the pipeline"
+    double least, most;   // of integers and numbers, inclusive
+    const char *synonyms; // other names for it, separated by spaces, which are refused naming this one
 };
+#define DEVICES_SYNONYMS "gpus gpu device num_devices n_devices n_gpus gpu_count"
 
 struct command_value {
     const char *given;     // NULL: not given
@@ -28,7 +30,13 @@ trireme_status command_keys_read(const struct arguments *arguments, const struct
 void arguments_release(struct arguments *arguments);
 void command_values_release(struct command_value *values, size_t count);
 
-// TRIREME_ERROR_USAGE if anything was left, with the nearest key; `context` says where the keys hold: "with schedule=".
+// TRIREME_ERROR_USAGE if what was left for the configuration has none of its keys' names, but a synonym or a misspelt
+// name of a key of the table.
+trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,
+                                         trireme_error *error);
+
+// TRIREME_ERROR_USAGE if anything was left, with the key that is meant or nearest; `context` says where the keys hold:
+// "with schedule=".
 trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
                                         const char *context, trireme_error *error);
 

@@ -15,10 +15,11 @@ static const double SEARCH_SECONDS = 45;
 enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 
 static const struct command_key KEYS[PLAN_KEYS] = {
-    [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0},
-    [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576},
-    [PLAN_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a configuration to be written", 0, 0},
-    [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0},
+    [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
+    [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576, DEVICES_SYNONYMS},
+    [PLAN_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a configuration to be written", 0, 0,
+                   "out output output_file"},
+    [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
 };
 
 static void show_progress(void *user, int evaluated, int promising, double best) {
@@ -351,22 +352,28 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     return status;
 }
 
+static trireme_status check_keys(const struct command_value *values, const struct arguments *rest,
+                                 trireme_error *error) {
+    TRY(command_keys_refuse_meant(rest, KEYS, PLAN_KEYS, error));
+    const char *to = values[PLAN_EXPORT].given;
+    if (!values[PLAN_CLUSTER].given && (rest->operands.count || rest->settings.count))
+        return cluster_refuse("cluster= is missing", error);
+    if (!values[PLAN_CLUSTER].given)
+        FAIL(TRIREME_ERROR_USAGE,
+             "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]; `trireme help plan` "
+             "has more");
+    if (to && strcmp(to, "megatron") != 0 && strcmp(to, "torchtitan") != 0)
+        FAIL(TRIREME_ERROR_USAGE, "export=%.80s: expected megatron or torchtitan", to);
+    return TRIREME_OK;
+}
+
 trireme_status command_plan(const struct arguments *a, trireme_error *error) {
     struct command_value values[PLAN_KEYS] = {0};
     struct arguments rest;
     struct config config;
     TRY(command_keys_read(a, KEYS, PLAN_KEYS, values, &rest, error));
-    const char *to = values[PLAN_EXPORT].given;
-    trireme_status status = TRIREME_OK;
-    if (!values[PLAN_CLUSTER].given && (rest.operands.count || rest.settings.count))
-        status = cluster_refuse("cluster= is missing", error);
-    else if (!values[PLAN_CLUSTER].given)
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "usage: trireme plan MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]; `trireme help plan` has "
-                           "more");
-    else if (to && strcmp(to, "megatron") != 0 && strcmp(to, "torchtitan") != 0)
-        status = error_set(error, TRIREME_ERROR_USAGE, "export=%.80s: expected megatron or torchtitan", to);
-    else
+    trireme_status status = check_keys(values, &rest, error);
+    if (status == TRIREME_OK)
         status = read_config(&config, &rest, error);
     if (status == TRIREME_OK) {
         status = plan(&rest, values, &config, error);

@@ -16,6 +16,13 @@ const char *config_origin(const struct config *config, const char *key) {
     return origin ? origin : "default";
 }
 
+bool config_names_key(const char *name) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        if (strcmp(key_table[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 bool config_is_set(const struct config *config, const char *key) {
     return config->origin[key_known(key) - key_table] != NULL;
 }

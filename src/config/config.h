@@ -70,6 +70,8 @@ void config_print(struct text *out, const struct config *config);
 
 // Where a value came from: "run.yaml:12", "command line" or "default". An unknown key is a bug.
 const char *config_origin(const struct config *config, const char *key);
+// Whether a key of some section is called so.
+bool config_names_key(const char *name);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
 // Appends the value of a key as it would be written in a file.

@@ -42,6 +42,16 @@ def test_settings():
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
     for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
         untouched(2, r"llama3-8b: cannot open: .*--model\.preset=llama3-8b", *command, "llama3-8b")
+    # Nor is a key of a command that is misspelt, or has another system's name, taken for one of the configuration.
+    for command in ["plan", "gpt2-124m", "cluster=h100"], ["simulate", "c.yaml", "cluster=h100"]:
+        for given in ["gpus=8"], ["--devces", "8"], ["device=8"]:
+            name = given[0].strip("-").split("=")[0]
+            untouched(2, rf'no key "{name}": did you mean devices= \(devices of the cluster\)\?', *command, *given)
+        untouched(2, r"rank: unknown key, given 8; use show\.rank", *command, "rank=8")
+    untouched(2, r'no key "cluter": did you mean cluster= ', "plan", "gpt2-124m", "cluter=h100")
+    untouched(2, r'no key "out": did you mean save= ', "plan", "gpt2-124m", "cluster=h100", "out=p.yaml")
+    untouched(2, r'no key "num_microbatches" .*did you mean microbatches; ', "simulate", "schedule=1f1b", "stages=2",
+              "num_microbatches=4")
     untouched(2, r"usage: trireme eval", "eval")
     # A key that is none is told of before what is missing beside it.
     untouched(2, r"input: unknown key, given t\.txt; what is read is named without", "prepare", "--input", "t.txt")
