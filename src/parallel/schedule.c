@@ -80,8 +80,8 @@ void schedule_swap(struct schedule *a, struct schedule *b) {
 enum placement { LOOP, THERE_AND_BACK };
 enum { CHUNKS_SEARCHED = 512 };
 
-#define SCHEDULE(maker, name, chunks, step, placement, properties, about) \
-    {name, chunks, step, (placement) == THERE_AND_BACK, properties, about},
+#define SCHEDULE(maker, name, chunks, step, placement, properties, torch, about) \
+    {name, chunks, step, (placement) == THERE_AND_BACK, properties, torch, about},
 static const struct schedule_kind KINDS[] = {
 #include "parallel/schedules.def"
 };
@@ -125,9 +125,12 @@ void schedules_help(struct text *out) {
         text_add(out, "%-12s  %s\n", KINDS[i].name, KINDS[i].about);
 }
 
-// "; did you mean zb-h1?", or nothing where no name is near.
+// "; did you mean zb-h1?", or nothing where no name is near and PyTorch calls none so.
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
     const char *nearest = text_nearest(name, &KINDS[0].name, ARRAY_LENGTH(KINDS), sizeof KINDS[0]);
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
+        if (strcasecmp(KINDS[i].torch, name) == 0)
+            nearest = KINDS[i].name;
     text[0] = '\0';
     if (nearest)
         snprintf(text, PASS_TEXT, "; did you mean %s?", nearest);

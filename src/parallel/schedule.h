@@ -127,7 +127,7 @@ struct schedule_kind {
     int chunks, step;
     bool there_and_back;
     unsigned properties; // enum schedule_properties
-    const char *about;
+    const char *torch, *about;
 };
 
 // NULL where no schedule has the name, which then may be a file's.

@@ -311,16 +311,6 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
 
 // ---- TorchTitan
 
-// As torch.distributed.pipelining.schedules calls them.
-static const char *torch_schedule(const struct plan_answer *a) {
-    static const char *const NAMES[][2] = {
-        {"gpipe", "GPipe"}, {"1f1b", "1F1B"}, {"interleaved", "Interleaved1F1B"}, {"zb-v", "ZBVZeroBubble"}};
-    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
-        if (is_schedule(a, NAMES[i][0]))
-            return NAMES[i][1];
-    return NULL;
-}
-
 // What torch.distributed.pipelining asks of the number of microbatches.
 static void titan_microbatches(struct text *cannot, const struct plan_answer *a, int64_t microbatches) {
     const int64_t stages = a->choice.stages, rounds = MAX(1, microbatches / stages);
@@ -336,13 +326,13 @@ static void titan_microbatches(struct text *cannot, const struct plan_answer *a,
 static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
                            const struct plan_answer *a, int64_t sequences) {
     const struct plan_choice *c = &a->choice;
-    const char *schedule = torch_schedule(a);
+    const struct schedule_kind *kind = schedule_kind(schedule_of(a)); // NULL: a file's
     int stages = 0, *layers = uneven_layers(r, a, &stages);
     text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
-    if (schedule)
-        text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule);
+    if (kind && *kind->torch)
+        text_add(out, "pipeline_parallel_schedule = \"%s\"\n", kind->torch);
     else
         text_add(cannot, "# not there: the schedule %s\n", c->schedule);
     text_add(out, "pipeline_parallel_microbatch_size = %" PRId64 "\n", c->micro_batch_size);
