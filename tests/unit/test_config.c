@@ -243,6 +243,13 @@ static void test_what_is_not_there(void **state) {
     expect_refused("model:\n  dropout: 0.1\n",
                    "run.yaml:2: model.dropout: unknown key, given 0.1; dropout is not there");
     expect_refused("device: cuda\n", "run.yaml:1: device: unknown key, given cuda; GPUs are not there");
+    expect_refused("overlap-grad-reduce: true\n",
+                   "run.yaml:1: overlap-grad-reduce: unknown key, given true; communication runs beside computing "
+                   "wherever the program allows");
+    expect_refused(
+        "checkpoint:\n  async_mode: async\n",
+        "run.yaml:2: checkpoint.async_mode: unknown key, given async; a run waits for its checkpoints, which "
+        "are in training.dtype");
     expect_refused("training:\n  resume: true\n",
                    "run.yaml:2: training.resume: unknown key, given true; the same command goes on with the run in "
                    "run.directory");
@@ -269,6 +276,7 @@ static void test_synonyms(void **state) {
         {"--global-batch-size", "use training.global_batch_size:"},
         {"--num-layers", "use model.num_hidden_layers:"},
         {"--tensor-model-parallel-size", "use parallelism.tensor_parallel_degree:"},
+        {"--num-layers-per-virtual-pipeline-stage", "use parallelism.pipeline_parallel_chunks:"},
         {"--clip-grad", "use training.max_norm:"},
         {"--per_device_train_batch_size", "use training.micro_batch_size:"},
         {"--training.local_batch_size", "use training.micro_batch_size:"},
