@@ -143,6 +143,22 @@ static trireme_status refuse_many(const struct arguments *a, const struct launch
     return TRIREME_ERROR_USAGE;
 }
 
+// Of `--data.path shards/*.bin` the shell makes many words: all but the first would be taken for configurations.
+static trireme_status refuse_spread_pattern(const struct arguments *a, trireme_error *error) {
+    bool apart = false;
+    for (size_t i = 0; i < a->settings.count; i++)
+        apart |= strncmp(a->settings.item[i], "--data.", 7) == 0 && !strchr(a->settings.item[i], '=');
+    for (size_t i = 0; i < a->operands.count && apart; i++) {
+        const char *word = a->operands.item[i], *dot = strrchr(word, '.');
+        if (dot && strcmp(dot, ".bin") == 0)
+            FAIL(TRIREME_ERROR_USAGE,
+                 "unexpected \"%s\": several token files are one pattern, in quotes: "
+                 "\"--data.path=shards/*.bin\"",
+                 word);
+    }
+    return TRIREME_OK;
+}
+
 // What would otherwise be passed over in silence, or taken for a file.
 static trireme_status refuse_unused(const struct arguments *a, trireme_error *error) {
     const struct command *command = a->command;
@@ -150,6 +166,7 @@ static trireme_status refuse_unused(const struct arguments *a, trireme_error *er
         if (a->operands.item[i][0] == '-' && a->operands.item[i][1])
             FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": a setting is written --section.key=value (trireme help %s)",
                  a->operands.item[i], command->name);
+    TRY(refuse_spread_pattern(a, error));
     if (a->settings.count && arguments_ask_for(a, command->bare))
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
              a->operands.count ? a->operands.item[0] : "by itself");

@@ -80,6 +80,9 @@ def test_settings():
     assert code == 2 and err == "trireme: there is no command sample; `trireme help` lists all\n", err
     code, out, err = tool.run("--ranks=2", "train", "c.yaml")
     assert code == 2 and err == "trireme: a command comes before --ranks=2; `trireme help` lists all\n", err
+    for more in ["b.bin"], ["b.bin", "c.bin"]:
+        untouched(2, r'unexpected "b\.bin": several token files are one pattern, in quotes', "train", "--data.path",
+                  "a.bin", *more)
     # Words of other programs.
     untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
     untouched(2, r"config: unknown key, given c.yaml; a configuration file is named without a key", "train",
