@@ -128,6 +128,40 @@ static void print_answers(const struct plan_request *r, const struct plan_result
     text_add(out, "\n");
 }
 
+// What would be searched and is set: a run's config.yaml, which has every key, leaves little to search.
+static void print_kept(const struct plan_request *r, struct text *out) {
+    static const struct {
+        const char *key, *open; // values that leave it to the search
+    } SEARCHED[] = {{"parallelism.data_parallel_replicate_degree", "0 -1"},
+                    {"parallelism.data_parallel_shard_degree", "0 -1"},
+                    {"parallelism.zero_stage", ""},
+                    {"parallelism.data_parallel_unit_layers", ""},
+                    {"parallelism.data_parallel_prefetch", ""},
+                    {"parallelism.tensor_parallel_degree", "0 -1"},
+                    {"parallelism.sequence_parallel", ""},
+                    {"parallelism.tensor_parallel_overlap", ""},
+                    {"parallelism.pipeline_parallel_degree", "0 -1"},
+                    {"parallelism.pipeline_parallel_schedule", ""},
+                    {"parallelism.pipeline_parallel_chunks", "0"},
+                    {"parallelism.pipeline_parallel_layout", ""},
+                    {"parallelism.vocabulary_parallel", ""},
+                    {"training.micro_batch_size", "0"},
+                    {"activation_checkpoint.mode", ""},
+                    {"activation_checkpoint.full_layers", "\"\""},
+                    {"activation_checkpoint.selective_layers", "\"\""}};
+    const char *separator = "kept as set: ";
+    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
+        struct text value = {0};
+        config_print_value(&value, r->config, SEARCHED[i].key);
+        if (config_is_set(r->config, SEARCHED[i].key) && !text_lists(SEARCHED[i].open, value.text)) {
+            text_add(out, "%s%s %s", separator, strchr(SEARCHED[i].key, '.') + 1, value.text);
+            separator = ", ";
+        }
+        text_release(&value);
+    }
+    text_add(out, *separator == ',' ? "\n" : "");
+}
+
 // Keys of pipelines are kept; that may leave plans without one alone.
 static void print_left_out(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     static const char *const OF_PIPELINES[] = {"parallelism.pipeline_parallel_chunks",
@@ -297,6 +331,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
                  r->ranks, r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
                  (long long)t->seq_len, dtype_name(options_dtype(r->config)), result->choices, result->promising,
                  result->evaluated, seconds, result->complete ? "" : ", when time was up: there may be better ones");
+        print_kept(r, &out);
         print_left_out(r, result, &out);
         print_answers(r, result, &out);
         if (values[PLAN_SAVE].given)
