@@ -329,6 +329,10 @@ def test_show():
     text = tool.good("show", "memory", "c.yaml")
     assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
     tool.refused(2, r"show\.rank: given 0, but a timeline is of all ranks", "show", "timeline", "c.yaml", "--rank=0")
+    tool.good("train", "c.yaml", "training.steps=1")
+    assert "rank: 0" in tool.read("run/config.yaml").decode()
+    for command in ["show", "program"], ["show", "memory"], ["show", "timeline"], ["verify"]:
+        tool.good(*command, "run/config.yaml")
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)
