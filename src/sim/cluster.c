@@ -328,15 +328,20 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
 
 static trireme_status read_links(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
+    const struct cluster *c = r->cluster;
+    // One rank has nobody to be linked to.
+    if (c->total_devices == 1 && c->devices.item[c->groups.item[0].device].cores == 1 &&
+        outline_member(t, 0, "links") < 0)
+        return TRIREME_OK;
     int list;
     TRY(outline_need(t, 0, "links", &list, error));
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
-        if (r->cluster->levels == CLUSTER_LEVELS_MAX)
+        if (c->levels == CLUSTER_LEVELS_MAX)
             return outline_refuse(t, node, error, "more than %d levels of links", CLUSTER_LEVELS_MAX);
         TRY(read_level(r, node, error));
     }
-    if (r->cluster->levels == 0 || r->cluster->level[r->cluster->levels - 1].span != SPAN_ALL)
+    if (c->levels == 0 || c->level[c->levels - 1].span != SPAN_ALL)
         return outline_refuse(t, list, error, "the last of the links must span all");
     return TRIREME_OK;
 }

@@ -111,7 +111,7 @@ struct cluster {
     VEC(struct device) devices;
     VEC(struct node_group) groups;
     int levels;
-    struct link_level level[CLUSTER_LEVELS_MAX]; // from the inside out; the last spans all
+    struct link_level level[CLUSTER_LEVELS_MAX]; // from the inside out; the last spans all. One rank: none
     enum collectives collectives;
     VEC(struct straggler) stragglers;
     int total_devices;

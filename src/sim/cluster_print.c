@@ -201,7 +201,7 @@ void cluster_print(const struct cluster *c, const struct op_table *table, struct
         value_print_text(out, c->devices.item[c->groups.item[i].device].name);
         text_add(out, ", nodes: %d, devices: %d}\n", c->groups.item[i].nodes, c->groups.item[i].devices);
     }
-    text_add(out, "links:\n");
+    text_add(out, c->levels ? "links:\n" : "");
     for (int i = 0; i < c->levels; i++)
         print_level(out, &c->level[i], table);
     text_add(out, "collectives: %s\n", COLLECTIVES_WORDS[c->collectives]);

@@ -486,6 +486,8 @@ static void add_nodes(struct cluster *c, int nodes) {
     VEC_PUSH(&c->groups, (struct node_group){0, nodes, 1});
     c->total_devices = nodes;
     c->stragglers.count = 0;
+    if (c->levels == 0)
+        c->level[c->levels++] = (struct link_level){.span = SPAN_ALL, .latency = 20e-6, .bandwidth = 1e9};
     struct link_level *last = &c->level[c->levels - 1];
     free(last->name);
     last->name = mem_strdup("processes");

@@ -203,6 +203,33 @@ static bool is_product(const struct op_info *info) {
 }
 
 // What is bound by its operations has a rate of them.
+static void one_rank_needs_no_links(void **unused) {
+    (void)unused;
+    static const char ONE[] = "devices:\n"
+                              "  d: {peak: {f32: 1 TFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, cores: %d,\n"
+                              "      efficiency: {other: {memory: 1}}}\n"
+                              "nodes: [{device: d, nodes: 1, devices: %d}]\n";
+    for (int cores = 1; cores <= 2; cores++)
+        for (int devices = 1; devices <= 2; devices++) {
+            char *text = mem_printf(ONE, cores, devices);
+            struct cluster c, again;
+            trireme_error error = {0};
+            struct text printed = {0};
+            if (cores * devices > 1) {
+                assert_refused(parse(&c, text, &error), TRIREME_ERROR_USAGE, &error, "my.yaml:1: links is missing");
+            } else {
+                assert_ok(parse(&c, text, &error), &error);
+                cluster_print(&c, ops, &printed);
+                assert_ok(parse(&again, printed.text, &error), &error);
+                assert_int_equal(again.levels, 0);
+                cluster_release(&again);
+                cluster_release(&c);
+            }
+            text_release(&printed);
+            free(text);
+        }
+}
+
 static void check_products(const struct cluster *c) {
     int products = 0;
     for (int op = 0; op < OP_COUNT; op++) {
@@ -353,10 +380,15 @@ static void all_reduces_take_what_is_published(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_reduces_take_what_is_published), cmocka_unit_test(figures_have_units),
-        cmocka_unit_test(refusals_name_line_and_key),         cmocka_unit_test(shipped_clusters_are_good),
-        cmocka_unit_test(resizing_keeps_nodes_whole),         cmocka_unit_test(adapters_are_shared_by_groups),
-        cmocka_unit_test(pairs_have_their_own_route),         cmocka_unit_test(stragglers_make_classes),
+        cmocka_unit_test(all_reduces_take_what_is_published),
+        cmocka_unit_test(figures_have_units),
+        cmocka_unit_test(one_rank_needs_no_links),
+        cmocka_unit_test(refusals_name_line_and_key),
+        cmocka_unit_test(shipped_clusters_are_good),
+        cmocka_unit_test(resizing_keeps_nodes_whole),
+        cmocka_unit_test(adapters_are_shared_by_groups),
+        cmocka_unit_test(pairs_have_their_own_route),
+        cmocka_unit_test(stragglers_make_classes),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
