@@ -45,43 +45,64 @@ static __attribute__((noinline)) void rest_add(const struct gemm *g, int rows, i
     *total += tile_sums(sum);
 }
 
-// `rows` (1, 2 or 4) by LANES / rows elements of c from (i, j) on, into `tile`; those outside c repeat its last row or
-// column.
-VEC_INLINE void dot_block(const struct gemm *g, bool bf16, int rows, int64_t i, int64_t j, float *tile) {
-    const int columns = LANES / rows;
-    const int64_t size = bf16 ? 2 : 4, step = LANES * pack_unit(bf16), whole = g->k / step * step;
-    const char *a[LANES], *b[LANES];
-    vec_f32 sum[LANES];
-    for (int r = 0; r < rows; r++)
-        a[r] = row_of(g, bf16, i + r);
-    for (int c = 0; c < columns; c++)
-        b[c] = column_of(g, bf16, j + c);
-    for (int q = 0; q < LANES; q++)
-        sum[q] = (vec_f32){0};
-    // The columns of the block that comes next are asked for: each is too short for the hardware to see it coming.
-    const int64_t next = columns * g->b.column * size;
-    for (int64_t k = 0; k < whole; k += step) {
-        vec_f32 x[LANES];
-        for (int r = 0; r < rows; r++)
-            x[r] = pack_load_along(bf16, a[r] + k * size);
-        for (int c = 0; c < columns; c++) {
-            __builtin_prefetch(b[c] + k * size + next);
-            vec_f32 y = pack_load_along(bf16, b[c] + k * size);
-            for (int r = 0; r < rows; r++)
-                sum[r * columns + c] = dot_step(bf16 && TILE_PAIRS, x[r], y, sum[r * columns + c]);
-        }
-    }
-    vec_f32 total = tile_sums(sum);
-    if (whole < g->k)
-        rest_add(g, rows, i, j, whole, &total);
-    for (int r = 0; r < rows; r++)
-        memcpy(tile + r * TILE_COLUMNS, (const char *)&total + 4 * r * columns, 4 * (size_t)columns);
+// So many columns of b at a time are read from places far apart: one after the other they come at half the speed, for
+// the memory is kept busy only where the hardware sees several streams coming. The sums must stay in registers.
+enum { STREAMS_MOST = 4 };
+
+VEC_INLINE int streams_of(int rows) {
+    return LANES >= 16 ? STREAMS_MOST : rows == 4 ? 2 : 3;
 }
 
+typedef float few_tile[GEMM_FEW * TILE_COLUMNS];
+
+// In each of the streams' tiles, of the columns from `first[t]` on, `rows` (1, 2 or 4) by LANES / rows elements of c
+// from (i, first[t] + at) on; those outside c repeat its last row or column.
+VEC_INLINE void dot_block(const struct gemm *g, bool bf16, int rows, int64_t i, const int64_t *first, int at,
+                          few_tile *tile) {
+    const int columns = LANES / rows, streams = streams_of(rows);
+    const int64_t size = bf16 ? 2 : 4, step = LANES * pack_unit(bf16), whole = g->k / step * step;
+    const char *a[LANES];
+    vec_f32 sum[STREAMS_MOST][LANES];
+    for (int r = 0; r < rows; r++)
+        a[r] = row_of(g, bf16, i + r);
+    for (int c = 0; c < columns; c++) {
+        const char *b[STREAMS_MOST];
+        vec_f32 part[STREAMS_MOST][LANES];
+        for (int t = 0; t < streams; t++) {
+            b[t] = column_of(g, bf16, first[t] + at + c);
+            for (int r = 0; r < rows; r++)
+                part[t][r] = (vec_f32){0};
+        }
+        for (int64_t k = 0; k < whole; k += step) {
+            vec_f32 x[LANES];
+            for (int r = 0; r < rows; r++)
+                x[r] = pack_load_along(bf16, a[r] + k * size);
+            for (int t = 0; t < streams; t++) {
+                vec_f32 y = pack_load_along(bf16, b[t] + k * size);
+                for (int r = 0; r < rows; r++)
+                    part[t][r] = dot_step(bf16 && TILE_PAIRS, x[r], y, part[t][r]);
+            }
+        }
+        for (int t = 0; t < streams; t++)
+            for (int r = 0; r < rows; r++)
+                sum[t][r * columns + c] = part[t][r];
+    }
+    for (int t = 0; t < streams; t++) {
+        vec_f32 total = tile_sums(sum[t]);
+        if (whole < g->k)
+            rest_add(g, rows, i, first[t] + at, whole, &total);
+        for (int r = 0; r < rows; r++)
+            memcpy(tile[t] + (i + r) * TILE_COLUMNS + at, (const char *)&total + 4 * r * columns, 4 * (size_t)columns);
+    }
+}
+
+typedef void block_function(const struct gemm *g, int64_t i, const int64_t *first, int at, few_tile *tile);
+
 // Functions of their own, for the compiler then keeps all sums in registers.
-#define DOT_BLOCK(name, bf16, rows)                                                                       \
-    static __attribute__((noinline)) void name(const struct gemm *g, int64_t i, int64_t j, float *tile) { \
-        dot_block(g, bf16, rows, i, j, tile);                                                             \
+#define DOT_BLOCK(name, bf16, rows)                                                                           \
+    static __attribute__((noinline)) void name(const struct gemm *g, int64_t i, const int64_t *first, int at, \
+                                               few_tile *tile) {                                              \
+        dot_block(g, bf16, rows, i, first, at, tile);                                                         \
     }
 DOT_BLOCK(dot_1_f32, false, 1)
 DOT_BLOCK(dot_2_f32, false, 2)
@@ -92,18 +113,23 @@ DOT_BLOCK(dot_4_bf16, true, 4)
 
 void ISA(gemm_few)(const struct gemm *g) {
     CHECK(g->m <= GEMM_FEW);
-    const int rows = g->m == 1 ? 1 : g->m == 2 ? 2 : 4;
-    void (*const block)(const struct gemm *g, int64_t i, int64_t j, float *tile) =
-        rows == 1   ? g->bf16 ? dot_1_bf16 : dot_1_f32
-        : rows == 2 ? g->bf16 ? dot_2_bf16 : dot_2_f32
-        : g->bf16   ? dot_4_bf16
-                    : dot_4_f32;
+    const int rows = g->m == 1 ? 1 : g->m == 2 ? 2 : 4, streams = streams_of(rows);
+    block_function *const block = rows == 1   ? g->bf16 ? dot_1_bf16 : dot_1_f32
+                                  : rows == 2 ? g->bf16 ? dot_2_bf16 : dot_2_f32
+                                  : g->bf16   ? dot_4_bf16
+                                              : dot_4_f32;
+    const int64_t tiles = (g->n + LANES - 1) / LANES, apart = (tiles + streams - 1) / streams;
 #pragma omp parallel for num_threads(g->threads) schedule(static)
-    for (int64_t j = 0; j < g->n; j += LANES) {
-        float tile[GEMM_FEW * TILE_COLUMNS];
+    for (int64_t j = 0; j < apart; j++) {
+        few_tile tile[STREAMS_MOST];
+        int64_t first[STREAMS_MOST];
+        for (int t = 0; t < streams; t++)
+            first[t] = LANES * (j + t * apart);
         for (int c = 0; c < LANES; c += LANES / rows) // groups of rows take turns at the same columns of b
             for (int64_t i = 0; i < g->m; i += rows)
-                block(g, i, j + c, tile + i * TILE_COLUMNS + c);
-        ISA(gemm_finish)(g, tile, g->m, j, MIN(LANES, g->n - j));
+                block(g, i, first, c, tile);
+        for (int t = 0; t < streams; t++)
+            if (first[t] < g->n)
+                ISA(gemm_finish)(g, tile[t], g->m, first[t], MIN(LANES, g->n - first[t]));
     }
 }
