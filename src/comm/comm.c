@@ -13,6 +13,10 @@ const struct world_place *world_place(const struct world *world) {
     return world && world->place.ranks ? &world->place : NULL;
 }
 
+void world_deadline(struct world *world, double seconds) {
+    atomic_store(&world->deadline, (int64_t)(MIN(MAX(seconds, 0), 1e9) * 1e9));
+}
+
 void world_reason(struct world *world, char *text, size_t limit) {
     world->transport->world_reason(world, text, limit);
 }

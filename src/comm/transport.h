@@ -3,6 +3,8 @@
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
+#include <stdatomic.h>
+
 #include "comm/comm.h"
 
 enum operation {
@@ -57,6 +59,7 @@ void missing_text(const struct missing *missing, char text[MISSING_TEXT]);
 struct world {
     const struct transport *transport;
     struct world_place place; // of ranks that are processes; else zero
+    _Atomic int64_t deadline; // nanoseconds; 0: none
 };
 
 struct communicator {

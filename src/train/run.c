@@ -310,6 +310,8 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     while (next == NEXT_STEP) {
         TRY(one_step(r, result, error));
         TRY(choose_next(r, &next, &batch, error));
+        if (r->control && next == NEXT_STEP)
+            world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
     }
     // Nothing has been done yet of a run that ends before its first step.
     if (r->progress.step > 0)
@@ -327,6 +329,9 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
 }
 
 // ---- ranks
+
+// Seconds that ranks wait for others at least until all have done their first step: threads and memory come with it.
+static const double START_LEAST = 20;
 
 // Fails only with what keeps the other ranks from ending: the first failure of a rank breaks the world, and rank 0 may
 // still be at work when the others are done.
@@ -448,6 +453,8 @@ static trireme_status prepare(void *user, trireme_error *error) {
 
 static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
     double deadline = (double)job->config.comm.train_timeout_seconds;
+    if (deadline > 0)
+        deadline = MAX(deadline, START_LEAST);
     const struct processes_work work = {job, prepare, identify, run_rank};
     if (launcher->ranks > 1)
         return processes_run(launcher, deadline, &job->config, &work, error);

@@ -52,6 +52,14 @@ void team_sleep_ms(int ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
+void teammate_await_break(struct teammate *mate) {
+    char reason[8] = "";
+    for (int ms = 0; ms < 60000 && !reason[0]; ms++) {
+        team_sleep_ms(1);
+        world_reason(mate->world, reason, sizeof reason);
+    }
+}
+
 struct start {
     struct teammate mate;
     void (*body)(struct teammate *mate);
@@ -120,6 +128,7 @@ static void run_process(double deadline, void (*body)(struct teammate *mate), vo
     trireme_error error;
     if (open_world(deadline, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
+    world_deadline(shared, deadline);
     const struct world_place *place = world_place(shared);
     struct teammate mate = {.world = shared, .rank = place->rank, .ranks = place->ranks, .context = context};
     body(&mate);

@@ -28,8 +28,12 @@ void teammate_lost(struct teammate *mate, const trireme_error *error, const char
 #define TEAMMATE_LOST(mate, error, ...) \
     teammate_lost(mate, error, (const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
 void team_sleep_ms(int ms);
+// Until the world is broken: for ranks that are to come too late, however busy the machine is.
+void teammate_await_break(struct teammate *mate);
 
 // Runs `body` on `ranks` threads with a world of as many ranks; fails the test if one of them found something wrong.
+// Threads and processes start late where the machine is busy: a short deadline is for the body to set, once it has
+// opened a group of all.
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);
 // How many processes the team is made of; 0: none, ranks are threads.
 int team_processes(void);

@@ -10,14 +10,23 @@
 #include "support/team.h"
 #include "support/test.h"
 
+// All have deadlines that are long until they have met.
+enum { START_SECONDS = 30 };
+
+static struct communicator *open_with_deadline(struct teammate *mate, double seconds) {
+    struct communicator *c = teammate_open(mate);
+    world_deadline(mate->world, seconds);
+    return c;
+}
+
 static void comes_never(struct teammate *mate) {
     trireme_error error = {0};
     float *data = mem_alloc(100000 * sizeof *data);
-    struct communicator *c = teammate_open(mate);
+    struct communicator *c = open_with_deadline(mate, 0.5);
     int64_t start = clock_now();
     bool absent = mate->rank == 1 || mate->rank == 3;
     if (c && absent)
-        team_sleep_ms(1500); // and then finds the world broken
+        teammate_await_break(mate);
     if (c)
         comm_all_reduce(c, data, data, *(int *)mate->context, DTYPE_F32, REDUCE_SUM, DTYPE_F32, &error);
     double seconds = (double)(clock_now() - start) * 1e-9;
@@ -27,9 +36,10 @@ static void comes_never(struct teammate *mate) {
     if (seconds > 5)
         teammate_wrong(mate, "took %g s", seconds);
     start = clock_now();
+    world_deadline(mate->world, START_SECONDS);
     if (c && comm_barrier(c, &error) == TRIREME_OK)
         teammate_wrong(mate, "the world goes on");
-    if (clock_now() - start > 400000000)
+    if (clock_now() - start > START_SECONDS * INT64_C(1000000000) / 2)
         teammate_wrong(mate, "a call of a broken world waits");
     communicator_free(c);
     free(data);
@@ -37,22 +47,24 @@ static void comes_never(struct teammate *mate) {
 
 static void a_deadline_names_group_rank_and_who_is_missing(void **state) {
     (void)state;
-    team_run(4, 0.5, comes_never, &(int){10});
-    team_run(4, 0.5, comes_never, &(int){100000});
+    team_run(4, START_SECONDS, comes_never, &(int){10});
+    team_run(4, START_SECONDS, comes_never, &(int){100000});
 }
 
 static void opens_never(struct teammate *mate) {
     trireme_error error = {0};
-    if (mate->rank == 2)
-        return;
-    teammate_open_members(mate, 3, (int[]){0, 1, 2}, "dp", &error);
-    TEAMMATE_LOST(mate, &error, "group dp: rank", "in open for rank 2");
+    struct communicator *c = open_with_deadline(mate, 0.3);
+    if (c && mate->rank != 2) {
+        teammate_open_members(mate, 3, (int[]){0, 1, 2}, "dp", &error);
+        TEAMMATE_LOST(mate, &error, "group dp: rank", "in open for rank 2");
+    }
+    communicator_free(c);
 }
 
 static void sends_to_nobody(struct teammate *mate) {
     trireme_error error = {0};
     char byte = 0;
-    struct communicator *c = teammate_open(mate);
+    struct communicator *c = open_with_deadline(mate, 0.3);
     if (c && mate->rank == 0) {
         comm_send(c, &byte, 1, 2, &error);
         TEAMMATE_LOST(mate, &error, "group all: rank 0", "send of 1 bytes", "for rank 2");
@@ -65,8 +77,8 @@ static void sends_to_nobody(struct teammate *mate) {
 
 static void deadlines_hold_for_opening_and_sending(void **state) {
     (void)state;
-    team_run(3, 0.3, opens_never, NULL);
-    team_run(3, 0.3, sends_to_nobody, NULL);
+    team_run(3, START_SECONDS, opens_never, NULL);
+    team_run(3, START_SECONDS, sends_to_nobody, NULL);
 }
 
 enum { LIMIT_MS = 300, SOON_MS = 500, STOP_MS = 1500 };
@@ -90,7 +102,7 @@ static void is_not_wanted_yet(struct teammate *mate) {
     const int which = *(const int *)mate->context;
     trireme_error error = {0};
     char *data = calloc(100000, 1);
-    struct communicator *c = teammate_open(mate);
+    struct communicator *c = open_with_deadline(mate, 1e-3 * LIMIT_MS);
     _Atomic int64_t wanted = 0;
     if (c && mate->rank == 0)
         communicator_wanted(c, which == 1, &wanted);
@@ -114,7 +126,7 @@ static void is_not_wanted_yet(struct teammate *mate) {
             teammate_wrong(mate, "the deadline came too late");
     }
     if (c && mate->rank == 1) // is there, and calls nothing
-        team_sleep_ms(2 * (LIMIT_MS + SOON_MS));
+        teammate_await_break(mate);
     communicator_free(c);
     free(data);
 }
@@ -122,7 +134,7 @@ static void is_not_wanted_yet(struct teammate *mate) {
 static void deadlines_count_from_when_a_call_is_wanted(void **state) {
     (void)state;
     for (int which = 0; which < 4; which++)
-        team_run(2, 1e-3 * LIMIT_MS, is_not_wanted_yet, &which);
+        team_run(2, START_SECONDS, is_not_wanted_yet, &which);
 }
 
 // Of this process, as a shell or a batch system does it.
@@ -141,7 +153,7 @@ static pid_t stop_for_a_while(void) {
 static void is_stopped_with_all(struct teammate *mate) {
     trireme_error error = {0};
     char *data = calloc(100000, 1);
-    struct communicator *c = teammate_open(mate);
+    struct communicator *c = open_with_deadline(mate, 1);
     int64_t began = clock_now();
     pid_t helper = c && (mate->rank == 1 || team_processes()) ? stop_for_a_while() : 0;
     if (c && mate->rank == 1)
@@ -158,7 +170,7 @@ static void is_stopped_with_all(struct teammate *mate) {
 static void who_is_stopped_with_all_others_is_not_late(void **state) {
     (void)state;
     for (int which = 0; which < 4; which++)
-        team_run(2, 1, is_stopped_with_all, &which);
+        team_run(2, START_SECONDS, is_stopped_with_all, &which);
 }
 
 static void is_woken(struct teammate *mate) {

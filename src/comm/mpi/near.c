@@ -68,7 +68,7 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
     trireme_status status = TRIREME_OK;
     struct patience *patience = &c->near->patience;
     if (!c->near->slept)
-        *patience = patience_begin(w->deadline, call->wanted);
+        *patience = patience_begin(w->base.deadline, call->wanted);
     c->near->slept = true;
     // Others change the word, then look whether this member sleeps; it says so, then looks at the word.
     for (;;) {
@@ -86,7 +86,7 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
         bool woken = futex_sleep(&own->bell, seen, patience_sleep(patience), true);
         if (!woken && patience_ended(patience) && near_missing(c, what, value, missing)) {
             c->error = error;
-            round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)w->deadline * 1e-9,
+            round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)patience->limit * 1e-9,
                          comm_call_print(call, text), missing);
             status = c->status;
             break;

@@ -123,7 +123,7 @@ enum { LEAVING = 1, LEFT }; // the thread is in MPI's last call, or has ended
 
 struct process_world {
     struct world base;
-    int64_t deadline, spin; // nanoseconds
+    int64_t spin; // nanoseconds
     pthread_t thread;
     struct gate inbox; // changes with every new call, break or end
     _Atomic(struct process_communicator *) posted;
@@ -222,7 +222,8 @@ void part_widen(struct process_communicator *c, int number); // what has come of
 
 // Whether the others may have lost this process for a pause so long: they may have waited for it before.
 static inline bool process_was_away(const struct process_world *w, int64_t pause) {
-    return w->deadline && pause >= w->deadline / 2;
+    const int64_t deadline = w->base.deadline;
+    return deadline && pause >= deadline / 2;
 }
 void *progress_run(void *world); // progress.c: the thread
 // From any thread: notes the first reason, and wakes the thread, which tells all ranks.

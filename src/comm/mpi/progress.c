@@ -83,7 +83,7 @@ static bool take_posted(struct process_world *w) {
     bool any = c != NULL;
     while (c) {
         struct process_communicator *next = c->next;
-        c->patience = patience_begin(w->deadline, c->call->wanted);
+        c->patience = patience_begin(w->base.deadline, c->call->wanted);
         round_begin(c, NULL);
         if (atomic_load(&w->broken)) {
             call_lost(c);
@@ -115,13 +115,16 @@ static bool advance(struct process_world *w) {
     return moved;
 }
 
-static void check_deadlines(struct process_world *w, int64_t now) {
-    for (struct process_communicator *c = w->active; c && w->deadline; c = c->next) {
-        if (now < patience_due(&c->patience) || c->lost)
+// As of the last look at the clock: what had come by then has been taken since, however long this thread was kept from
+// running after that.
+static void check_deadlines(struct process_world *w) {
+    const int64_t looked = atomic_load(&w->looked);
+    for (struct process_communicator *c = w->active; c; c = c->next) {
+        if (!c->patience.limit || looked < patience_due(&c->patience) || c->lost)
             continue;
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
         missing_print(c, missing);
-        round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)w->deadline * 1e-9,
+        round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)c->patience.limit * 1e-9,
                      comm_call_print(c->call, text), missing);
     }
 }
@@ -190,7 +193,7 @@ static void drive(struct process_world *w) {
         }
         if (now - quiet_since < w->spin && w->active)
             continue;
-        check_deadlines(w, now);
+        check_deadlines(w);
         if (now - watched > WATCH && !w->told) {
             check_neighbours(w, now);
             watched = now;
@@ -231,7 +234,8 @@ static trireme_status begin(struct process_world *w, trireme_error *error) {
 // MPI_Finalize waits for all ranks, for ever: so they meet first.
 static bool meet_last(struct process_world *w) {
     MPI_Request request;
-    struct patience patience = patience_begin(w->deadline ? w->deadline + END_GRACE : 0, NULL);
+    const int64_t deadline = w->base.deadline;
+    struct patience patience = patience_begin(deadline ? deadline + END_GRACE : 0, NULL);
     if (MPI_Ibarrier(w->comm, &request) != MPI_SUCCESS)
         return false;
     for (int done = 0;;) {

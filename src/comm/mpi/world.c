@@ -27,7 +27,7 @@ void process_world_break(struct world *base, const char *reason) {
         if (stopped)
             snprintf(w->reason, sizeof w->reason,
                      "rank %d was stopped for %.3g s, and the others wait for it no longer than %.3g s: %.480s",
-                     w->base.place.rank, (double)stopped * 1e-9, (double)w->deadline * 1e-9, reason);
+                     w->base.place.rank, (double)stopped * 1e-9, (double)w->base.deadline * 1e-9, reason);
         else
             snprintf(w->reason, sizeof w->reason, "%s", reason);
         atomic_store(&w->broken, true);
@@ -74,7 +74,8 @@ static trireme_status process_call(struct communicator *base, const struct comm_
 enum { START_LEAST = 20, END_LEAST = 5 };
 
 static struct patience patience_with(const struct process_world *w, int64_t least) {
-    return patience_begin(w->deadline ? MAX(w->deadline, least * 1000000000) : 0, NULL);
+    const int64_t deadline = w->base.deadline;
+    return patience_begin(deadline ? MAX(deadline, least * 1000000000) : 0, NULL);
 }
 
 // A rank that is stopped in MPI's last call keeps the others there, for ever perhaps: then they leave it, too, and
@@ -105,7 +106,7 @@ static const struct transport PROCESSES = {
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error) {
     struct process_world *w = mem_alloc(sizeof *w);
     w->base.transport = &PROCESSES;
-    w->deadline = (int64_t)(MIN(MAX(deadline, 0), 1e9) * 1e9);
+    world_deadline(&w->base, deadline);
     pthread_mutex_init(&w->lock, NULL);
     if (pthread_create(&w->thread, NULL, progress_run, w)) {
         free(w);

@@ -76,13 +76,13 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
         gate_wake(&group->meeting);
         return TRIREME_OK;
     }
-    struct patience patience = patience_begin(c->world->deadline, call->wanted);
+    struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
     while (!gate_wait(&group->meeting, seen, c->world->spin, patience_sleep(&patience))) {
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
         // Where nobody is missing, the last one is just opening the gate.
         if (patience_ended(&patience) && missing_print(c, missing))
             return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
-                              (double)c->world->deadline * 1e-9, comm_call_print(call, text), missing);
+                              (double)patience.limit * 1e-9, comm_call_print(call, text), missing);
     }
     if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) & BROKEN)
         return meeting_broken(c, call, error);

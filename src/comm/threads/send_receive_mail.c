@@ -2,10 +2,11 @@
 #include "comm/patience.h"
 #include "comm/threads/threads.h"
 
-static trireme_status late(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
+                           trireme_error *error) {
     char text[COMM_CALL_TEXT];
     return call_break(c, call, error, "rank %d waited %.3g s in %s for rank %d", c->group->rank[c->base.index],
-                      (double)c->world->deadline * 1e-9, comm_call_print(call, text), c->group->rank[call->peer]);
+                      (double)limit * 1e-9, comm_call_print(call, text), c->group->rank[call->peer]);
 }
 
 static trireme_status broken(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
@@ -17,14 +18,16 @@ static trireme_status broken(struct thread_communicator *c, const struct comm_ca
 // Waits until the word is `wanted`.
 static trireme_status await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
                             uint32_t wanted, trireme_error *error) {
-    struct patience patience = patience_begin(c->world->deadline, call->wanted);
+    struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
     int64_t spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
             return broken(c, call, error);
-        if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience))
-            return late(c, call, error);
+        // This thread may have been kept from looking, and what was late when it last did has come meanwhile.
+        if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience) &&
+            atomic_load(&mail->word) == word)
+            return late(c, call, patience.limit, error);
         spin = 0;
     }
     return TRIREME_OK;

@@ -52,8 +52,8 @@ struct group {
 struct thread_world {
     struct world base;
     int ranks;
-    int64_t deadline, spin; // nanoseconds
-    bool crowded;           // more ranks than cores
+    int64_t spin; // nanoseconds
+    bool crowded; // more ranks than cores
     atomic_bool broken;
     pthread_mutex_t lock; // guards what follows
     char reason[BREAK_TEXT];

@@ -206,7 +206,7 @@ trireme_status world_create_threads(struct world **out, int ranks, double deadli
     struct thread_world *world = mem_alloc(sizeof *world);
     world->base.transport = &THREADS;
     world->ranks = ranks;
-    world->deadline = (int64_t)(MIN(MAX(deadline, 0), 1e9) * 1e9);
+    world_deadline(&world->base, deadline);
     world->crowded = ranks > usable_cores();
     world->spin = world->crowded ? 0 : 20000;
     pthread_mutex_init(&world->lock, NULL);
