@@ -11,8 +11,8 @@ enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
 // Seconds that rank 0 has to tell what is wrong before the ranks know of each other, and then rank 1; the launcher ends
 // the others.
 enum { START_PATIENCE = 5 };
-// Nanoseconds that rank 0 has to tell what others would tell, too.
-enum { PATIENCE = 300000000 };
+// Milliseconds that rank 0 has at most to tell what others would tell, too.
+enum { PATIENCE = 1000 };
 #define HAS_FAILED " has failed: "
 
 // ---- the launcher
@@ -280,9 +280,11 @@ static void tell_failure(struct world *world, const struct world_place *place, t
     }
     char *reason = mem_printf("rank %d" HAS_FAILED "%s", place->rank, error->message);
     char *first = mem_printf("rank 0" HAS_FAILED "%s", error->message);
-    if (place->rank > 0)
-        nanosleep(&(struct timespec){.tv_nsec = PATIENCE}, NULL);
-    char known[1024];
+    char known[1024] = "";
+    for (int ms = 0; place->rank > 0 && ms < PATIENCE && !known[0]; ms++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        world_reason(world, known, sizeof known);
+    }
     world_break(world, reason);
     world_reason(world, known, sizeof known);
     if (place->rank > 0 && strncmp(known, first, strlen(known)) == 0)
