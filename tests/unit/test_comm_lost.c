@@ -209,7 +209,7 @@ static void *break_soon(void *argument) {
 
 // Buffers are gone as soon as a call has returned: no peer may still be at work on them.
 static void frees_when_lost(struct teammate *mate) {
-    trireme_error error;
+    trireme_error error = {0};
     pthread_t breaker;
     struct communicator *c = teammate_open(mate);
     enum { COUNT = 60000 };
@@ -233,6 +233,7 @@ static void frees_when_lost(struct teammate *mate) {
     }
     if (c && mate->rank == 0)
         pthread_join(breaker, NULL);
+    TEAMMATE_LOST(mate, &error, "enough");
     communicator_free(c);
 }
 

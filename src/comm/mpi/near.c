@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -140,6 +141,13 @@ void near_wake_all(struct process_world *w) {
 
 // ---- reading
 
+// A member whose memory is gone may have left a broken world, of which this process has not heard yet.
+static void await_reason(const struct process_world *w) {
+    const int64_t until = clock_now() + GRACE;
+    while (!atomic_load(&w->broken) && clock_now() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 trireme_status near_read(struct process_communicator *c, int member, void *to, const void *from, int64_t bytes,
                          trireme_error *error) {
     struct process_world *w = c->world;
@@ -155,6 +163,7 @@ trireme_status near_read(struct process_communicator *c, int member, void *to, c
         if (code == EINTR)
             continue;
         c->error = error;
+        await_reason(w);
         if (code == ESRCH)
             round_refuse(c, PROCESS_HAS_DIED, c->rank[member], w->base.place.host);
         else

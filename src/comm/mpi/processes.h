@@ -119,6 +119,10 @@ struct process_communicator {
     struct chunk *chunk;
 };
 
+// Nanoseconds from when another rank's process or memory is seen to be gone until that breaks the world. It may be gone
+// because the world is broken: who broke it has told this rank, too, whose thread may not have heard yet.
+enum { GRACE = 100000000 };
+
 enum { LEAVING = 1, LEFT }; // the thread is in MPI's last call, or has ended
 
 struct process_world {

@@ -13,7 +13,6 @@ enum {
     SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks at whether neighbours live
     LAST_WORDS = 200000000, // from the end of a world to the last call of MPI
-    GRACE = 100000000,      // from a neighbour's end until it is called dead
     END_GRACE = 2000000000, // beyond the deadline: others, whose calls have it, too, tell what they miss
 };
 enum { TAG_BREAK = 0 };
@@ -129,8 +128,6 @@ static void check_deadlines(struct process_world *w) {
     }
 }
 
-// A neighbour may have gone because the world is broken: who broke it has told this rank, too, which may not have
-// heard yet.
 static void check_neighbours(struct process_world *w, int64_t now) {
     const int dead = neighbours_dead(w);
     if (dead < 0)
