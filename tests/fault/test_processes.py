@@ -14,8 +14,8 @@ import tool  # noqa: E402
 
 LAYERS = ["--model.num_hidden_layers=2"]
 # Learning rates do not depend on how many steps a run has.
-RUN = ["train", "c.yaml", *LAYERS, "--validation.freq=0", "--checkpoint.interval=20",
-       "--lr_scheduler.decay_type=constant"]
+UNSAVED = ["train", "c.yaml", *LAYERS, "--validation.freq=0", "--lr_scheduler.decay_type=constant"]
+RUN = [*UNSAVED, "--checkpoint.interval=20"]
 
 
 def same_weights(a, b, step):
@@ -69,14 +69,25 @@ def checkpoints():
     return sorted(int(name[len("step-"):]) for name in names if re.fullmatch(r"step-\d+", name))
 
 
-def in_training(ranks, *arguments, **environment):
-    process = mpi.start(ranks, tool.BINARY, *RUN, "--training.steps=100000", *arguments, **environment)
-    while not checkpoints():
+def await_training(process, has_begun):
+    while not has_begun():
         assert process.poll() is None, tool.finish(process)
         time.sleep(0.01)
+
+
+def in_training(ranks, *arguments, run=RUN, has_begun=checkpoints, **environment):
+    process = mpi.start(ranks, tool.BINARY, *run, "--training.steps=100000", *arguments, **environment)
+    await_training(process, has_begun)
     found = ranks_of(process)
     assert len(found) == ranks, found
     return process, found
+
+
+def in_impatient_training(ranks, seconds, **environment):
+    """Ranks wait so long for others, in which nothing is saved, however slow the disk is: but before, by threads."""
+    tool.good(*RUN, f"--ranks={ranks}", "--training.steps=20")
+    return in_training(ranks, f"--comm.train_timeout_seconds={seconds}", "--checkpoint.interval=0", run=UNSAVED,
+                       has_begun=lambda: tool.read("run/metrics.jsonl").count(b"\n") > 22, **environment)
 
 
 def check_going_on(ranks, *arguments):
@@ -130,7 +141,7 @@ def test_bad_token():
 
 
 def test_stopped():
-    process, found = in_training(2, "--comm.train_timeout_seconds=2", **patience(6))
+    process, found = in_impatient_training(2, 2, **patience(6))
     os.kill(found[0], signal.SIGSTOP)
     err = check_survivors(process, 0, [1], 6)
     # mpirun lets it go on for its last words: not of the other one, whatever it sees first.
@@ -140,7 +151,7 @@ def test_stopped():
 
 def test_suspended():
     """A run that is stopped as a whole, for longer than ranks wait for others, goes on."""
-    process, found = in_training(2, "--comm.train_timeout_seconds=2")
+    process, found = in_impatient_training(2, 2)
     for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 3), (signal.SIGTERM, 0)):
         for rank in found.values():
             os.kill(rank, number)
@@ -195,9 +206,7 @@ def test_one_status():
     os.chmod("srun.sh", 0o755)
     process = mpi.start(3, os.path.abspath("srun.sh"), tool.BINARY, *RUN, "--training.global_batch_size=3",
                         "--training.steps=100000")
-    while not checkpoints():
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.01)
+    await_training(process, checkpoints)
     os.kill(int(tool.read("pid.1")), signal.SIGUSR1)
     _, _, err = tool.finish(process)
     statuses = [int(tool.read(f"status.{rank}")) for rank in range(3)]
