@@ -72,7 +72,11 @@ def test_prepare_stream():
     # Who waits for a line can be told to stop.
     with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
-        time.sleep(1)
+        process.stdin.write(b"a line\n")
+        process.stdin.flush()
+        unread = bytearray(4)
+        while fcntl.ioctl(process.stdin, termios.FIONREAD, unread) or any(unread):
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert process.wait(tool.TIMEOUT) == 1 and b"interrupted, nothing was written" in process.stderr.read()
     assert tool.snapshot("of") == kept
