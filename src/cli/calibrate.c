@@ -16,7 +16,7 @@ enum calibrate_key {
 enum { IMPORT_BYTES_MAX = 1 << 26 };
 
 static const struct command_key KEYS[CALIBRATE_KEYS] = {
-    [CALIBRATE_OUT] = {"out", COMMAND_KEY_TEXT, "the path of a cluster file to be written", 0, 0, "save output"},
+    [CALIBRATE_OUT] = {"out", COMMAND_KEY_OUTPUT, "the path of a cluster file to be written", 0, 0, "save output"},
     [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures", 0, 0, ""},
     [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0, ""},
     [CALIBRATE_MODELS] = {"models", COMMAND_KEY_INTEGER, "models that are measured, the smallest first", 1,

@@ -3,6 +3,7 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 // ---- values
 
@@ -72,6 +73,21 @@ static trireme_status take(const struct word *word, const struct command_key *ke
     return TRIREME_OK;
 }
 
+// What is written last would be all that is left. A device or a pipe takes both.
+static trireme_status check_outputs(const struct command_key *keys, size_t count, const struct command_value *values,
+                                    trireme_error *error) {
+    struct stat info;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++) {
+            const char *a = values[k].given, *b = values[i].given;
+            bool both = keys[i].type == COMMAND_KEY_OUTPUT && keys[k].type == COMMAND_KEY_OUTPUT && a && b;
+            if (both && strcmp(a, b) == 0 && (stat(a, &info) != 0 || S_ISREG(info.st_mode)))
+                FAIL(TRIREME_ERROR_USAGE, "%s=%s and %s=%s are one file: each needs its own", keys[k].name, a,
+                     keys[i].name, b);
+        }
+    return TRIREME_OK;
+}
+
 // A word without dashes that sets something: a path may hold '=' behind a slash.
 static bool sets_something(const char *word) {
     const char *equals = strchr(word, '='), *slash = strchr(word, '/');
@@ -101,6 +117,8 @@ trireme_status command_keys_read(const struct arguments *a, const struct command
             VEC_PUSH(&left.settings, a->settings.item[i + k]);
         i += word.words;
     }
+    if (status == TRIREME_OK)
+        status = check_outputs(keys, count, values, error);
     if (status == TRIREME_OK) {
         *rest = left;
     } else {

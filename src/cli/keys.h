@@ -4,7 +4,13 @@
 
 #include "cli/cli.h"
 
-enum command_key_type { COMMAND_KEY_INTEGER, COMMAND_KEY_NUMBER, COMMAND_KEY_TEXT, COMMAND_KEY_TEXTS };
+enum command_key_type {
+    COMMAND_KEY_INTEGER,
+    COMMAND_KEY_NUMBER,
+    COMMAND_KEY_TEXT,
+    COMMAND_KEY_TEXTS,
+    COMMAND_KEY_OUTPUT // the path of a file to be written
+};
 
 struct command_key {
     const char *name;
@@ -24,7 +30,8 @@ struct command_value {
 
 // Takes the keys of the table out of the arguments into values[count]. What is left goes to *rest: words without '=' as
 // operands, all others as settings. *rest is released by arguments_release, and holds words of `arguments`.
-// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice that is one only.
+// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice that is one only,
+// two outputs that are one file.
 trireme_status command_keys_read(const struct arguments *arguments, const struct command_key *keys, size_t count,
                                  struct command_value *values, struct arguments *rest, trireme_error *error);
 void arguments_release(struct arguments *arguments);

@@ -17,7 +17,7 @@ enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
     [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576, DEVICES_SYNONYMS},
-    [PLAN_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a configuration to be written", 0, 0,
+    [PLAN_SAVE] = {"save", COMMAND_KEY_OUTPUT, "the path of a configuration to be written", 0, 0,
                    "out output output_file"},
     [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
 };

@@ -28,8 +28,8 @@ static const struct command_key SCHEDULE_KEYS[SIMULATE_KEYS] = {
                               1e12, ""},
     [SIMULATE_EMBED_WEIGHT] = {"embed_weight", COMMAND_KEY_NUMBER,
                                "time of the gradient of a rank's part of the embedding", 0, 1e12, ""},
-    [SIMULATE_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0, ""},
-    [SIMULATE_SAVE] = {"save", COMMAND_KEY_TEXT, "the path of a schedule file to be written", 0, 0, ""},
+    [SIMULATE_SVG] = {"svg", COMMAND_KEY_OUTPUT, "the path of a picture to be written", 0, 0, ""},
+    [SIMULATE_SAVE] = {"save", COMMAND_KEY_OUTPUT, "the path of a schedule file to be written", 0, 0, ""},
 };
 
 // What a step of programs is simulated with, besides a configuration.
@@ -37,9 +37,9 @@ static const struct command_key PROGRAM_KEYS[SIMULATE_PROGRAM_KEYS] = {
     [SIMULATE_PROGRAM_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
     [SIMULATE_PROGRAM_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576,
                                   DEVICES_SYNONYMS},
-    [SIMULATE_PROGRAM_TRACE] = {"trace", COMMAND_KEY_TEXT, "the path of a Chrome trace to be written", 0, 0, ""},
+    [SIMULATE_PROGRAM_TRACE] = {"trace", COMMAND_KEY_OUTPUT, "the path of a Chrome trace to be written", 0, 0, ""},
     [SIMULATE_PROGRAM_RANKS] = {"trace_ranks", COMMAND_KEY_TEXT, "ranks, as 0,8,16, or all", 0, 0, ""},
-    [SIMULATE_PROGRAM_SVG] = {"svg", COMMAND_KEY_TEXT, "the path of a picture to be written", 0, 0, ""},
+    [SIMULATE_PROGRAM_SVG] = {"svg", COMMAND_KEY_OUTPUT, "the path of a picture to be written", 0, 0, ""},
 };
 
 static trireme_status command_simulate_schedule(const struct arguments *a, trireme_error *error) {

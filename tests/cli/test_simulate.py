@@ -241,6 +241,8 @@ def test_refusals():
         refused(r'latency=".*": expected a number from 0 to ', "schedule=1f1b", *numbers, f"latency={value}")
     refused(r"more than the \d+ passes", "schedule=1f1b", "stages=60000", "microbatches=1000000")
     refused(r"1 chunk to a rank, not 2", "schedule=zb-h1", *numbers, "chunks=2")
+    refused(r"svg=x and save=x are one file", "schedule=1f1b", *numbers, "svg=x", "save=x")
+    tool.good("simulate", "schedule=1f1b", *numbers, "svg=/dev/null", "save=/dev/null")
     refused(r"no activation limit", "schedule=1f1b", *numbers, "activation_limit=3")
     refused(r"two chunks to a rank and wave", "schedule=hanayo", *numbers, "waves=2", "chunks=2")
     tool.write("bad.txt", "B0 F0\n")
