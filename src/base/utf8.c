@@ -41,6 +41,10 @@ size_t utf8_prefix(const char *s, size_t length) {
     return at;
 }
 
+size_t utf8_mark(const char *s, size_t length) {
+    return length >= UTF8_MARK_BYTES && memcmp(s, UTF8_MARK, UTF8_MARK_BYTES) == 0 ? UTF8_MARK_BYTES : 0;
+}
+
 bool utf8_is_valid(const char *text) {
     size_t length = strlen(text);
     return utf8_prefix(text, length) == length;

@@ -8,11 +8,17 @@
 
 enum { UTF8_BYTES_MAX = 4 }; // of a character
 
+// The byte order mark, which programs of Windows put before a text.
+#define UTF8_MARK "\xEF\xBB\xBF"
+enum { UTF8_MARK_BYTES = sizeof UTF8_MARK - 1 };
+
 // Bytes of the character that begins at s[0, length), and its code; 0: none begins there. Reads no further than to the
 // first byte that does not belong to it: where a NUL ends the text, `length` may be UTF8_BYTES_MAX.
 size_t utf8_decode(const char *s, size_t length, uint32_t *code);
 // How many bytes from the beginning are whole characters.
 size_t utf8_prefix(const char *s, size_t length);
+// Bytes of the mark that the text begins with: 0 where there is none.
+size_t utf8_mark(const char *s, size_t length);
 // Whether all of a text that a NUL ends is UTF-8.
 bool utf8_is_valid(const char *text);
 

@@ -36,10 +36,9 @@ static trireme_status characters_check(const char *name, const char *text, size_
 
 trireme_status reader_open(struct reader *r, const char *name, const char *yaml, size_t length, trireme_error *error) {
     memset(r, 0, sizeof *r);
-    if (length >= 3 && memcmp(yaml, "\xef\xbb\xbf", 3) == 0) {
-        yaml += 3; // a byte order mark
-        length -= 3;
-    }
+    const size_t mark = utf8_mark(yaml, length);
+    yaml += mark;
+    length -= mark;
     // The end of a long path says more than its beginning; `where` must hold it all.
     size_t name_length = strlen(name);
     if (name_length > NAME_MAX_SHOWN)

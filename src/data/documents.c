@@ -201,10 +201,6 @@ static trireme_status refuse_encoding(const struct reader *r, const struct utf8_
          utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes");
 }
 
-// Windows programs put a byte order mark before the text.
-static const char BYTE_ORDER_MARK[] = "\xEF\xBB\xBF";
-enum { MARK_BYTES = sizeof BYTE_ORDER_MARK - 1 };
-
 static trireme_status read_text(struct reader *r, trireme_error *error) {
     struct utf8_checker utf8 = {0};
     size_t mark = 0; // bytes of the mark found so far
@@ -216,13 +212,13 @@ static trireme_status read_text(struct reader *r, trireme_error *error) {
             break;
         if (!utf8_check(&utf8, r->buffer, got))
             return refuse_encoding(r, &utf8, false, error);
-        while (!begun && skip < got && mark < MARK_BYTES && r->buffer[skip] == BYTE_ORDER_MARK[mark])
+        while (!begun && skip < got && mark < UTF8_MARK_BYTES && r->buffer[skip] == UTF8_MARK[mark])
             mark++, skip++;
         if (skip == got)
             continue;
         // What began like the mark and is something else is text.
-        if (!begun && mark < MARK_BYTES && mark)
-            TRY(r->sink->add(r->sink->user, BYTE_ORDER_MARK, mark, error));
+        if (!begun && mark < UTF8_MARK_BYTES && mark)
+            TRY(r->sink->add(r->sink->user, UTF8_MARK, mark, error));
         begun = true;
         TRY(r->sink->add(r->sink->user, r->buffer + skip, got - skip, error));
     }
@@ -281,8 +277,8 @@ static trireme_status take_line(const struct reader *r, const char *line, size_t
     bool good = utf8_check(&utf8, line, length);
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
-    if (r->line_start == 0 && length >= MARK_BYTES && memcmp(line, BYTE_ORDER_MARK, MARK_BYTES) == 0)
-        line += MARK_BYTES, length -= MARK_BYTES, begin += MARK_BYTES;
+    size_t mark = r->line_start == 0 ? utf8_mark(line, length) : 0;
+    line += mark, length -= mark, begin += (int64_t)mark;
     if (is_blank(line, length))
         return TRIREME_OK;
     json_t *object;
@@ -339,10 +335,10 @@ static trireme_status sense_format(struct reader *r, enum document_format *forma
     do {
         TRY(read_some(r, r->sensed + count, SENSED_BYTES - count, &got, error));
         count += got;
-        begin = count >= MARK_BYTES && memcmp(r->sensed, BYTE_ORDER_MARK, MARK_BYTES) == 0 ? MARK_BYTES : 0;
+        begin = utf8_mark(r->sensed, count);
         while (begin < count && is_blank(r->sensed + begin, 1))
             begin++;
-    } while (got && count < SENSED_BYTES && (begin == count || count < MARK_BYTES));
+    } while (got && count < SENSED_BYTES && (begin == count || count < UTF8_MARK_BYTES));
     *format = begin < count && r->sensed[begin] == '{' ? DOCUMENT_LINES : DOCUMENT_TEXT;
     r->sensed_count = count;
     return TRIREME_OK;

@@ -3,6 +3,7 @@
 #include "parallel/schedule.h"
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 static const char LETTERS[PASS_KINDS] = {
     [PASS_FORWARD] = 'F', [PASS_BACKWARD] = 'B', [PASS_BACKWARD_INPUT] = 'I', [PASS_BACKWARD_WEIGHT] = 'W',
@@ -178,7 +179,7 @@ static trireme_status parse_line(struct parser *p) {
 
 static trireme_status parse_lines(struct parser *p, const char *text, size_t length) {
     const char *end = text + length;
-    for (const char *at = text; at < end;) {
+    for (const char *at = text + utf8_mark(text, length); at < end;) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         if (!line_end)
             line_end = end;

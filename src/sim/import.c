@@ -1,4 +1,5 @@
 // Figures that other programs measured.
+#include "base/utf8.h"
 #include "sim/cost.h"
 #include "sim/fit.h"
 
@@ -417,7 +418,7 @@ trireme_status fit_import(struct cluster *cluster, const struct op_table *table,
         REFUSE("%s: not a text", name);
     struct lines lines = {.name = name, .text = mem_alloc(length + 1)};
     memcpy(lines.text, text, length);
-    lines.at = lines.text;
+    lines.at = lines.text + utf8_mark(text, length); // spreadsheets write one
     bool nccl = strstr(lines.text, "busbw") != NULL;
     trireme_status status =
         nccl ? import_collectives(cluster, &lines, error) : import_products(cluster, table, &lines, error);

@@ -126,6 +126,9 @@ def test_files_and_tables():
                             "backward_weight=1", "latency=0.5")
     assert (result["stages"], result["microbatches"], result["peak_activations"]) == (2, 2, [2, 1]), result
     near(result["cost"], 19)
+    tool.write("marked.txt", b"\xef\xbb\xbfF0 F1 B0 B1\r\nF0 I0 W0 F1 B1\r\n")  # by an editor of Windows
+    assert tool.good_json("simulate", "schedule=marked.txt", "forward=2", "backward_input=3", "backward_weight=1",
+                          "latency=0.5") == {**result, "schedule": "marked.txt"}
     out = tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=2")
     lines = out.splitlines()
     assert lines[0] == "1f1b: 2 stages, 2 microbatches, 1 chunk a rank", out

@@ -186,6 +186,11 @@ def test_import():
             with open(both, encoding="utf-8") as file:
                 text = file.read()
             assert "[broadcast, 2, " in text and "[1024, 4096, 4096, " in text, text
+        # A spreadsheet puts a byte order mark before its table.
+        for path in table, collective:
+            tool.write(path, b"\xef\xbb\xbf" + tool.read(path))
+        tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"from={collective}", f"out={both}")
+        assert tool.read(both).decode() == text
         # A reduce is made as an all_reduce: points of it would never be used.
         reduce = os.path.join(directory, "reduce.txt")
         with open(reduce, "w", encoding="utf-8") as file:
