@@ -23,8 +23,8 @@ static size_t escape_next(const char **s, const char *end, char out[8]) {
         strcpy(out, "\xEF\xBF\xBD");
     else if (brief)
         strcpy(out, brief);
-    else if (c < 0x20 || c == 0x7F)
-        snprintf(out, 8, "\\u%04x", c);
+    else if (utf8_is_hidden(code))
+        snprintf(out, 8, "\\u%04" PRIx32, code);
     else {
         memcpy(out, *s, length);
         out[length] = 0;

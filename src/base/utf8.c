@@ -45,6 +45,21 @@ size_t utf8_mark(const char *s, size_t length) {
     return length >= UTF8_MARK_BYTES && memcmp(s, UTF8_MARK, UTF8_MARK_BYTES) == 0 ? UTF8_MARK_BYTES : 0;
 }
 
+bool utf8_is_hidden(uint32_t code) {
+    static const struct {
+        uint32_t first, last;
+    } HIDDEN[] = {{0, 0x1F},        // controls
+                  {0x7F, 0xA0},     // more of them; a space that does not break
+                  {0xAD, 0xAD},     // a hyphen that may not show
+                  {0x2000, 0x200F}, // spaces, of no width too, and marks of direction
+                  {0x2028, 0x202F}, // ends of lines and paragraphs; embeddings; a space
+                  {0x205F, 0x206F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}, {0xFFFE, 0xFFFF}};
+    for (size_t i = 0; i < sizeof HIDDEN / sizeof *HIDDEN; i++)
+        if (code >= HIDDEN[i].first && code <= HIDDEN[i].last)
+            return true;
+    return false;
+}
+
 bool utf8_is_valid(const char *text) {
     size_t length = strlen(text);
     return utf8_prefix(text, length) == length;

@@ -19,6 +19,9 @@ size_t utf8_decode(const char *s, size_t length, uint32_t *code);
 size_t utf8_prefix(const char *s, size_t length);
 // Bytes of the mark that the text begins with: 0 where there is none.
 size_t utf8_mark(const char *s, size_t length);
+// Whether a character shows nothing, or looks like another one, or makes others look so: what quotes text to people
+// writes its code.
+bool utf8_is_hidden(uint32_t code);
 // Whether all of a text that a NUL ends is UTF-8.
 bool utf8_is_valid(const char *text);
 

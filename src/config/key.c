@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 
 #define ENUM(tag, values)                                   \
     static const char *const tag##_words[] = {values NULL}; \
@@ -111,20 +112,19 @@ void key_accepts(struct text *out, const struct key *key) {
 const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
     size_t length = 0;
     for (const char *s = text; *s;) {
-        if (length + 4 + sizeof "..." > KEY_EXCERPT) { // the longest character takes 4
+        if (length + 6 + sizeof "..." > KEY_EXCERPT) { // what a character takes at most
             strcpy(buffer + length, "...");
             return buffer;
         }
-        if ((unsigned char)*s < 0x20 || *s == 0x7f) {
-            length += (size_t)sprintf(buffer + length, "\\x%02x", (unsigned char)*s++);
-            continue;
-        }
         uint32_t code;
-        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code);
-        bytes = MAX(bytes, 1);
-        memcpy(buffer + length, s, bytes);
-        length += bytes;
-        s += bytes;
+        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code), shown = MAX(bytes, 1);
+        if (bytes > 0 && utf8_is_hidden(code)) {
+            length += (size_t)sprintf(buffer + length, code < 0x80 ? "\\x%02" PRIx32 : "\\u%04" PRIx32, code);
+        } else {
+            memcpy(buffer + length, s, shown);
+            length += shown;
+        }
+        s += shown;
     }
     buffer[length] = '\0';
     return buffer;

@@ -280,12 +280,11 @@ void value_print_text(struct text *out, const char *text) {
         uint32_t code = 0;
         bytes = utf8_decode(text + i, length - i, &code);
         CHECK(bytes > 0);
-        bool hidden = (code >= 0x7f && code <= 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff;
         if (code == '"' || code == '\\')
             text_add(out, "\\%c", (char)code);
         else if (code == '\n')
             text_add(out, "\\n");
-        else if (code < 0x20 || hidden || code == 0xfffe || code == 0xffff)
+        else if (utf8_is_hidden(code))
             text_add(out, "\\u%04" PRIx32, code);
         else
             text_add_bytes(out, text + i, bytes);

@@ -224,6 +224,10 @@ static void test_unknown_names(void **state) {
     expect_refused("training:\n  \"st\\e[2Jeps\\n\": 5\n",
                    "run.yaml:2: training.st\\x1b[2Jeps\\x0a: unknown key, given 5; the section has training.steps, "
                    "training.seq_len, training.global_batch_size, ... (`trireme help training` has all)");
+    expect_refused(
+        "training:\n  steps: 5\u00a0\n",
+        "run.yaml:2: training.steps: given 5\\u00a0, accepts a whole number from 1 to 1000000000 (steps), in "
+        "digits alone without a unit or separator");
 }
 
 // What has no key is not told to be near one.
