@@ -15,6 +15,12 @@
 // whole vocabulary: fewer rows would make slow products.
 enum { LOGITS_CHUNK_BYTES = 128 << 20, LOGITS_CHUNK_LEAST = 48 << 20, LOGITS_STREAMS = 8, LOGITS_CHUNKS_MOST = 1000 };
 
+// Of ranks that have a share of the vocabulary.
+static inline double logits_chunk_bytes(double stream_bytes, double share, bool pipeline) {
+    double streams = LOGITS_STREAMS * stream_bytes, least = share * LOGITS_CHUNK_LEAST;
+    return pipeline ? MIN(MAX(streams, least), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
+}
+
 struct compile_options {
     const struct model_config *model;
     const struct parameter_table *table; // of what ranks of this stage hold

@@ -5,10 +5,9 @@ static struct operand whole(const struct compiled *c, int buffer) {
 }
 
 static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
-    int64_t streams = LOGITS_STREAMS * rows * o->model->hidden_size * dtype_size(o->dtype);
+    int64_t stream = rows * o->model->hidden_size * dtype_size(o->dtype);
     double share = (double)o->parallel.split.vocab_size / (double)o->model->vocab_size;
-    int64_t least = (int64_t)(share * LOGITS_CHUNK_LEAST);
-    return o->parallel.schedule ? MIN(MAX(streams, least), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
+    return (int64_t)logits_chunk_bytes((double)stream, share, o->parallel.schedule);
 }
 
 // Rows of a chunk of the loss: chunks of about the same size, whole blocks of 64 rows.

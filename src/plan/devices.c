@@ -44,33 +44,6 @@ static void make_plain(struct rank_kind *kind, const struct plan_request *reques
         VEC_PUSH(&plain->stragglers, (struct straggler){.device = device, .slower = kind->slower});
 }
 
-bool estimator_chooses_logits(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    bool cores = false;
-    for (size_t i = 0; i < c->groups.count; i++)
-        cores |= c->devices.item[c->groups.item[i].device].cores > 1;
-    return !cores && !config_is_set(request->config, "training.logits_rows");
-}
-
-// Each chunk of logits is added to the gradient of the head, which is read and written as often as there are chunks.
-static double bytes_of_row(const struct estimator *e, int tensor) {
-    return (double)e->request->model->vocab_size / tensor * dtype_size(options_dtype(e->request->config));
-}
-
-int64_t estimator_logits_rows(const struct estimator *e, int tensor) {
-    static const double SHARE = 1. / 32; // of a rank's memory, for logits and their gradients
-    const double row = bytes_of_row(e, tensor);
-    int64_t rows = (int64_t)(SHARE * e->room / (2 * row)) / 64 * 64;
-    return e->logits == LOGITS_MORE && (double)rows * row > LOGITS_CHUNK_BYTES ? rows : 0;
-}
-
-int64_t estimator_all_rows(const struct estimator *e, const struct plan_choice *c) {
-    int64_t rows = c->micro_batch_size * e->request->config->training.seq_len;
-    double few = c->stages > 1 ? LOGITS_CHUNK_LEAST : LOGITS_CHUNK_BYTES;
-    bool chosen = e->logits != LOGITS_FEW && c->logits_rows == 0;
-    return chosen && (double)rows * bytes_of_row(e, c->tensor) > few ? rows : 0;
-}
-
 void estimator_devices(struct estimator *e) {
     e->rooms = find_rooms(e->request);
     e->kind = mem_alloc((size_t)e->request->ranks * sizeof *e->kind);

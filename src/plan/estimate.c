@@ -205,7 +205,7 @@ static void fill_probe(struct estimator *e, struct probe *p) {
         fill_slot(e, p, &p->slot[apart], apart);
 }
 
-const struct probe *find_probe(struct estimator *e, const struct plan_choice *c, int kind) {
+const struct probe *find_measured(struct estimator *e, const struct plan_choice *c, int kind) {
     for (size_t i = 0; i < e->probes.count; i++) {
         const struct probe *p = &e->probes.item[i];
         if (p->kind == kind && p->tensor == c->tensor && p->sequence == c->sequence && p->overlap == c->overlap &&
@@ -397,22 +397,22 @@ static bool find_layers(struct estimator *e, const struct plan_choice *c, int vi
                         struct probe *out) {
     double share[LAYOUT_MODES];
     layout_shares(&e->layout[0][c->recompute], virtual_stages, (int)e->request->model->num_hidden_layers, share);
-    const struct probe base = *find_probe(e, c, kind);
+    const struct probe base = find_probe(e, c, kind);
     *out = base;
     for (int mode = 0; mode < LAYOUT_MODES; mode++) {
         if (mode == (int)c->recompute || share[mode] == 0)
             continue;
         struct plan_choice other = *c;
         other.recompute = (enum config_recompute)mode;
-        const struct probe *p = find_probe(e, &other, kind);
-        out->possible &= p->possible;
+        const struct probe p = find_probe(e, &other, kind);
+        out->possible &= p.possible;
         for (int i = 0; i < PROBE_NUMBERS; i++)
-            out->layer.number[i] += share[mode] * (p->layer.number[i] - base.layer.number[i]);
+            out->layer.number[i] += share[mode] * (p.layer.number[i] - base.layer.number[i]);
         for (int i = 0; i < 4; i++) {
             struct probe_slot *slot = &out->slot[i / 2];
-            slot->possible &= p->slot[i / 2].possible;
+            slot->possible &= p.slot[i / 2].possible;
             slot->held[i % 2].layer +=
-                share[mode] * (p->slot[i / 2].held[i % 2].layer - base.slot[i / 2].held[i % 2].layer);
+                share[mode] * (p.slot[i / 2].held[i % 2].layer - base.slot[i / 2].held[i % 2].layer);
         }
     }
     return out->possible;
@@ -562,8 +562,8 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
 
 // ---- beginning and end
 
-void estimator_create(struct estimator *e, const struct plan_request *request, enum estimator_logits logits) {
-    *e = (struct estimator){.request = request, .logits = estimator_chooses_logits(request) ? logits : LOGITS_FEW};
+void estimator_create(struct estimator *e, const struct plan_request *request, bool chooses_logits) {
+    *e = (struct estimator){.request = request, .chooses_logits = chooses_logits && estimator_chooses_logits(request)};
     estimator_devices(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)

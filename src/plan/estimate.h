@@ -87,15 +87,11 @@ struct rank_kind {
     struct cluster plain; // the request's, had it nothing but such ranks; shares what it can
 };
 
-// Logits that choices make at once: those of a configuration that says nothing; more, where a small part of a rank's
-// memory has room for them; else the first, or all of a microbatch.
-enum estimator_logits { LOGITS_FEW, LOGITS_MORE, LOGITS_FEW_OR_ALL };
-
 struct estimator {
     const struct plan_request *request;
     bool stages;     // whether there may be pipelines
     bool collecting; // what is looked for is noted, and filled later
-    enum estimator_logits logits;
+    bool chooses_logits;
     double room;   // bytes of the rank that has most room
     double *rooms; // [ranks] bytes
     int *kind;     // [ranks]
@@ -112,22 +108,24 @@ struct estimate {
     double bytes; // of the rank that has least room left, as if all had that of the one that has most
 };
 
-// `logits`: where the configuration leaves that open, and devices are no CPUs, whose caches hold few rows well; else
-// few.
-void estimator_create(struct estimator *estimator, const struct plan_request *request, enum estimator_logits logits);
+// `chooses_logits`: how many are made at once, where the configuration leaves that open, and devices are no CPUs, whose
+// caches hold few rows well.
+void estimator_create(struct estimator *estimator, const struct plan_request *request, bool chooses_logits);
 void estimator_release(struct estimator *estimator);
 // Whether rows of logits may be chosen at all.
 bool estimator_chooses_logits(const struct plan_request *request);
-// For training.logits_rows of choices of so many tensor parallel ranks; 0: as the configuration has it.
-int64_t estimator_logits_rows(const struct estimator *estimator, int tensor);
-// Of a choice that makes all at once beside that one; 0: none need do.
-int64_t estimator_all_rows(const struct estimator *estimator, const struct plan_choice *choice);
+// In how many pieces a choice makes its logits; 1 where that is not chosen.
+int logits_pieces(const struct estimator *estimator, const struct plan_choice *choice);
+// The rows of each of so many pieces.
+int64_t logits_rows(const struct estimator *estimator, const struct plan_choice *choice, int pieces);
 // Of the request's ranks: rooms and kinds.
 void estimator_devices(struct estimator *estimator);
 void estimator_devices_release(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.
 void estimator_fill(struct estimator *estimator);
-const struct probe *find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
+const struct probe *find_measured(struct estimator *estimator, const struct plan_choice *choice, int kind);
+// The same for any number of rows of logits, from those that are measured.
+struct probe find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
 // A shape that has its name and numbers.
 void fill_shape(struct estimator *estimator, struct shape *shape);
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);

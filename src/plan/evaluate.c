@@ -216,8 +216,10 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, ", units of %d layers", c->unit_layers);
     if (c->prefetch)
         text_add(&t, ", prefetch of %d", c->prefetch);
-    if (c->logits_rows && c->logits_rows == c->micro_batch_size * config->training.seq_len)
+    if (c->logits_rows >= c->micro_batch_size * config->training.seq_len)
         text_add(&t, ", all logits at once");
+    else if (c->logits_rows)
+        text_add(&t, ", logits of %lld rows at once", (long long)c->logits_rows);
     return t.text;
 }
 

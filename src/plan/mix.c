@@ -22,7 +22,7 @@ static bool find_probes(struct mode_probes *out, struct estimator *e, const stru
             of.recompute = (enum config_recompute)m;
         out->of_kind[m] = mem_alloc(e->kinds.count * sizeof *out->of_kind[m]);
         for (size_t kind = 0; kind < e->kinds.count; kind++) {
-            out->of_kind[m][kind] = *find_probe(e, &of, (int)kind);
+            out->of_kind[m][kind] = find_probe(e, &of, (int)kind);
             possible &= out->of_kind[m][kind].possible;
         }
     }

@@ -5,6 +5,7 @@
 //   layers     how many of each stage, and which are computed again
 //   mix        the same for a choice, until its programs fit
 //   estimate   seconds and bytes of a choice from a few layers, in microseconds
+//   logits     how many of them are made at once
 //   shapes     schedules for few microbatches, which estimates for many stand on
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   learn      how wrong estimates were of what was evaluated

@@ -399,9 +399,11 @@ static void search_units(struct search *s) {
     for (size_t i = 0; i < MIN(s->out->answers.count, (size_t)BEST); i++)
         for (size_t w = 0; w < ARRAY_LENGTH(WAYS); w++) {
             const struct plan_answer *a = &s->out->answers.item[i];
+            const int64_t rows = a->choice.micro_batch_size * config->training.seq_len;
             if (!(WAYS[w].all_logits ? logits
                   : WAYS[w].prefetch ? prefetch
                                      : units) ||
+                (WAYS[w].all_logits && a->choice.logits_rows >= rows) ||
                 (!WAYS[w].all_logits && a->choice.replicas * a->choice.shards == 1) ||
                 (WAYS[w].prefetch && a->choice.zero_stage < 3))
                 continue;
@@ -409,7 +411,7 @@ static void search_units(struct search *s) {
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             if (WAYS[w].all_logits)
-                job[jobs].choice.logits_rows = a->choice.micro_batch_size * config->training.seq_len;
+                job[jobs].choice.logits_rows = rows;
             from[jobs++] = *a;
         }
     if (jobs)
@@ -456,24 +458,6 @@ static void search_quickest(struct search *s, struct candidates *all) {
     s->until = until;
 }
 
-// All choices by what they need. Where it is not sure that the least of them fits, with no more logits at once than a
-// configuration that says nothing.
-static trireme_status list_all(struct candidates *all, struct estimator *e, const struct plan_request *r, bool *surely,
-                               trireme_error *error) {
-    const bool few = r->only_fit;
-    for (enum estimator_logits logits = few ? LOGITS_FEW : LOGITS_MORE;; logits = LOGITS_FEW_OR_ALL) {
-        estimator_create(e, r, logits);
-        TRY(space_list(all, e, error));
-        if (all->count)
-            qsort(all->item, all->count, sizeof *all->item, by_bytes);
-        *surely = all->count && !r->only_fit && all->item[0].estimate.bytes * SURELY <= e->room;
-        if (*surely || e->logits != LOGITS_MORE)
-            return TRIREME_OK;
-        VEC_RELEASE(all);
-        estimator_release(e);
-    }
-}
-
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
     struct estimator estimator;
     struct candidates all = {0};
@@ -483,8 +467,11 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     int64_t begin = clock_now(), end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
     if (end)
         search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
-    bool surely = false;
-    trireme_status status = list_all(&all, &estimator, request, &surely, error);
+    estimator_create(&estimator, request, !request->only_fit);
+    trireme_status status = space_list(&all, &estimator, error);
+    if (all.count)
+        qsort(all.item, all.count, sizeof *all.item, by_bytes);
+    const bool surely = all.count && !request->only_fit && all.item[0].estimate.bytes * SURELY <= estimator.room;
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
         learnt_place(&search.learnt, &all.item[i]);

@@ -1,9 +1,13 @@
 #include "plan/space.h"
 
+#include "plan/learn.h"
 #include "plan/mix.h"
+
+#include <math.h>
 
 // Larger microbatches make no product faster; wider tensor groups communicate more than they compute.
 enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
+enum { LOGITS_WAYS = 20 };
 
 // Of the keys: what the user has set stays.
 static int64_t fixed(const struct config *c, const char *key, int64_t value) {
@@ -35,18 +39,94 @@ struct sharings {
     VEC(struct sharing);
 };
 
+// With so many rows of logits at once.
+struct way {
+    struct plan_choice choice;
+    struct pipe_estimate pipe;
+    struct mix mix;
+    enum { WAY_NEW, WAY_POSSIBLE, WAY_IMPOSSIBLE } state;
+};
+
+static bool is_possible(struct way *way, struct space *s) {
+    if (way->state == WAY_NEW)
+        way->state = estimate_pipe(s->estimator, &way->choice, &way->pipe) &&
+                             (!way->choice.mixed || mix_create(&way->mix, s->estimator, &way->choice))
+                         ? WAY_POSSIBLE
+                         : WAY_IMPOSSIBLE;
+    return way->state == WAY_POSSIBLE;
+}
+
+static struct way way_of(const struct space *s, const struct plan_choice *choice, int pieces) {
+    struct way way = {.choice = *choice};
+    way.choice.logits_rows = logits_rows(s->estimator, choice, pieces);
+    return way;
+}
+
+// From the configuration's rows of logits to all; more alone where they make it faster, to which each piece less adds
+// the same.
+static int list_ways(struct space *s, const struct plan_choice *of, struct way way[LOGITS_WAYS]) {
+    static const int PIECES[] = {768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
+    static const double FASTER = .001;
+    _Static_assert(ARRAY_LENGTH(PIECES) < LOGITS_WAYS, "and one");
+    int count = 1, pieces = logits_pieces(s->estimator, of);
+    way[0] = (struct way){.choice = *of};
+    const bool possible = is_possible(&way[0], s);
+    struct way all = way_of(s, of, 1);
+    if (pieces > 1 && estimate_pipe(s->estimator, &all.choice, &all.pipe) && possible) {
+        const double least = FASTER * way[0].pipe.seconds,
+                     each = (way[0].pipe.seconds - all.pipe.seconds) / (pieces - 1);
+        for (size_t i = 0; i < ARRAY_LENGTH(PIECES); i++)
+            if ((pieces - PIECES[i]) * each > least) {
+                pieces = PIECES[i];
+                way[count++] = way_of(s, of, pieces);
+            }
+    }
+    if (!possible && !s->why.message[0])
+        s->why = s->estimator->why;
+    return possible ? count : 0;
+}
+
+static bool estimate_way(struct candidate *out, struct space *s, struct way *way, const struct sharing *sharing,
+                         int zero) {
+    const bool mixed = way->choice.mixed;
+    *out = (struct candidate){.choice = way->choice};
+    out->choice.shards = sharing->shards;
+    out->choice.replicas = way->choice.replicas / sharing->shards;
+    out->choice.zero_stage = zero;
+    if (!is_possible(way, s) || (mixed && !mix_choose(&way->mix, &out->choice, &way->pipe, true)))
+        return false;
+    struct pipe_estimate pipe = mixed ? mix_pipe(&way->mix, &way->pipe) : way->pipe;
+    out->estimate = estimate_data(s->estimator, &pipe, &sharing->links, &out->choice);
+    if (mixed)
+        out->estimate.bytes = mix_bytes(&way->mix, s->estimator->room);
+    return true;
+}
+
+// From the most rows of logits that may fit to the most that surely do. What is mixed is made to fit: those with fewer
+// rows as long as they are faster.
+static void add_ways(struct space *s, struct way *way, int ways, const struct sharing *sharing, int zero) {
+    const double room = s->estimator->room;
+    double fastest = INFINITY;
+    bool enough = false;
+    for (int i = ways; i-- > 0 && !enough;) {
+        struct candidate one;
+        if (!estimate_way(&one, s, &way[i], sharing, zero))
+            continue;
+        const bool mixed = one.choice.mixed;
+        const double bytes = one.estimate.bytes;
+        enough = mixed ? one.estimate.seconds >= fastest : MEMORY_SLACK * bytes <= room;
+        fastest = one.estimate.seconds;
+        if (mixed ? !enough : i == 0 || bytes <= MEMORY_SLACK * room)
+            VEC_PUSH(s->out, one);
+    }
+}
+
 static void add_sharings(struct space *s, const struct plan_choice *of, const struct sharings *sharings) {
     const struct config *c = s->config;
-    struct pipe_estimate pipe;
-    struct mix mix = {.of = NULL};
-    if (!estimate_pipe(s->estimator, of, &pipe) || (of->mixed && !mix_create(&mix, s->estimator, of))) {
-        if (!s->why.message[0])
-            s->why = s->estimator->why;
-        return;
-    }
+    struct way way[LOGITS_WAYS];
+    int ways = list_ways(s, of, way), data = of->replicas;
     bool zero_set = config_is_set(c, "parallelism.zero_stage");
-    int data = of->replicas;
-    for (size_t i = 0; i < sharings->count; i++) {
+    for (size_t i = 0; i < sharings->count && ways > 0; i++) {
         const struct sharing *sharing = &sharings->item[i];
         for (int zero = 0; zero < 4 && sharing->possible; zero++) {
             if ((zero == 0) != (sharing->shards == 1) ||
@@ -55,20 +135,11 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             bool replicates = s->shards == 1 || s->replicas == data; // as the user says
             if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && !replicates)
                 continue;
-            struct candidate one = {.choice = *of};
-            one.choice.shards = sharing->shards;
-            one.choice.replicas = data / sharing->shards;
-            one.choice.zero_stage = zero;
-            if (of->mixed && !mix_choose(&mix, &one.choice, &pipe, true))
-                continue;
-            struct pipe_estimate mixed = of->mixed ? mix_pipe(&mix, &pipe) : pipe;
-            one.estimate = estimate_data(s->estimator, &mixed, &sharing->links, &one.choice);
-            if (of->mixed)
-                one.estimate.bytes = mix_bytes(&mix, s->estimator->room);
-            VEC_PUSH(s->out, one);
+            add_ways(s, way, ways, sharing, zero);
         }
     }
-    mix_release(&mix);
+    for (int i = 0; i < ways; i++)
+        mix_release(&way[i].mix);
 }
 
 // The virtual stages of a layout that is given in numbers; 0: none is.
@@ -189,11 +260,6 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
         add_modes(s, c, sharings);
-        const int64_t few = c->logits_rows, all = estimator_all_rows(s->estimator, c);
-        c->logits_rows = all;
-        if (all)
-            add_modes(s, c, sharings);
-        c->logits_rows = few;
     }
 }
 
@@ -254,7 +320,6 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
             if (ranks / tensor % stages || !allows(s.stages, stages) || c->training.global_batch_size % data)
                 continue;
             struct plan_choice choice = {.tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
-            choice.logits_rows = estimator_logits_rows(estimator, tensor);
             add_mesh(&s, &choice);
         }
     }

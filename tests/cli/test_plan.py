@@ -131,6 +131,25 @@ links: [{name: all, spans: all, latency: 1 us, bandwidth: 300 GB/s}]
     assert best["step_seconds"] <= 1.001 * whole["step_seconds"], (best, whole)
 
 
+def test_as_many_logits_as_fit():
+    if tool.SANITIZED:
+        return
+    # Larger microbatches, of which not all logits fit, with more of them than a small part of the memory holds.
+    tool.write("some.yaml", """
+devices:
+  one: {peak: {f32: 100 TFLOP/s, bf16: 200 TFLOP/s}, memory: 4 GB, runtime_memory: 10 MB, bandwidth: 100 GB/s,
+        launch: 3 us, efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}}
+nodes: [{device: one, nodes: 1, devices: 4}]
+links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
+""")
+    words = ("plan", "model.family=llama", "model.num_hidden_layers=12", "model.hidden_size=512",
+             "model.num_attention_heads=8", "model.vocab_size=262144", "seq_len=2048", "global_batch_size=32",
+             "cluster=some.yaml", "mode=none", "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
+    best, some = (tool.good_json(*words, *more)["plans"][0] for more in ((), ("logits_rows=2048",)))
+    assert best["step_seconds"] <= 1.001 * some["step_seconds"], (best, some)
+    assert best["plan"].endswith(", logits of 2048 rows at once"), best
+
+
 def test_layers_where_stages_have_unlike_links():
     tool.write("six.yaml", NODES_OF_SIX)
     tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "

@@ -1,0 +1,67 @@
+// How many rows of logits choices make at once: fewer take less memory, but each piece is added to the gradient of the
+// head, which is read and written as often as there are pieces.
+#include "compile/options.h"
+#include "plan/estimate.h"
+
+#include <math.h>
+
+bool estimator_chooses_logits(const struct plan_request *request) {
+    const struct cluster *c = request->cluster;
+    bool cores = false;
+    for (size_t i = 0; i < c->groups.count; i++)
+        cores |= c->devices.item[c->groups.item[i].device].cores > 1;
+    return !cores && !config_is_set(request->config, "training.logits_rows");
+}
+
+static int64_t rows_of(const struct estimator *e, const struct plan_choice *c) {
+    return c->micro_batch_size * e->request->config->training.seq_len;
+}
+
+// As emit_chunk does it where the configuration leaves it open.
+static int pieces_by_default(const struct estimator *e, const struct plan_choice *c, bool pipeline) {
+    const struct model_config *m = e->request->model;
+    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c),
+                 share = 1. / c->tensor,
+                 most = logits_chunk_bytes(rows * (double)m->hidden_size * size, share, pipeline),
+                 pieces = ceil(rows * share * (double)m->vocab_size * size / most);
+    return (int)MAX(1, MIN(pieces, (double)LOGITS_CHUNKS_MOST));
+}
+
+int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
+    if (!e->chooses_logits)
+        return 1;
+    const int64_t rows = rows_of(e, c);
+    return c->logits_rows ? (int)((rows + c->logits_rows - 1) / c->logits_rows)
+                          : pieces_by_default(e, c, c->stages > 1);
+}
+
+int64_t logits_rows(const struct estimator *e, const struct plan_choice *c, int pieces) {
+    return (rows_of(e, c) + pieces - 1) / pieces;
+}
+
+// What takes time goes by pieces, what takes memory by rows.
+static struct probe between(const struct probe *few, int few_pieces, const struct probe *all, int pieces) {
+    struct probe p = *all;
+    const double by_pieces = (pieces - 1.) / (few_pieces - 1.), by_rows = (1 - 1. / pieces) / (1 - 1. / few_pieces);
+    const struct probe_part *a = &all->rest, *f = &few->rest;
+    p.rest.forward += by_pieces * (f->forward - a->forward);
+    p.rest.backward += by_pieces * (f->backward - a->backward);
+    p.rest.weight += by_pieces * (f->weight - a->weight);
+    p.rest.activations = MAX(0, a->activations + by_rows * (f->activations - a->activations));
+    p.possible = few->possible && all->possible;
+    return p;
+}
+
+struct probe find_probe(struct estimator *e, const struct plan_choice *c, int kind) {
+    enum { LEAST = 4 }; // pieces, for the difference to be told
+    struct plan_choice of = *c;
+    of.logits_rows = 0;
+    if (!e->chooses_logits || pieces_by_default(e, c, true) == 1)
+        return *find_measured(e, &of, kind);
+    const int few = MAX((int)LEAST, pieces_by_default(e, c, false));
+    of.logits_rows = logits_rows(e, c, few);
+    const struct probe with_few = *find_measured(e, &of, kind);
+    of.logits_rows = rows_of(e, c);
+    const struct probe with_all = *find_measured(e, &of, kind);
+    return between(&with_few, few, &with_all, logits_pieces(e, c));
+}
