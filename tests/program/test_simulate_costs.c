@@ -99,6 +99,19 @@ static void multiply(struct program *p, int64_t m, int64_t n, int64_t k) {
     program_emit(p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
 }
 
+// One sequence of `length` positions, one head, each position attends to the last `window` alone; 0: to all before.
+static void attend(struct program *p, int64_t length, int64_t window) {
+    const int64_t dim[] = {1, length, 1, 8}, at[] = {1, length};
+    struct operand in[4], out[2];
+    for (int i = 0; i < 3; i++)
+        in[i] = operand_shape(values(p, length, 8), 4, dim);
+    in[3] = operand_whole(p, program_buffer(p, "starts", DTYPE_I32, KIND_INPUT, SCOPE_LOCAL, 2, at));
+    out[0] = operand_shape(values(p, length, 8), 4, dim);
+    out[1] = operand_shape(values(p, 1, length), 3, (int64_t[]){1, 1, length});
+    union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1}, {.i = window}};
+    program_emit(p, 0, OP_ATTENTION, PHASE_FORWARD, NONE, 4, in, 2, out, attribute);
+}
+
 // Behind all that was computed; 4 bytes each.
 static void all_reduce(struct program *p, enum axis axis, int64_t elements) {
     struct operand x = values(p, 1, elements);
@@ -141,6 +154,21 @@ static void an_op_takes_what_its_curve_says(void **unused) {
         begin(&t, mesh_single(), DEVICES("efficiency: {other: {memory: 1}, add: {%s}}") ONE_NODE("1"), CURVES[i].add);
         add(&t.stage[0], 1000000);
         assert_seconds(play_to_the_end(&t), LAUNCH + CURVES[i].ms * 1e-3);
+    }
+}
+
+// Of T rows of up to T, the part that lies within a window: all but a triangle of T - window.
+static void a_window_leaves_out_what_it_does_not_see(void **unused) {
+    (void)unused;
+    static const struct {
+        int64_t window;
+        double part;
+    } CASES[] = {{0, 1}, {16, 1 - .75 * .75}, {32, .75}, {64, 1}, {100, 1}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_single(), DEVICES("efficiency: {other: {memory: 100}}") ONE_NODE("1"));
+        attend(&t.stage[0], 64, CASES[i].window);
+        assert_seconds(play_to_the_end(&t), LAUNCH + 2 * 64 * 64 * 8 * 1e-9 * CASES[i].part);
     }
 }
 
@@ -201,6 +229,25 @@ static void ranks_that_share_a_device_may_have_rates_of_another(void **unused) {
 }
 
 // ---- collectives
+
+// An all_reduce, of 4 kB, gathers in twice the steps of its algorithm.
+static void an_algorithm_has_so_many_steps(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *algorithm;
+        int ranks, steps;
+    } CASES[] = {{"ring", 2, 1}, {"ring", 5, 4}, {"tree", 2, 1}, {"tree", 5, 3}, {"tree", 8, 3}, {"direct", 5, 1}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(1, CASES[i].ranks, 1),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: %d}]\n"
+                    "links: [{name: l, spans: all, algorithm: %s, " LINK "}]\n",
+              CASES[i].ranks, CASES[i].algorithm);
+        all_reduce(&t.stage[0], AXIS_DP, 1000);
+        double share = (CASES[i].ranks - 1.) / CASES[i].ranks;
+        assert_seconds(play_to_the_end(&t), 2 * CASES[i].steps * 1e-6 + 2 * share * 4000e-9);
+    }
+}
 
 // Of 8 MB over two nodes of four: 2 * 3/4 of them within, of a quarter 2 * 1/2 between; in a ring 2 * 7/8.
 static void levels_go_in_turn_or_together(void **unused) {
@@ -400,6 +447,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computing_loses_a_part_beside_a_transfer),
         cmocka_unit_test(an_op_takes_what_its_curve_says),
+        cmocka_unit_test(a_window_leaves_out_what_it_does_not_see),
+        cmocka_unit_test(an_algorithm_has_so_many_steps),
         cmocka_unit_test(points_are_of_their_neighbourhood),
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
         cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
