@@ -274,6 +274,23 @@ static void levels_go_in_turn_or_together(void **unused) {
     }
 }
 
+// Of f32 that travels as bf16 half the bytes do.
+static void narrow_gradients_travel_in_half_the_bytes(void **unused) {
+    (void)unused;
+    for (int scatters = 0; scatters < 2; scatters++)
+        for (int wire = 0; wire < 2; wire++) {
+            struct trial t;
+            begin(&t, mesh_of(1, 2, 1), PLAIN ONE_NODE("2"));
+            struct program *p = &t.stage[0];
+            struct instruction *in =
+                program_communicate(p, 0, scatters ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, PHASE_FORWARD, STREAM_REDUCE,
+                                    AXES(AXIS_DP), values(p, 1, 1000), values(p, 1, scatters ? 500 : 1000));
+            in->attribute[scatters ? 0 : 1].i = wire;
+            int passes = scatters ? 1 : 2;
+            assert_seconds(play_to_the_end(&t), passes * (1e-6 + .5 * (wire ? 2 : 4) * 1000e-9));
+        }
+}
+
 // Tensor ranks fill a node; each has a group over all nodes.
 static void groups_that_leave_a_node_share_its_adapters(void **unused) {
     (void)unused;
@@ -453,6 +470,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
         cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
         cmocka_unit_test(levels_go_in_turn_or_together),
+        cmocka_unit_test(narrow_gradients_travel_in_half_the_bytes),
         cmocka_unit_test(groups_that_leave_a_node_share_its_adapters),
         cmocka_unit_test(collectives_go_along_their_points),
         cmocka_unit_test(a_meeting_is_as_late_and_as_long_as_any),
