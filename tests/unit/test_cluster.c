@@ -307,6 +307,15 @@ static void adapters_are_shared_by_groups(void **unused) {
     assert_int_equal(p.route[0][0].parts[1], 3);
     assert_true(p.route[0][0].bandwidth[1] == 1e9 / 4);
     topology_release(&p);
+    // Of several, each rank reaches those that are its own part, or one that it shares.
+    for (int adapters = 2; adapters <= 8; adapters *= 2) {
+        c.level[1].adapters = adapters;
+        const struct link_use both[] = {all[0], uses[1]};
+        assert_ok(topology_create(&p, &c, &mesh, both, 2, false, &error), &error);
+        for (int use = 0; use < 2; use++)
+            assert_true(p.route[use][0].bandwidth[1] == 1e9 * adapters / 4);
+        topology_release(&p);
+    }
     cluster_release(&c);
 }
 
