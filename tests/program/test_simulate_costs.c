@@ -434,6 +434,30 @@ static void memory_is_told_by_what_it_holds(void **unused) {
     program_release(&p);
 }
 
+// From the stage before, in rows of 64 bytes.
+static void what_is_received_is_communication(void **unused) {
+    (void)unused;
+    struct program p;
+    program_init(&p, "trial", 1);
+    p.mesh.degree[AXIS_PP] = 2;
+    struct operand w = kept(&p, "w", KIND_PARAM, SCOPE_STATE, 8), x = kept(&p, "x", KIND_ACT, SCOPE_LOCAL, 8),
+                   y = kept(&p, "y", KIND_ACT, SCOPE_LOCAL, 4);
+    program_template(&p, "all", PHASE_FORWARD, 0);
+    program_communicate(&p, 0, OP_RECEIVE, PHASE_FORWARD, (enum stream)stream_of_channel(false, false, true),
+                        AXES(AXIS_PP), operand_none(), x)
+        ->peer = -1;
+    struct operand in[] = {x, w, operand_none(), operand_none()}, out = operand_shape(y, 2, (int64_t[]){8, 8});
+    program_emit(&p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
+    program_invoke(&p, 0, 0, true, true);
+    trireme_error error = {0};
+    assert_ok(program_plan(&p, ops, 0, &error), &error);
+    struct sim_memory m;
+    memory_of_program(&m, &p, ops);
+    assert_int_equal(m.part[MEMORY_COMMUNICATION], 8 * 64);
+    assert_int_equal(m.part[MEMORY_ACTIVATIONS], 4 * 64);
+    program_release(&p);
+}
+
 // Computing beside a transfer loses a part of what that takes, but not while it stands still for it.
 static void computing_loses_a_part_beside_a_transfer(void **unused) {
     (void)unused;
@@ -477,6 +501,7 @@ int main(void) {
         cmocka_unit_test(a_message_goes_by_its_senders_adapters),
         cmocka_unit_test(neighbours_of_a_slow_rank_are_told_apart),
         cmocka_unit_test(memory_is_told_by_what_it_holds),
+        cmocka_unit_test(what_is_received_is_communication),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
