@@ -133,6 +133,8 @@ def test_files_and_tables():
     lines = out.splitlines()
     assert lines[0] == "1f1b: 2 stages, 2 microbatches, 1 chunk a rank", out
     assert "cost 9, bubble 0.3333, activations of at most 2 microbatches" in out, out
+    # Rank, begin, end, idle, activations.
+    assert lines[4].split() == ["0", "0", "9", "3", "2"] and lines[5].split() == ["1", "1", "7", "0", "1"], out
     rows = [words[1] for words in map(str.split, lines) if len(words) == 2 and set(words[1]) <= set("FB.")]
     assert [[key for key, _ in itertools.groupby(row)] for row in rows] == [list("F.B.B"), list(".FBFB.")], out
     assert len(tool.good("simulate", "schedule=gpipe", "stages=300", "microbatches=2").splitlines()) < 110

@@ -431,6 +431,15 @@ static void exports_have_the_degrees(void **unused) {
     megatron.length = 0;
     plan_export_megatron(&megatron, &f.request, &a);
     assert_non_null(strstr(megatron.text, "# not there: the schedule zb-h1"));
+    // Parameters that are sharded go after forward; others are there for backward.
+    static const char *const RESHARD[] = {NULL, "= \"never\"", "= \"never\"", "= \"always\""};
+    for (int zero = 0; zero < 4; zero++) {
+        a.choice.zero_stage = zero;
+        titan.length = 0;
+        plan_export_torchtitan(&titan, &f.request, &a);
+        const char *key = strstr(titan.text, "fsdp_reshard_after_forward ");
+        assert_true(RESHARD[zero] ? key && strstr(key, RESHARD[zero]) == strchr(key, '=') : !key);
+    }
     text_release(&megatron);
     text_release(&titan);
     close_fixture(&f);
