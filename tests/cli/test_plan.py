@@ -34,6 +34,10 @@ def test_answers():
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
     few = "mode=none", "micro_batch_size=4", "tensor_parallel_degree=2"
     assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, *few, "save=/dev/stdout")
+    # With rows that tensor ranks split, and without; or as it is set.
+    for given, ways in ((), {True, False}), (("sequence_parallel=true",), {True}):
+        plans = tool.good_json("plan", *MODEL, *few, *given)["plans"]
+        assert {plan["sequence_parallel"] for plan in plans} == ways, plans
 
 
 def test_a_limit_of_activations():
@@ -516,6 +520,7 @@ def test_refusals():
     refused(r'no model is called "llama3-71b"; the nearest is llama3-70b', "llama3-71b", *MODEL[1:])
     refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
     refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
+    refused(r"the mesh has 4 ranks \(fsdp 4\), but h100 has 2 devices", *MODEL, "ranks=4")
     refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
     refused(r"export=nemo: expected megatron or torchtitan", *MODEL, "export=nemo")
     refused(r"seq_length", *MODEL[:4], "seq_length=256")
