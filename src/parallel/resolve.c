@@ -153,6 +153,18 @@ static trireme_status check_countable(const struct config *config, const struct 
     return TRIREME_OK;
 }
 
+// A piece is some instructions and buffers, which are verified and planned: of so many that takes a second or two.
+static trireme_status check_logits_rows(const struct config *config, int64_t sequences, trireme_error *error) {
+    enum { PIECES_MOST = 16384 };
+    int64_t rows = sequences * config->training.seq_len, given = config->training.logits_rows;
+    if (!given || (rows - 1) / given < PIECES_MOST)
+        return TRIREME_OK;
+    return config_refuse(config, "training.logits_rows", error,
+                         "but makes %lld pieces of the %lld tokens of a microbatch, of %d at most: give %lld or more",
+                         (long long)((rows - 1) / given + 1), (long long)rows, PIECES_MOST,
+                         (long long)((rows - 1) / PIECES_MOST + 1));
+}
+
 // What the user gave; else the largest that gives every stage of a pipeline something to do.
 static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
     const struct config_training *t = &config->training;
@@ -294,6 +306,7 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
                              "which does not split into microbatches of %lld sequences on %lld data-parallel ranks",
                              (long long)out->micro_batch_size, (long long)replicas);
     TRY(check_countable(config, model, out->micro_batch_size, error));
+    TRY(check_logits_rows(config, out->micro_batch_size, error));
     out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);
     if (out->split.sequence && out->micro_batch_size * t->seq_len % out->split.ranks)
         return config_refuse(config, "training.seq_len", error,

@@ -63,61 +63,115 @@ bool footprint_contains(const struct footprint *a, const struct footprint *b) {
            a->begin <= b->begin && b->end <= a->end;
 }
 
-void written_add(struct written *w, struct footprint where) {
+// The first range that ends behind `at`.
+static size_t range_behind(const struct written *w, int64_t at) {
+    size_t low = 0, high = w->ranges.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (w->ranges.item[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Puts `count` ranges, at most 3, in place of ranges [first, last).
+static void replace_ranges(struct written *w, size_t first, size_t last, const struct written_range *by, size_t count) {
+    const size_t behind = w->ranges.count - last;
+    for (size_t i = 0; i < count; i++) // room
+        VEC_PUSH(&w->ranges, by[i]);
+    memmove(&w->ranges.item[first + count], &w->ranges.item[last], behind * sizeof *by);
+    memcpy(&w->ranges.item[first], by, count * sizeof *by);
+    w->ranges.count = first + count + behind;
+}
+
+static void add_range(struct written *w, int64_t begin, int64_t end) {
     size_t kept = 0;
-    for (size_t i = 0; i < w->parts.count; i++)
-        if (!footprint_contains(&where, &w->parts.item[i].where))
-            w->parts.item[kept++] = w->parts.item[i];
-    w->parts.count = kept;
-    VEC_PUSH(&w->parts, (struct written_part){where, false});
-    // Bands of the same rows that together fill the row are a range.
-    if (where.stride == 0)
+    const struct footprint where = {0, 0, 1, begin, end};
+    for (size_t i = 0; i < w->bands.count; i++)
+        if (!footprint_contains(&where, &w->bands.item[i].where))
+            w->bands.item[kept++] = w->bands.item[i];
+    w->bands.count = kept;
+    size_t first = range_behind(w, begin), last = first, count = 0;
+    while (last < w->ranges.count && w->ranges.item[last].begin < end)
+        last++;
+    struct written_range by[3]; // what stays of the first, the new one, what stays of the last
+    if (first < last && w->ranges.item[first].begin < begin)
+        by[count++] = (struct written_range){w->ranges.item[first].begin, begin, w->ranges.item[first].read};
+    by[count++] = (struct written_range){begin, end, false};
+    if (first < last && w->ranges.item[last - 1].end > end)
+        by[count++] = (struct written_range){end, w->ranges.item[last - 1].end, w->ranges.item[last - 1].read};
+    replace_ranges(w, first, last, by, count);
+}
+
+void written_add(struct written *w, struct footprint where) {
+    if (where.stride == 0) {
+        add_range(w, where.begin, where.end);
         return;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < w->bands.count; i++)
+        if (!footprint_contains(&where, &w->bands.item[i].where))
+            w->bands.item[kept++] = w->bands.item[i];
+    w->bands.count = kept;
+    VEC_PUSH(&w->bands, (struct written_band){where, false});
+    // Bands of the same rows that together fill the row are a range.
     struct footprint row = where;
     row.begin = 0, row.end = where.stride;
     if (written_covers(w, &row))
-        written_add(w, (struct footprint){0, 0, 1, where.first_row * where.stride, where.last_row * where.stride});
+        add_range(w, where.first_row * where.stride, where.last_row * where.stride);
 }
 
-// The furthest that written parts reach without a gap from `at` on, at most `end`.
-static int64_t reach(const struct written *w, const struct footprint *rows, int64_t at, int64_t end) {
-    for (bool grew = true; grew && at < end;) {
+// Whether bands of the rows of `where`, side by side, cover its columns.
+static bool bands_cover(const struct written *w, const struct footprint *where) {
+    int64_t at = where->begin;
+    for (bool grew = true; grew && at < where->end;) {
         grew = false;
-        for (size_t i = 0; i < w->parts.count; i++) {
-            const struct footprint *p = &w->parts.item[i].where;
-            bool same = p->stride == rows->stride &&
-                        (p->stride == 0 || (p->first_row <= rows->first_row && rows->last_row <= p->last_row));
+        for (size_t i = 0; i < w->bands.count; i++) {
+            const struct footprint *p = &w->bands.item[i].where;
+            bool same =
+                p->stride == where->stride && p->first_row <= where->first_row && where->last_row <= p->last_row;
             if (same && p->begin <= at && at < p->end) {
                 at = p->end;
                 grew = true;
             }
         }
     }
-    return at;
+    return at >= where->end;
 }
 
 bool written_covers(const struct written *w, const struct footprint *where) {
-    for (size_t i = 0; i < w->parts.count; i++)
-        if (footprint_contains(&w->parts.item[i].where, where))
-            return true;
-    if (reach(w, where, where->begin, where->end) >= where->end)
-        return true;
-    struct footprint range = {0, 0, 1, lowest(where), highest(where)};
-    return where->stride != 0 && reach(w, &range, range.begin, range.end) >= range.end;
+    int64_t at = lowest(where), end = highest(where);
+    for (size_t i = range_behind(w, at); i < w->ranges.count && at < end && w->ranges.item[i].begin <= at; i++)
+        at = w->ranges.item[i].end;
+    return at >= end || (where->stride != 0 && bands_cover(w, where));
 }
 
 void written_mark_read(struct written *w, const struct footprint *where) {
-    for (size_t i = 0; i < w->parts.count; i++)
-        w->parts.item[i].read |= footprint_overlap(&w->parts.item[i].where, where);
+    for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
+         i++)
+        w->ranges.item[i].read = true;
+    for (size_t i = 0; i < w->bands.count; i++)
+        w->bands.item[i].read |= footprint_overlap(&w->bands.item[i].where, where);
 }
 
 bool written_unread(const struct written *w, const struct footprint *where) {
-    for (size_t i = 0; i < w->parts.count; i++)
-        if (!w->parts.item[i].read && footprint_overlap(&w->parts.item[i].where, where))
+    for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
+         i++)
+        if (!w->ranges.item[i].read)
+            return true;
+    for (size_t i = 0; i < w->bands.count; i++)
+        if (!w->bands.item[i].read && footprint_overlap(&w->bands.item[i].where, where))
             return true;
     return false;
 }
 
 void written_clear(struct written *w) {
-    w->parts.count = 0;
+    w->ranges.count = w->bands.count = 0;
+}
+
+void written_release(struct written *w) {
+    VEC_RELEASE(&w->ranges);
+    VEC_RELEASE(&w->bands);
 }

@@ -18,13 +18,18 @@ bool footprint_overlap(const struct footprint *a, const struct footprint *b);
 bool footprint_contains(const struct footprint *a, const struct footprint *b);
 bool footprint_equal(const struct footprint *a, const struct footprint *b);
 
-// What of one buffer has been written, and read since.
-struct written_part {
-    struct footprint where;
+// What of one buffer has been written, and which of it read since. Zero is nothing.
+struct written {
+    VEC(struct written_range) ranges; // in order, none in another: a head may have thousands of pieces
+    VEC(struct written_band) bands;
+};
+struct written_range {
+    int64_t begin, end;
     bool read;
 };
-struct written {
-    VEC(struct written_part) parts;
+struct written_band {
+    struct footprint where;
+    bool read;
 };
 
 void written_add(struct written *written, struct footprint where);
@@ -34,5 +39,6 @@ void written_mark_read(struct written *written, const struct footprint *where);
 // Whether `where` overlaps something that nobody read.
 bool written_unread(const struct written *written, const struct footprint *where);
 void written_clear(struct written *written);
+void written_release(struct written *written);
 
 #endif

@@ -180,7 +180,7 @@ void gradient_graph_create(struct gradient_graph *g, const struct program *progr
 
 void gradient_graph_release(struct gradient_graph *g) {
     for (size_t i = 0; i < g->program->buffers.count; i++)
-        VEC_RELEASE(&g->tensor[i].parts);
+        written_release(&g->tensor[i].parts);
     for (size_t i = 0; i < g->nodes.count; i++)
         free(g->nodes.item[i].instruction);
     free(g->tensor);

@@ -24,7 +24,7 @@ struct tensor_state {
     bool useful; // the loss depends on it
     int uses, contributions;
     int identity_use;              // the last use by plain addition, NONE when there is none
-    VEC(struct footprint) parts;   // of its gradient that have been contributed
+    struct written parts;          // of its gradient that have been contributed
     int first_passed, next_passed; // tensors whose gradient is this one's; of the one that this passes to
     // Outputs that write it, and inputs of useful nodes that enter a sum unchanged, in the order of nodes: the number
     // of the node, times OP_MAX_OUT or OP_MAX_IN, and that of the operand.

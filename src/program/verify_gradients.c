@@ -92,7 +92,7 @@ static trireme_status check_values(struct gradient_check *c) {
                 written_add(&reads[program_root(p, instruction->in[k].buffer)], where);
     }
     for (size_t b = 0; b < p->buffers.count; b++)
-        VEC_RELEASE(&reads[b].parts);
+        written_release(&reads[b]);
     free(reads);
     if (changed)
         REFUSE("%s: changes %s, which has been read before", site_of(c, (int)i).text, changed);
@@ -141,9 +141,7 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
         return TRIREME_OK;
     struct footprint where;
     footprint_of(c->program, out, &where);
-    bool overlaps = false;
-    for (size_t i = 0; i < t->parts.count; i++)
-        overlaps |= footprint_overlap(&t->parts.item[i], &where);
+    bool overlaps = written_unread(&t->parts, &where);
     bool parameter = c->program->buffers.item[of].kind == KIND_PARAM;
     enum accumulate accumulate = c->graph.nodes.item[by].instruction->accumulate;
     bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
@@ -153,7 +151,7 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     bool kept = scope == SCOPE_STATE || scope == SCOPE_STEP;
     if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
         REFUSE("%s: overwrites the gradient of %s in every microbatch", site_of(c, by).text, name_of(c, of));
-    VEC_PUSH(&t->parts, where);
+    written_add(&t->parts, where);
     return TRIREME_OK;
 }
 

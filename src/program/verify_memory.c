@@ -76,8 +76,9 @@ static bool planned_alone(const struct buffer *b) {
 }
 
 static void write_all(struct instance *instance, const struct buffer *b) {
-    written_add(&instance->written, (struct footprint){0, 0, 1, 0, buffer_count(b)});
-    instance->written.parts.item[0].read = true;
+    const struct footprint all = {0, 0, 1, 0, buffer_count(b)};
+    written_add(&instance->written, all);
+    written_mark_read(&instance->written, &all);
 }
 
 static trireme_status create(struct memory_check *c, trireme_error *error) {
@@ -538,7 +539,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     for (int s = 0; s < STREAM_COUNT; s++)
         history_release(&c.history[s]);
     for (int i = 0; i < c.count && c.instances; i++)
-        VEC_RELEASE(&c.instances[i].written.parts);
+        written_release(&c.instances[i].written);
     free(c.instances);
     free(c.first);
     free(c.required);

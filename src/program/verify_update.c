@@ -9,11 +9,18 @@ struct found {
     int template, index, invocation;
 };
 
+// No instruction: there is none.
+struct maker {
+    const struct instruction *instruction;
+    int out; // number of the output
+};
+
 struct update_check {
     const struct program *program;
     const struct op_table *table;
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
     VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
+    struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     VEC(int) declared;                       // inputs that are
     struct slices slices;
@@ -57,9 +64,18 @@ static bool is_of_interest(const struct update_check *c, const struct instructio
            (role != ROLE_FORWARD && role != ROLE_BACKWARD && role != ROLE_COMMUNICATION);
 }
 
+static void add_maker(struct update_check *c, const struct instruction *instruction) {
+    for (int o = 0; o < instruction->outputs; o++) {
+        int buffer = instruction->out[o].buffer;
+        if (buffer != NONE && !c->maker[buffer].instruction)
+            c->maker[buffer] = (struct maker){instruction, o};
+    }
+}
+
 static void collect(struct update_check *c) {
     const struct program *p = c->program;
     c->last_gradient = NONE;
+    c->maker = mem_alloc(p->buffers.count * sizeof *c->maker);
     for (size_t k = 0; k < p->schedule.count; k++) {
         int t = p->schedule.item[k].template;
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
@@ -70,6 +86,8 @@ static void collect(struct update_check *c) {
             if (p->schedule.item[k].microbatch == 0 && input(c, instruction, "targets") != NONE &&
                 output(c, instruction, "nll") != NONE)
                 VEC_PUSH(&c->targets, found);
+            if (p->schedule.item[k].microbatch == 0)
+                add_maker(c, instruction);
             for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)
                 if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
                     c->last_gradient = (int)k;
@@ -132,32 +150,19 @@ static trireme_status check_all_declared(const struct update_check *c) {
 
 // ---- the loss
 
-// The instruction of microbatch 0 that makes `buffer`; *out is the number of that output. NULL when there is none.
-static const struct instruction *find_maker(const struct update_check *c, int buffer, int *out) {
-    const struct program *p = c->program;
-    for (size_t k = 0; k < p->schedule.count; k++) {
-        const struct template *t = &p->templates.item[p->schedule.item[k].template];
-        for (size_t i = 0; p->schedule.item[k].microbatch == 0 && i < t->instructions.count; i++)
-            for (*out = 0; *out < t->instructions.item[i].outputs; ++*out)
-                if (t->instructions.item[i].out[*out].buffer == buffer)
-                    return &t->instructions.item[i];
-    }
-    return NULL;
-}
-
 // The row of the microbatch, of `rows`, that `operand` begins with: its place in a buffer that holds them all, or that
 // of what its own rows were made from, one from one. NONE where that cannot be said.
 static int64_t first_row(const struct update_check *c, const struct operand *operand, int64_t rows) {
     for (size_t depth = 0; depth < c->program->buffers.count; depth++) {
-        int root = program_root(c->program, operand->buffer), out;
+        int root = program_root(c->program, operand->buffer);
         int64_t width = operand->stride[0];
         if (buffer_count(&c->program->buffers.item[root]) == rows * width)
             return (program_root_offset(c->program, operand->buffer) + operand->offset) / width;
-        const struct instruction *maker = find_maker(c, operand->buffer, &out);
+        const struct instruction *maker = c->maker[operand->buffer].instruction;
         if (!maker || operand->offset)
             return NONE;
         const struct op_info *info = &c->table->op[maker->op];
-        char letter = info->out[out].dim[0];
+        char letter = info->out[c->maker[operand->buffer].out].dim[0];
         operand = NULL;
         for (int i = 0; i < info->inputs && !operand; i++)
             if (maker->in[i].buffer != NONE && info->in[i].dtype == 'P' && info->in[i].dim[0] == letter)
@@ -244,8 +249,8 @@ static trireme_status check_rows(struct update_check *c, int targets, int nll) {
     struct footprint all = {0, 0, 1, 0, rows};
     if (status == TRIREME_OK && (!written_covers(&seen, &all) || !written_covers(&made, &all)))
         status = error_set(error, TRIREME_ERROR_PROGRAM, "the loss leaves out rows of %s", name_of(c, targets));
-    VEC_RELEASE(&seen.parts);
-    VEC_RELEASE(&made.parts);
+    written_release(&seen);
+    written_release(&made);
     return status;
 }
 
@@ -573,6 +578,7 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
     VEC_RELEASE(&c.targets);
     VEC_RELEASE(&c.declared);
     slices_release(&c.slices);
+    free(c.maker);
     free(c.reduced_from);
     free(c.gathered_to);
     return status;

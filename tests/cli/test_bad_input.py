@@ -515,6 +515,10 @@ def test_sizes_beyond_counting():
             "--training.global_batch_size=16777216"]
     for command in ["verify"], ["show", "memory"], ["simulate", "cluster=h100", "--training.dtype=bf16"]:
         untouched(2, "training.micro_batch_size: .* fit no address space", *command, *most)
+    pieces = r"training\.logits_rows: given 64, but makes 8388608 pieces of the 536870912 tokens .*: give 32768 or more"
+    untouched(2, pieces, "verify", "--model.family=llama", "--model.hidden_size=16", "--model.num_attention_heads=2",
+              "--model.num_hidden_layers=1", "--training.seq_len=32", "--training.global_batch_size=16777216",
+              "--training.logits_rows=64")
     # However many logits a microbatch has, the program stays one that can be looked at.
     program = tool.good("show", "program", "--model.family=llama", "--model.hidden_size=64",
                         "--model.num_attention_heads=4", "--model.num_hidden_layers=1", "--model.vocab_size=128256",
