@@ -83,9 +83,15 @@ static double seconds_of_timing(double flops) {
 
 static void what_is_soon_done_is_timed_for_a_moment(void **unused) {
     (void)unused;
-    double most = seconds_of_timing(INFINITY);
-    assert_true(seconds_of_timing(0) < most / 2);
-    assert_true(seconds_of_timing(1e16) > most / 2);
+    // Where the machine is busy a loop gets through less than it is timed for.
+    double most = 0, soon = INFINITY, late = 0;
+    for (int tries = 0; tries < 10 && !(soon < most / 2 && late > most / 2); tries++) {
+        most = fmax(most, seconds_of_timing(INFINITY));
+        soon = fmin(soon, seconds_of_timing(0));
+        late = fmax(late, seconds_of_timing(1e16));
+    }
+    assert_true(soon < most / 2);
+    assert_true(late > most / 2);
 }
 
 int main(void) {

@@ -196,7 +196,7 @@ static void measuring_takes_a_small_part_of_the_run(void **state) {
     assert_null(measure(&choices, &call, 3, 2000));
     assert_int_equal(runs, 0);
     flops = 1e9;
-    assert_non_null(measure(&choices, &call, 3, 2000));
+    assert_non_null(measure(&choices, &call, 3, 100000)); // 2 s, of which others may take the most
     assert_true(runs > 4);
     assert_int_equal(threads_seen, 2);
     choices_release(&choices);
