@@ -167,21 +167,31 @@ static double passes_of(const struct schedule *lists) {
     return 1. * lists->stages * lists->chunks * lists->microbatches;
 }
 
+// Clocks by which orders are made, the first that of the times. What is best by the clock at each moment is not best in
+// the end: of several that are a little wrong, one errs less.
+static const struct {
+    double later;    // messages take longer by this part of a forward
+    double backward; // passes back take so many times as long
+} CLOCK[] = {{0, 1}, {.001, 1}, {.25, 1}, {.5, 1}, {1, 1}, {0, .5}, {0, 1.5}, {.25, .5}};
+enum { CLOCKS = sizeof CLOCK / sizeof *CLOCK };
+
 // Of take_in_order: what is tried, and the best of it.
 struct trials {
     const struct schedule *lists;
     const struct schedule_times *times;
+    struct schedule_times clock;
     int limit;
     double passes_left, least;
     enum choice best;
     int best_begun;
 };
 
-// Whether it comes to an end. Of two that are as good, it is the choice that comes first, with fewer on their way.
+// Whether it comes to an end. Of two that are as good by one clock, it is the choice that comes first, with fewer on
+// their way.
 static bool try_order(struct trials *t, enum choice choice, int most_begun, struct schedule *out) {
     struct schedule tried = schedule_empty_like(t->lists);
     struct schedule_cost cost = {.cost = INFINITY};
-    bool ends = go_by_clock(t->lists, t->times, choice, t->limit, most_begun, &tried);
+    bool ends = go_by_clock(t->lists, &t->clock, choice, t->limit, most_begun, &tried);
     if (ends)
         schedule_cost(&tried, t->times, &cost);
     t->passes_left -= passes_of(t->lists);
@@ -197,65 +207,98 @@ static bool try_order(struct trials *t, enum choice choice, int most_begun, stru
     return ends;
 }
 
-// The lists as they are if that is one order; else the best of several ways by the clock, as many as `passes` allow,
-// but one at least. With a quarter more microbatches on their way than a rank may hold, most are near their best; with
+// With a quarter more microbatches on their way than a rank may hold, most are near their best; with
 // a few more they do not come to an end, and with more than these not either.
-static void take_in_order(const struct schedule *lists, const struct schedule_times *times, int limit, double passes,
-                          struct schedule *out) {
-    const int held = limit / lists->chunks, most = MIN(held, lists->microbatches), first = MIN(held / 4, most);
+static void try_clock(struct trials *t, struct schedule *out) {
+    const int held = t->limit / t->lists->chunks, most = MIN(held, t->lists->microbatches), first = MIN(held / 4, most);
     int too_many[CHOICES] = {[FIRST_LISTED] = most + 1, [DEEPEST] = most + 1};
-    struct trials t = {lists, times, limit, passes, INFINITY, CHOICES, 0};
-    // A list's order comes to an end with as many as may be if with any.
-    if (try_order(&t, AS_LISTED, held + most, out))
-        return;
     for (int i = 0; i <= most; i++) {
         int more = first + i <= most ? first + i : most - i; // up from the first, then down
-        for (enum choice c = FIRST_LISTED; c < CHOICES && (t.passes_left > 0 || t.least == INFINITY); c++)
-            if (more < too_many[c] && !try_order(&t, c, held + more, out))
+        for (enum choice c = FIRST_LISTED; c < CHOICES && (t->passes_left > 0 || t->least == INFINITY); c++)
+            if (more < too_many[c] && !try_order(t, c, held + more, out))
                 too_many[c] = more;
     }
-    CHECK(t.least < INFINITY);
+}
+
+// Offers the lists as they are if that is one order, else several ways by the clocks, as many as `passes` allow, but
+// one at least if there is none yet. Whether they are one order.
+static bool take_in_order(struct trials *t, const struct schedule *lists, double passes, struct schedule *out) {
+    const int held = t->limit / lists->chunks;
+    t->lists = lists;
+    t->passes_left = passes;
+    t->clock = *t->times;
+    t->best = AS_LISTED; // none comes before it
+    // A list's order comes to an end with as many as may be if with any.
+    if (try_order(t, AS_LISTED, held + MIN(held, lists->microbatches), out))
+        return true;
+    for (int k = 0; k < CLOCKS && (k == 0 || t->passes_left > 0); k++) {
+        t->clock.latency = t->times->latency + CLOCK[k].later * t->times->forward;
+        t->clock.backward_input = t->times->backward_input * CLOCK[k].backward;
+        t->best = AS_LISTED;
+        try_clock(t, out);
+    }
+    CHECK(t->least < INFINITY);
+    return false;
 }
 
 // ---- the schedule
 
-// Each rank does what is ready as soon as it can, as their list scheduler does: along a plan in which each microbatch
-// goes through all virtual stages without a stop, one behind the other.
-void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) {
-    enum { FORWARD = 1, BACKWARD = 2, TIGHTER = 4, KEPT = 4 };
-    int count = s->stages * s->chunks, whole = (FORWARD + BACKWARD) * s->chunks;
+enum { FORWARD = 1, BACKWARD = 2 };
+
+// A list of each rank, in which messages need not match in order: of plans in which each microbatch goes through all
+// virtual stages without a stop, one behind the other.
+static struct schedule search_lists(const struct schedule *like, const struct schedule_options *o,
+                                    double *passes_left) {
+    enum { TIGHTER = 4, KEPT = 4 };
+    int count = like->stages * like->chunks, whole = (FORWARD + BACKWARD) * like->chunks;
     int(*when)[3] = mem_alloc((size_t)count * sizeof *when);
     for (int v = 0; v < count; v++) {
         when[v][0] = FORWARD * v;
         when[v][1] = FORWARD * count + BACKWARD * (count - 1 - v);
         when[v][2] = -1;
     }
-    struct schedule_options whole_backward = *o;
-    whole_backward.times.backward_input += o->times.backward_weight;
-    whole_backward.times.backward_weight = 0;
-    VEC(struct schedule) plans = {0};
+    struct schedule plan[TIGHTER], found = schedule_empty_like(like);
     for (int k = 0; k < TIGHTER; k++) {
-        struct schedule plan = schedule_empty_like(s);
-        plan_by_time(&plan, (const int(*)[3])when, MAX(1, whole - k));
-        VEC_PUSH(&plans, plan);
+        plan[k] = schedule_empty_like(like);
+        plan_by_time(&plan[k], (const int(*)[3])when, MAX(1, whole - k));
     }
     free(when);
-    // For taking messages in order: about what that needs, half of all at most.
-    const int64_t reserve = MIN(o->search_passes / 2, (MIN(s->stages, s->microbatches) + 3) * (int64_t)passes_of(s));
-    whole_backward.search_passes -= reserve;
     struct search search;
-    search_begin(&search, s, &whole_backward, count);
-    search_plans(&search, plans.item, plans.count, KEPT);
-    VEC_RELEASE(&plans);
-    struct schedule found = schedule_empty_like(s);
+    search_begin(&search, like, o, count);
+    search_plans(&search, plan, TIGHTER, KEPT);
+    *passes_left = MAX(0, search.passes_left);
     CHECK(search_end(&search, &found));
-    for (int r = 0; r < s->stages; r++) {
+    for (int r = 0; r < like->stages; r++) {
         size_t n = 0;
         for (size_t i = 0; i < found.rank[r].count; i++)
             if (found.rank[r].item[i].kind != PASS_BACKWARD_WEIGHT)
                 found.rank[r].item[n++] = found.rank[r].item[i];
         found.rank[r].count = n;
     }
-    take_in_order(&found, &whole_backward.times, count, MAX(0, search.passes_left) + (double)reserve, s);
-    schedule_release(&found);
+    return found;
+}
+
+// Each rank does what is ready as soon as it can, as their list scheduler does. Lists of a search need not be one order
+// of messages, and what is lost by that differs from list to list: some are searched for with messages that take a
+// little longer.
+void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) {
+    static const double LATER[] = {0, .03, .2}; // by such parts of a forward
+    struct schedule_options whole = *o;
+    whole.times.backward_input += o->times.backward_weight;
+    whole.times.backward_weight = 0;
+    const struct schedule_times times = whole.times;
+    // For taking messages in order: about what that needs, half of all at most.
+    const int searches = ARRAY_LENGTH(LATER);
+    const int64_t share = o->search_passes / searches,
+                  reserve = MIN(share / 2, CLOCKS * (MIN(s->stages, s->microbatches) + 3) * (int64_t)passes_of(s));
+    whole.search_passes = share - reserve;
+    struct trials trials = {.times = &times, .limit = s->stages * s->chunks, .least = INFINITY};
+    bool is_one = false;
+    for (int k = 0; k < searches && !is_one && (k == 0 || reserve > 0); k++) {
+        double left;
+        whole.times.latency = times.latency + LATER[k] * times.forward;
+        struct schedule lists = search_lists(s, &whole, &left);
+        is_one = take_in_order(&trials, &lists, left + (double)reserve, s) && k == 0;
+        schedule_release(&lists);
+    }
 }

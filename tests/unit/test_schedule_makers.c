@@ -312,6 +312,27 @@ static void orders_of_messages_are_counted(void **state) {
     assert_true(seconds_to_make(64, 128) < 9 * seconds_to_make(64, 64));
 }
 
+// With several waves lists that a search finds are not one order of messages, and making them one may lose much: no
+// more than longer messages would cost.
+static void hanayo_loses_little_by_one_order(void **state) {
+    (void)state;
+    static const struct {
+        int p, m;
+        struct schedule_times times;
+    } cases[] = {{5, 6, {.forward = 1.233, .backward_input = 2.127, .backward_weight = 2.355}},
+                 {6, 7, {.forward = 1.2, .backward_input = 1.3, .backward_weight = 2.3}}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule_options o = {.waves = 2, .search_passes = 2000000, .times = cases[i].times};
+        struct schedule s = created_with("hanayo", cases[i].p, cases[i].m, o);
+        const double short_ones = cost_of(&s, o.times).cost;
+        schedule_release(&s);
+        o.times.latency = .05;
+        s = created_with("hanayo", cases[i].p, cases[i].m, o);
+        assert_at_most(short_ones, cost_of(&s, o.times).cost, "hanayo");
+        schedule_release(&s);
+    }
+}
+
 // About (2p - 2) / (3pw + p - 1) where backward takes twice as long as forward.
 static void hanayo_is_about_as_published(void **state) {
     (void)state;
@@ -495,6 +516,7 @@ int main(void) {
         cmocka_unit_test(interleaved_costs_its_closed_form),
         cmocka_unit_test(few_microbatches_cost_the_closed_form),
         cmocka_unit_test(v_schedules_are_as_published_where_passes_are_even),
+        cmocka_unit_test(hanayo_loses_little_by_one_order),
         cmocka_unit_test(hanayo_is_about_as_published),
         cmocka_unit_test(orders_of_messages_are_counted),
         cmocka_unit_test(auto_reaches_what_is_published),
