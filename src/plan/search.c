@@ -320,7 +320,15 @@ static void climb(struct search *s, struct plan_answer best, int stages, int *la
     free(move);
 }
 
-// What balances the work does not balance stages that wait for unlike links.
+static bool are_uneven(const int *layers, int stages) {
+    bool uneven = false;
+    for (int i = 1; i < stages; i++)
+        uneven |= layers[i] != layers[0];
+    return uneven;
+}
+
+// What balances the work does not balance stages that wait for unlike links; and of layers that cannot be as many in
+// each stage, it matters which have one more.
 static void search_layouts(struct search *s) {
     enum { BEST = 3 };
     struct plan_answer best[BEST];
@@ -332,8 +340,11 @@ static void search_layouts(struct search *s) {
     for (size_t i = 0; i < count; i++) {
         const struct plan_choice *c = &best[i].choice;
         int stages, *layers = NULL;
-        if (c->stages > 1 && !c->mixed && stages_differ(s->estimator, c, &stages, &layers) && layers)
-            climb(s, best[i], stages, layers);
+        if (c->stages > 1 && !plan_choice_mixes(c)) {
+            const bool differ = stages_differ(s->estimator, c, &stages, &layers);
+            if (layers && (differ || (!c->balanced && are_uneven(layers, stages))))
+                climb(s, best[i], stages, layers);
+        }
         free(layers);
     }
 }

@@ -166,6 +166,27 @@ def test_layers_where_stages_have_unlike_links():
     assert chosen < .7 * balanced, (chosen, balanced)
 
 
+def test_layers_that_stages_cannot_have_as_many_of():
+    if tool.SANITIZED:
+        return
+    tool.write("slow.yaml", """
+devices:
+  a: {peak: {f32: 50 TFLOP/s, bf16: 200 TFLOP/s}, memory: 2 GB, runtime_memory: 100 MB, bandwidth: 1000 GB/s,
+      launch: 3 us, efficiency: {other: {memory: 0.8, half_bytes: 2 MB},
+      matmul: {compute: 0.7, half: {m: 100, n: 100, k: 150}}, attention: {compute: 0.4}}}
+nodes: [{device: a, nodes: 4, devices: 1}]
+links: [{name: out, spans: all, latency: 50 us, bandwidth: 1 GB/s}]
+""")
+    words = ("model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=768",
+             "model.num_attention_heads=12", "model.vocab_size=16384", "--training.seq_len=512",
+             "--training.global_batch_size=16", "--training.dtype=bf16", "cluster=slow.yaml",
+             "pipeline_parallel_degree=4", "pipeline_parallel_schedule=zb-h2", "vocabulary_parallel=true")
+    best = tool.good_json("plan", *words)["plans"][0]
+    middle = tool.good_json("simulate", *words, "--ranks=4", "--training.micro_batch_size=1",
+                            "--activation_checkpoint.mode=full", "pipeline_parallel_layout=1,2,2,1")
+    assert best["step_seconds"] <= 1.001 * middle["step_seconds"], (best, middle)
+
+
 def test_schedules_on_the_best_mesh():
     if tool.SANITIZED:  # hundreds of plans
         return
