@@ -146,6 +146,7 @@ static void print_kept(const struct plan_request *r, struct text *out) {
                     {"parallelism.pipeline_parallel_layout", ""},
                     {"parallelism.vocabulary_parallel", ""},
                     {"training.micro_batch_size", "0"},
+                    {"training.logits_rows", ""},
                     {"activation_checkpoint.mode", ""},
                     {"activation_checkpoint.full_layers", "\"\""},
                     {"activation_checkpoint.selective_layers", "\"\""}};

@@ -627,9 +627,10 @@ def test_what_is_given_is_told():
     # What is set is not searched.
     assert "\nkept as set: data_parallel_shard_degree 2, full_layers \"2\"\n" in first, first
     tool.write("open.yaml", "parallelism:\n  data_parallel_shard_degree: -1\n  pipeline_parallel_chunks: 0\n"
+                            "training:\n  micro_batch_size: 0\n  logits_rows: 0\n"
                             "activation_checkpoint:\n  mode: none\n  full_layers: \"\"\n"
                             "model:\n  preset: llama-5m\n")
-    assert "\nkept as set: mode none\n\n" in tool.good("plan", "open.yaml", "cluster=h100", "devices=2")
+    assert "\nkept as set: logits_rows 0, mode none\n\n" in tool.good("plan", "open.yaml", "cluster=h100", "devices=2")
     # Keys of pipelines that rule out all of them.
     none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
