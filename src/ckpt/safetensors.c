@@ -494,13 +494,3 @@ trireme_status safetensors_expect(const struct safetensors *s, const struct safe
          json_excerpt(t->name, name), safetensors_type_text(dtype, ndim, shape, expected),
          safetensors_type_text(t->dtype, t->ndim, t->shape, found));
 }
-
-trireme_status safetensors_verify(const struct safetensors *s, const struct safetensors_tensor *t,
-                                  const char hex[CHECKSUM_HEX], trireme_error *error) {
-    char found[CHECKSUM_HEX], name[JSON_EXCERPT_BYTES];
-    checksum_of(t->data, t->bytes, found);
-    if (!strcmp(found, hex))
-        return TRIREME_OK;
-    FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s is damaged: BLAKE2b expected %s, found %s", safetensors_path(s, t),
-         json_excerpt(t->name, name), hex, found);
-}

@@ -96,9 +96,6 @@ void safetensors_forget(const struct safetensors *s, const struct safetensors_te
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
 trireme_status safetensors_expect(const struct safetensors *s, const struct safetensors_tensor *t,
                                   enum safetensors_dtype dtype, int ndim, const int64_t *shape, trireme_error *error);
-// Compares the tensor's bytes with a checksum (of a manifest's part).
-trireme_status safetensors_verify(const struct safetensors *s, const struct safetensors_tensor *t,
-                                  const char hex[CHECKSUM_HEX], trireme_error *error);
 
 // Writing: create, metadata and declare, begin, data, finish.
 //

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30, SENSED_BYTES = 64, POLL_MILLISECONDS = 200 };
+enum { FIRST_BYTES = 6 };
 
 // ---- finding files
 
@@ -155,6 +156,7 @@ struct reader {
     int fd;
     bool stream;
     int64_t position;          // bytes read from the file
+    char first[FIRST_BYTES];   // of them
     char sensed[SENSED_BYTES]; // of them, those that tell a stream's format
     size_t sensed_count, sensed_taken;
     char *buffer;
@@ -187,8 +189,27 @@ static trireme_status read_some(struct reader *r, char *at, size_t want, size_t 
     if (n < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot read at byte %" PRId64 ": %s", r->path, r->position, strerror(errno));
     *got = (size_t)n;
+    for (ssize_t i = 0; i < n && r->position + i < FIRST_BYTES; i++)
+        r->first[r->position + i] = at[i];
     r->position += n;
     return n ? r->sink->advance(r->sink->user, (size_t)n, error) : TRIREME_OK;
+}
+
+// What makes text of the bytes that such a file begins with.
+static const char *converter(const struct reader *r) {
+    static const struct {
+        const char *first, *program;
+    } PACKED[] = {{"\x1F\x8B", "gunzip"},
+                  {"\x28\xB5\x2F\xFD", "unzstd"},
+                  {"\xFD"
+                   "7zXZ",
+                   "unxz"},
+                  {"BZh", "bunzip2"},
+                  {"PK\x03\x04", "unzip"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(PACKED); i++)
+        if (memcmp(r->first, PACKED[i].first, strlen(PACKED[i].first)) == 0)
+            return PACKED[i].program;
+    return "iconv";
 }
 
 static trireme_status refuse_encoding(const struct reader *r, const struct utf8_checker *utf8, bool cut,
@@ -196,9 +217,9 @@ static trireme_status refuse_encoding(const struct reader *r, const struct utf8_
     char line[40] = "";
     if (r->line)
         snprintf(line, sizeof line, " (line %" PRId64 ")", r->line);
-    FAIL(TRIREME_ERROR_CORRUPT,
-         "%s: not UTF-8 at byte %" PRId64 "%s: %s; convert the text first, with iconv for example", r->path,
-         utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes");
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: not UTF-8 at byte %" PRId64 "%s: %s; convert the text first, with %s for example",
+         r->path, utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes",
+         converter(r));
 }
 
 static trireme_status read_text(struct reader *r, trireme_error *error) {

@@ -289,7 +289,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
         else
             schedule_release(&read);
     }
-    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", name);
+    return status;
 }
 
 // ---- activations

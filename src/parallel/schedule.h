@@ -107,7 +107,8 @@ enum { SCHEDULE_SEARCH_PASSES = 20000000 };
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
 trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
                                const struct schedule_options *options, trireme_error *error);
-// `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any.
+// `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any. What is wrong
+// with a text is said without its path, which who gave it names.
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards

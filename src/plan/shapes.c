@@ -110,7 +110,10 @@ void fill_shape(struct estimator *e, struct shape *s) {
         options.weight_share = 1;
         options.activation_limit = (int)e->request->config->parallelism.pipeline_parallel_activation_limit;
     }
-    s->possible = schedule_load(&ends->schedule, s->name, s->stages, s->microbatches, &options, &e->why) == TRIREME_OK;
+    trireme_status status = schedule_load(&ends->schedule, s->name, s->stages, s->microbatches, &options, &e->why);
+    s->possible = status == TRIREME_OK;
+    if (!s->possible && !schedule_kind(s->name))
+        error_prefix(&e->why, status, "%s", s->name);
     if (!s->possible)
         return;
     spread->schedule = schedule_copy(&ends->schedule);

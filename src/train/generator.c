@@ -153,10 +153,6 @@ void generator_free(struct generator *g) {
     free(g);
 }
 
-int64_t generator_vocab_size(const struct generator *g) {
-    return g->model.vocab_size;
-}
-
 // Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits
 // count.
 static trireme_status run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,

@@ -16,7 +16,6 @@ struct generator;
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error);
 void generator_free(struct generator *generator);
-int64_t generator_vocab_size(const struct generator *generator);
 
 // Feeds tokens, which stand after those fed before; at least one. Afterwards generator_choose may be called.
 trireme_status generator_feed(struct generator *generator, const int32_t *tokens, size_t count, trireme_error *error);

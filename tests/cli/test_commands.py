@@ -1,6 +1,7 @@
 """Every command once, as a user would call it: what it prints, and the documented keys of its JSON."""
 
 import fcntl
+import gzip
 import json
 import os
 import pty
@@ -68,6 +69,8 @@ def test_prepare_stream():
                                    (b"ab\xff", 1, "standard input: not UTF-8 at byte 2")):
         code, out, err = prepared_from(content, "of/none")
         assert code == status and err.startswith(f"trireme prepare: {words}") and not out, (code, out, err)
+    for content, program in ((b"caf\xe9", "iconv"), (gzip.compress(b"some text"), "gunzip")):
+        assert f"convert the text first, with {program} " in prepared_from(content, "of/none")[2]
     tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
     # Who waits for a line can be told to stop.
     with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,

@@ -98,6 +98,8 @@ def test_saved():
         # Of auto a microbatch counts for half between the two parts of its backward.
         for key in ("cost", "bubble") if name == "auto" else ("cost", "bubble", "peak_activations"):
             assert made[key] == read[key], (name, key, made[key], read[key])
+    tool.write("bad.txt", "F0 B0\nF0 X0\n")
+    tool.refused(2, r"simulate: schedule=bad\.txt: line 2: expected a pass", "simulate", "schedule=bad.txt")
     tool.refused(1, r"nowhere.*: cannot create", "simulate", "schedule=1f1b", "stages=2", "microbatches=2",
                  "save=nowhere/s.txt")
     # What is no file is not replaced by one.

@@ -22,13 +22,15 @@ static void generate(const char *path, size_t prompt, const char *cache, const c
     trireme_error error = {0};
     struct config config;
     struct generator *g = NULL;
+    struct model_config model;
     const char *overrides[] = {"training.threads=1", "generate.max_new_tokens=24", cache, choice,
                                "generate.seed=5",    "generate.top_k=20"};
     assert_ok(config_load(&config, NULL, overrides, ARRAY_LENGTH(overrides), &error), &error);
+    assert_ok(model_config_read(&model, path, &error), &error);
     assert_ok(generator_create(&g, &config, path, NULL, prompt, &error), &error);
     int32_t tokens[LONG_PROMPT];
     for (size_t i = 0; i < prompt; i++)
-        tokens[i] = (int32_t)(rng_philox(1, 2, i).word[0] % (uint32_t)generator_vocab_size(g));
+        tokens[i] = (int32_t)(rng_philox(1, 2, i).word[0] % (uint32_t)model.vocab_size);
     assert_ok(generator_feed(g, tokens, prompt, &error), &error);
     for (int i = 0; i < NEW_TOKENS; i++) {
         bool end;

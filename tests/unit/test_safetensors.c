@@ -75,12 +75,6 @@ static void test_reads(void **state) {
                    &error, "m: tensor \"b\": expected BF16 [3, 2], found BF16 [2, 3]");
     assert_refused(safetensors_expect(s, b, SAFETENSORS_F32, 0, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                    "expected F32 [], found BF16 [2, 3]");
-    char hex[CHECKSUM_HEX];
-    checksum_of(b->data, b->bytes, hex);
-    assert_ok(safetensors_verify(s, b, hex, &error), &error);
-    image[length - 4] ^= 1;
-    assert_refused(safetensors_verify(s, b, hex, &error), TRIREME_ERROR_CORRUPT, &error,
-                   "m: tensor \"b\" is damaged: BLAKE2b expected ");
     safetensors_close(s);
     safetensors_close(NULL);
     free(image);
@@ -384,8 +378,11 @@ static void test_writes_one_file(void **state) {
     assert_ok(checksum_file_verify(file, path, false, NULL, &error), &error);
     struct safetensors *s = NULL;
     assert_ok(safetensors_open(path, &s, &error), &error);
-    uint64_t position = safetensors_find(s, "t.4")->position, cut = safetensors_find(s, "t.3")->position + 1;
-    assert_ok(safetensors_verify(s, safetensors_find(s, "t.4"), file->part.item[2].hex, &error), &error);
+    const struct safetensors_tensor *fourth = safetensors_find(s, "t.4");
+    uint64_t position = fourth->position, cut = safetensors_find(s, "t.3")->position + 1;
+    char hex[CHECKSUM_HEX];
+    checksum_of(fourth->data, fourth->bytes, hex);
+    assert_string_equal(hex, file->part.item[2].hex);
     safetensors_close(s);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "\xff", 1, (off_t)position + 5), 1);

@@ -296,20 +296,16 @@ static void files_and_names_load_alike(void **state) {
     assert_prints(&s, text);
     schedule_release(&s);
 
-    char *message = mem_printf("%s: this pipeline schedule is for 2 stages, the run has 4", path);
+    const char *message = "this pipeline schedule is for 2 stages, the run has 4";
     assert_refused(schedule_load(&s, path, 4, 2, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
-    free(message);
-    message = mem_printf("%s: this pipeline schedule is for 2 microbatches, the run has 3", path);
+    message = "this pipeline schedule is for 2 microbatches, the run has 3";
     assert_refused(schedule_load(&s, path, 2, 3, NULL, &error), TRIREME_ERROR_USAGE, &error, message);
-    free(message);
-    message = mem_printf("%s: this pipeline schedule is for 1 chunk to a rank, the run has 2", path);
+    message = "this pipeline schedule is for 1 chunk to a rank, the run has 2";
     assert_refused(schedule_load(&s, path, 2, 2, &(struct schedule_options){.chunks = 2}, &error), TRIREME_ERROR_USAGE,
                    &error, message);
-    free(message);
     assert_int_equal(write(file, "F0\n", 3), 3);
-    message = mem_printf("%s: rank 2 (line 3) has no B0 (microbatches: 2)", path);
+    message = "rank 2 (line 3) has no B0 (microbatches: 2)";
     assert_refused(schedule_load(&s, path, 3, 2, NULL, &error), TRIREME_ERROR_CORRUPT, &error, message);
-    free(message);
     close(file);
     unlink(path);
     free(path);
