@@ -63,6 +63,7 @@ const struct command commands[] = {
      "also without their section, are kept; the mesh, ZeRO stage, units, prefetch, sequence parallel,\n"
      "overlap, schedule, chunks, layout, vocabulary, microbatch and recompute are searched where they are not.\n"
      "devices: all where nothing is said; dtype: bf16 where the devices have it.\n"
+     "seconds=S: how long it may search, 45 where nothing is said.\n"
      "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
      "\"selective recompute of 39 layers\": which of them, save=, --json and trireme help activation_checkpoint tell.\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",

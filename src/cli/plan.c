@@ -9,14 +9,15 @@
 #include <errno.h>
 #include <unistd.h>
 
-// For the search; the best are measured as `train` has them after it.
+// For the search, where nothing is said; the best are measured as `train` has them after it.
 static const double SEARCH_SECONDS = 45;
 
-enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
+enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SECONDS, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 
 static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
     [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576, DEVICES_SYNONYMS},
+    [PLAN_SECONDS] = {"seconds", COMMAND_KEY_NUMBER, "of the search", .001, 86400, "time timeout time_limit"},
     [PLAN_SAVE] = {"save", COMMAND_KEY_OUTPUT, "the path of a configuration to be written", 0, 0,
                    "out output output_file"},
     [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
@@ -185,9 +186,14 @@ static void print_closest(const struct plan_request *r, const struct plan_result
     const struct plan_answer *a = &result->closest;
     enum memory_part part = largest_part(&a->of_tightest);
     char *plan = plan_choice_print(r->config, &a->choice);
+    if (result->complete)
+        text_add(out, "nothing fits");
+    else
+        text_add(out, "of %d plans %d %s tried and do%s not fit, others may", result->choices, result->evaluated,
+                 result->evaluated == 1 ? "was" : "were", result->evaluated == 1 ? "es" : "");
     text_add(out,
-             "nothing fits: %s short on stage %d of the plan that needs least (%s): %s takes %s of %s; the largest "
-             "buffer at the peak is %s\n",
+             ": %s short on stage %d of the plan that needs least (%s): %s takes %s of %s; the largest buffer at the "
+             "peak is %s\n",
              amount(a->memory - a->room).text, a->tightest, plan, memory_part_name(part),
              amount(a->of_tightest.part[part]).text, amount(a->room).text, a->largest);
     free(plan);
@@ -348,8 +354,8 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     text_release(&advice);
     text_release(&exported);
     if (status == TRIREME_OK && !found)
-        FAIL(TRIREME_ERROR_USAGE, "no plan for %d rank%s fits the memory of %s", r->ranks, r->ranks == 1 ? "" : "s",
-             r->cluster->name);
+        FAIL(TRIREME_ERROR_USAGE, "no plan for %d rank%s %s the memory of %s", r->ranks, r->ranks == 1 ? "" : "s",
+             result->complete ? "fits" : "was found that fits", r->cluster->name);
     return status;
 }
 
@@ -363,7 +369,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .ops = ops,
                                    .cluster = &cluster,
                                    .threads = usable_cores(),
-                                   .seconds = SEARCH_SECONDS,
+                                   .seconds = values[PLAN_SECONDS].given ? values[PLAN_SECONDS].number : SEARCH_SECONDS,
                                    .progress = show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();

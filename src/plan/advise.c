@@ -31,6 +31,7 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
     if (plan_search(&result, &quick, &why) != TRIREME_OK)
         return false;
     bool any = result.fits;
+    a->cut |= !any && !result.complete;
     if (any && found) {
         *found = result.answers.item[0].choice;
         found->full_layers = found->selective_layers = found->layout = found->schedule = NULL; // end before it does

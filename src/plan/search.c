@@ -236,12 +236,19 @@ static void search_promising(struct search *s, const struct candidates *all) {
     }
 }
 
+static bool none_may_fit(const struct search *s, const struct candidates *all) {
+    for (size_t i = 0; i < all->count; i++)
+        if (!all->item[i].done && may_fit(&s->learnt, &all->item[i]))
+            return false;
+    return true;
+}
+
 // Where what seems smallest does not fit, something else may, most likely of the smallest too. Whether one did.
 static bool search_few(struct search *s, const struct candidates *all) {
     struct candidates few = *all;
     few.count = MIN(few.count, FEW_PROMISING);
     search_promising(s, &few);
-    s->out->complete &= s->out->answers.count > 0 || few.count == all->count;
+    s->out->complete &= s->out->answers.count > 0 || none_may_fit(s, all);
     return s->out->answers.count > 0;
 }
 
