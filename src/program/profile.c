@@ -26,11 +26,44 @@ static bool *find_in_use(const struct program *program, const struct lifetimes *
     return in_use;
 }
 
+// Of buffers that have one allocation after one another, the one that was written last, at `time` or before; the first
+// where none was.
+static int *find_holders(const struct program *program, const struct lifetimes *l, int time) {
+    int *holder = mem_alloc(l->allocations.count * sizeof *holder);
+    int *written = mem_alloc(l->allocations.count * sizeof *written);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        holder[i] = written[i] = NONE;
+    for (int i = (int)program->buffers.count - 1; i >= 0; i--)
+        if (l->allocation[i] != NONE)
+            holder[l->allocation[i]] = i;
+    for (size_t t = 0; t < program->templates.count; t++) {
+        const struct template *template = &program->templates.item[t];
+        for (size_t i = 0; i < template->instructions.count && l->start[t] >= 0; i++) {
+            const struct instruction *instruction = &template->instructions.item[i];
+            const int when = l->start[t] + (int)i;
+            for (int o = 0; o < instruction->outputs && when <= time; o++) {
+                if (instruction->out[o].buffer == NONE)
+                    continue;
+                int root = program_root(program, instruction->out[o].buffer), a = l->allocation[root];
+                if (a == NONE || when < written[a])
+                    continue;
+                holder[a] = root;
+                written[a] = when;
+            }
+        }
+    }
+    free(written);
+    return holder;
+}
+
 static void find_at_peak(struct memory_profile *profile, const struct program *program, const struct lifetimes *l,
                          const struct live_ranges *ranges) {
     if (profile->moments.count == 0)
         return;
-    bool *in_use = find_in_use(program, l, ranges, (int)profile->peak, &profile->moments.item[profile->peak]);
+    const struct memory_moment *peak = &profile->moments.item[profile->peak];
+    bool *in_use = find_in_use(program, l, ranges, (int)profile->peak, peak);
+    int *holder =
+        find_holders(program, l, l->start[program->schedule.item[peak->invocation].template] + peak->instruction);
     for (size_t i = 0; i < program->buffers.count; i++) {
         const struct buffer *b = &program->buffers.item[i];
         bool fixed = b->parent == NONE && (b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH);
@@ -38,12 +71,14 @@ static void find_at_peak(struct memory_profile *profile, const struct program *p
         if (fixed)
             VEC_PUSH(&profile->at_peak,
                      (struct memory_holder){(int)i, b->scope == SCOPE_STEP ? bytes : bytes * program->microbatches});
-        else if (l->allocation[i] != NONE && in_use[l->allocation[i]])
-            VEC_PUSH(&profile->at_peak, (struct memory_holder){(int)i, bytes});
     }
+    for (size_t i = 0; i < l->allocations.count; i++)
+        if (in_use[i] && holder[i] != NONE) // not one that another has taken in
+            VEC_PUSH(&profile->at_peak, (struct memory_holder){holder[i], l->allocations.item[i].bytes});
     if (profile->at_peak.count)
         qsort(profile->at_peak.item, profile->at_peak.count, sizeof *profile->at_peak.item, compare_sizes);
     free(in_use);
+    free(holder);
 }
 
 void program_memory_profile(const struct program *program, const struct op_table *table,

@@ -301,7 +301,8 @@ struct memory_moment {
     int invocation, instruction;
     int64_t live;
 };
-// A root buffer, and the bytes that it takes of the arena: of all microbatches, where it has those of all.
+// A root buffer, and the bytes that it has of the arena: of all microbatches, where it has those of all; of memory that
+// buffers take over from one another all, and the last of them stands for it.
 struct memory_holder {
     int buffer;
     int64_t bytes;
@@ -309,7 +310,7 @@ struct memory_holder {
 struct memory_profile {
     VEC(struct memory_moment) moments; // one per instruction run, schedule order
     size_t peak;                       // index of the largest
-    VEC(struct memory_holder) at_peak; // live there, largest first
+    VEC(struct memory_holder) at_peak; // live there, largest first; the rest is other microbatches'
 };
 void program_memory_profile(const struct program *program, const struct op_table *table,
                             struct memory_profile *profile);

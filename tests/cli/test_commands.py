@@ -329,6 +329,7 @@ def test_show():
     assert max(memory["live_bytes"]) == memory["peak_live_bytes"] <= memory["step_bytes"]
     sizes = [tensor["bytes"] for tensor in memory["at_peak"]]
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
+    assert sum(sizes) == memory["peak_live_bytes"], memory # of one microbatch at a time
     # The batch is there with all its microbatches.
     many = tool.good_json("show", "memory", "c.yaml", "training.global_batch_size=4096", "training.micro_batch_size=1")
     sizes = [tensor["bytes"] for tensor in many["at_peak"]]
