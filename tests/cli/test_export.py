@@ -1,0 +1,119 @@
+"""trireme plan export=: the flags or the TOML of other systems."""
+
+import re
+
+import tool
+
+MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
+
+
+def test_exports():
+    words = *MODEL, "tensor_parallel_degree=2", "mode=none", "micro_batch_size=4"
+    flags = tool.good("plan", *words, "export=megatron")
+    assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
+    toml = tool.good("plan", *words, "--export=torchtitan")
+    assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
+    for to, text in ("megatron", flags), ("torchtitan", toml):
+        answer = tool.good_json("plan", *words, f"export={to}")
+        assert answer["export"] == text and answer["fits"], answer
+
+
+def test_what_others_do_not_do():
+    def exported(to, *words):
+        return tool.good("plan", "llama-5m", "cluster=h100", "mode=none", "seq_len=256", "micro_batch_size=1", *words,
+                         f"export={to}")
+    words = ("devices=3", "pipeline_parallel_degree=3", "pipeline_parallel_schedule=interleaved",
+             "pipeline_parallel_chunks=2")
+    flags = exported("megatron", *words, "global_batch_size=13")
+    # The smallest group of 3 or more that leaves none over, or 3 or more: 13 = 5 + 5 + 3.
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 5 " in flags, flags
+    assert "--attention-dropout 0 --hidden-dropout 0" in flags and "# to be set: --data-path" in flags, flags
+    assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
+    assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
+                                                                                 "global_batch_size=2")
+    toml = exported("torchtitan", *words, "global_batch_size=13")
+    assert "not there: interleaved with 13 microbatches, which are not 4 equal rounds" in toml, toml
+    assert "equal rounds" not in exported("torchtitan", *words, "global_batch_size=12") and "GPT-2" not in toml
+    toml = tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
+                     "global_batch_size=1", "export=torchtitan")
+    assert "not there: GPT-2" in toml, toml
+    toml = exported("torchtitan", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b",
+                    "global_batch_size=2")
+    assert "not there: fewer microbatches (2) than stages (4)" in toml, toml
+    for to in "megatron", "torchtitan":
+        halves = exported(to, "devices=4", "data_parallel_shard_degree=4", "zero_stage=3", "global_batch_size=4",
+                          "data_parallel_unit_layers=0")
+        assert "# to be set: half a layer gathered and reduced together" in halves, halves
+    toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
+                    "global_batch_size=4")
+    assert "not there: replicas without shards beside" in toml, toml
+
+
+def test_heads_that_others_do_not_split():
+    tool.write("odd.yaml", "model: {family: llama, num_hidden_layers: 2, hidden_size: 48, num_attention_heads: 6, "
+               "num_key_value_heads: 3, intermediate_size: 683, vocab_size: 64}\n")
+    for to, what in ("megatron", "a hidden layer of 683"), ("torchtitan", "3 heads of keys and values"):
+        text = tool.good("plan", "odd.yaml", "cluster=h100", "devices=2", "tensor_parallel_degree=2", "seq_len=64",
+                         "global_batch_size=2", "mode=none", f"export={to}")
+        assert f"# not there: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
+
+
+def test_exports_what_is_given():
+    def exported(to, model, *words):
+        return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=128", "global_batch_size=2",
+                         "micro_batch_size=1", "mode=none", *words, f"export={to}")
+    # Layers that are computed again.
+    assert "--recompute-method block --recompute-num-layers 2" in exported("megatron", "llama-5m", "full_layers=2")
+    differ = "layers of a stage that differ in what is computed again (full: {}; selective: {}; the rest: {})"
+    flags = exported("megatron", "llama-5m", "full_layers=2", "selective_layers=1")
+    assert "--recompute-method block --recompute-num-layers 3 " in flags, flags
+    assert differ.format(2, 1, "none") + "; here the first 3 of each virtual stage are in full, which" in flags, flags
+    toml = exported("torchtitan", "llama-5m", "full_layers=2", "selective_layers=1")
+    assert 'mode = "full"' in toml and differ.format(2, 1, "none") + "; here all layers are in full" in toml, toml
+    # What takes no more memory than the plan, and no more time than need be.
+    flags = exported("megatron", "llama-5m", "selective_layers=1")
+    assert "--recompute-granularity selective " in flags and "--recompute-method" not in flags, flags
+    toml = exported("torchtitan", "llama-5m", "selective_layers=1")
+    assert 'mode = "selective"' in toml and "selective_ac_option" in toml, toml
+    for text in flags, toml:
+        assert differ.format("none", 1, "none") + "; here all layers are selective, not some, which" in text, text
+    flags = tool.good("plan", *MODEL[:2], "devices=1", "seq_len=128", "global_batch_size=2", "mode=selective",
+                      "full_layers=2", "export=megatron")
+    assert "--recompute-method uniform " in flags and differ.format(2, "none", "selective") in flags, flags
+    toml = exported("torchtitan", "llama-5m", "full_layers=2")
+    assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
+    # Biases.
+    assert "--disable-bias-linear" in exported("megatron", "gpt2-124m", "model.bias=false")
+    assert "--disable-bias-linear" not in exported("megatron", "gpt2-124m")
+
+
+def test_exports_the_optimizer():
+    def exported(to, *words):
+        return tool.good("plan", *MODEL[:2], "devices=1", "seq_len=128", "global_batch_size=1", "mode=none",
+                         "training.steps=500", *words, f"export={to}")
+    flags = exported("megatron", "optimizer.lr=1e-3", "optimizer.beta2=0.99", "max_norm=0.5")
+    assert "--optimizer adam --adam-beta1 0.9 --adam-beta2 0.99 --adam-eps 1e-08 " in flags, flags
+    assert "--weight-decay 0.1 --clip-grad 0.5 " in flags, flags
+    assert ("--train-iters 500 --lr 0.001 --lr-decay-style cosine --lr-decay-iters 500 --min-lr 0.0001 "
+            "--lr-warmup-iters 0") in flags, flags
+    flags = exported("megatron", "optimizer.name=sgd", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=9")
+    assert "--optimizer sgd --sgd-momentum 0.9 " in flags and "adam" not in flags, flags
+    assert "--lr-decay-style WSD --lr-wsd-decay-style linear --lr-wsd-decay-iters 100 " in flags, flags
+    assert "--lr-warmup-iters 9" in flags, flags
+    flags = exported("megatron", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=900")
+    assert "--lr-wsd-decay-iters 0 " in flags and "--lr-warmup-iters 499" in flags, flags
+    assert "not there: a warm-up of 900 steps" in flags, flags
+    assert "not there: the optimizer lion" in exported("megatron", "optimizer.name=lion")
+    toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
+    assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
+            'weight_decay = 0.1\n') in toml, toml
+    # A norm of 0 would make all gradients 0 there.
+    assert "max_norm = 1000000000.0\n" in toml and "steps = 500\n" in toml, toml
+    assert '[lr_scheduler]\nwarmup_steps = 0\ndecay_type = "cosine"\nmin_lr_factor = 0.1\n' in toml, toml
+    for name in "sgd", "lion":
+        toml = exported("torchtitan", f"optimizer.name={name}")
+        assert f"not there: the optimizer {name}" in toml and "AdamW" not in toml, toml
+
+
+if __name__ == "__main__":
+    tool.main(globals())
