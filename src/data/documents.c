@@ -195,8 +195,11 @@ static trireme_status read_some(struct reader *r, char *at, size_t want, size_t 
     return n ? r->sink->advance(r->sink->user, (size_t)n, error) : TRIREME_OK;
 }
 
-// What makes text of the bytes that such a file begins with.
+// What makes text of the bytes that such a file begins with: of a stream, those that have come.
 static const char *converter(const struct reader *r) {
+    char first[FIRST_BYTES] = "";
+    if (pread(r->fd, first, sizeof first, 0) < 0)
+        memcpy(first, r->first, sizeof first);
     static const struct {
         const char *first, *program;
     } PACKED[] = {{"\x1F\x8B", "gunzip"},
@@ -207,7 +210,7 @@ static const char *converter(const struct reader *r) {
                   {"BZh", "bunzip2"},
                   {"PK\x03\x04", "unzip"}};
     for (size_t i = 0; i < ARRAY_LENGTH(PACKED); i++)
-        if (memcmp(r->first, PACKED[i].first, strlen(PACKED[i].first)) == 0)
+        if (memcmp(first, PACKED[i].first, strlen(PACKED[i].first)) == 0)
             return PACKED[i].program;
     return "iconv";
 }
