@@ -4,7 +4,7 @@
 #include "ckpt/convert.h"
 #include "ckpt/output.h"
 
-enum { BLOCK = 1 << 18 }; // numbers handled at once, unless one row has more
+enum { BLOCK = 1 << 18 }; // numbers that are read at once, unless one row has more
 
 // A tensor of the files: a piece of parameter `number` of the table.
 struct source {
@@ -94,17 +94,23 @@ static void scatter(void *to, int64_t stride, const void *from, int64_t count, s
 
 // Rows of the file's tensor are columns of ours: gathered a block of rows at a time.
 static trireme_status add_transposed(struct safetensors_writer *writer, size_t tensor, const struct source *source,
-                                     const char *data, size_t size, trireme_error *error) {
-    int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
-    int64_t block = MAX(1, MIN(columns, BLOCK / rows));
+                                     const struct parameter_values *values, trireme_error *error) {
+    const size_t size = (size_t)dtype_size(values->dtype);
+    const int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
+    const int64_t block = MAX(1, MIN(columns, VALUES_WINDOW / rows));
     char *buffer = mem_alloc((size_t)(block * rows) * size);
     trireme_status status = TRIREME_OK;
     for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
-        int64_t count = MIN(block, columns - first);
+        const struct parameter_window window = {source->piece->row, rows, first, MIN(block, columns - first)};
+        const void *data;
+        int64_t stride;
+        status = values->get(values, source->number, columns, &window, &data, &stride, error);
+        if (status != TRIREME_OK)
+            break;
         for (int64_t row = 0; row < rows; row++)
-            scatter(buffer + (size_t)row * size, rows,
-                    data + (size_t)((source->piece->row + row) * columns + first) * size, count, size);
-        status = safetensors_writer_add(writer, tensor, buffer, (uint64_t)(count * rows) * size, error);
+            scatter(buffer + (size_t)row * size, rows, (const char *)data + (size_t)(row * stride) * size,
+                    window.columns, size);
+        status = safetensors_writer_add(writer, tensor, buffer, (uint64_t)(window.columns * rows) * size, error);
     }
     free(buffer);
     return status;
@@ -112,21 +118,18 @@ static trireme_status add_transposed(struct safetensors_writer *writer, size_t t
 
 static trireme_status add_source(struct safetensors_writer *writer, size_t tensor, const struct source *source,
                                  const struct parameter_values *values, trireme_error *error) {
-    size_t size = (size_t)dtype_size(values->dtype);
-    int64_t columns = source->parameter->dim[1];
-    uint64_t bytes = (uint64_t)(source->piece->rows * columns) * size;
+    const int64_t columns = source->parameter->dim[1];
     if (source->zero) {
+        const uint64_t bytes = (uint64_t)(source->piece->rows * columns * dtype_size(values->dtype));
         void *zeros = mem_alloc(bytes);
         trireme_status status = safetensors_writer_add(writer, tensor, zeros, bytes, error);
         free(zeros);
         return status;
     }
-    const void *data;
-    TRY(values->get(values->user, source->number, &data, error));
     if (source->piece->transposed)
-        return add_transposed(writer, tensor, source, data, size, error);
-    return safetensors_writer_add(writer, tensor, (const char *)data + (size_t)(source->piece->row * columns) * size,
-                                  bytes, error);
+        return add_transposed(writer, tensor, source, values, error);
+    return parameter_values_write(values, source->number, source->piece->row, source->piece->rows, columns, writer,
+                                  tensor, error);
 }
 
 static trireme_status write_sources(struct safetensors_writer *writer, const struct sources *sources,
@@ -282,7 +285,7 @@ static size_t bytes_of(const struct parameter_values *values, int64_t count) {
 }
 
 static void put(const struct parameter_values *values, size_t number, int64_t first, int64_t count, const void *from) {
-    values->put(values->user, number, bytes_of(values, first), bytes_of(values, count), from);
+    values->put(values, number, bytes_of(values, first), bytes_of(values, count), from);
 }
 
 // Room for numbers on their way to a parameter, in its type.
@@ -362,10 +365,10 @@ static void load_transposed(const struct source *source, const struct safetensor
 static void load_parameter(const struct match *m, size_t first, const struct target *to) {
     const struct source *source = &m->sources->item.item[first];
     int64_t count = source->parameter->dim[0] * source->parameter->dim[1];
-    if (!to->values->begin(to->values->user, source->number, bytes_of(to->values, count)))
+    if (!to->values->begin(to->values, source->number, bytes_of(to->values, count)))
         return;
     if (to->remainders)
-        to->remainders->begin(to->remainders->user, source->number, bytes_of(to->remainders, count));
+        to->remainders->begin(to->remainders, source->number, bytes_of(to->remainders, count));
     for (int i = 0; i < source->parameter->pieces; i++) {
         if (source[i].piece->transposed)
             load_transposed(&source[i], m->files, m->tensor[first + (size_t)i], to);

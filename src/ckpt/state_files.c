@@ -57,10 +57,7 @@ static trireme_status write_groups(struct safetensors_writer *writer, const stru
     for (size_t i; safetensors_writer_next(writer, &i);) {
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct state_group *g = &group[i / parameters];
-        uint64_t bytes = (uint64_t)(parameter_rows(p) * p->dim[1] * dtype_size(g->values.dtype));
-        const void *data;
-        TRY(g->values.get(g->values.user, i % parameters, &data, error));
-        TRY(safetensors_writer_add(writer, i, data, bytes, error));
+        TRY(parameter_values_write(&g->values, i % parameters, 0, parameter_rows(p), p->dim[1], writer, i, error));
     }
     return safetensors_writer_finish(writer, error);
 }
@@ -188,7 +185,7 @@ static void load_tensor(const struct safetensors *files, const struct safetensor
     enum { PIECE = 1 << 20 };
     for (uint64_t done = 0; done < t->bytes; done += PIECE) {
         const uint64_t now = MIN((uint64_t)PIECE, t->bytes - done);
-        values->put(values->user, number, done, now, (const char *)t->data + done);
+        values->put(values, number, done, now, (const char *)t->data + done);
         safetensors_forget(files, t, done, now);
     }
 }
@@ -201,7 +198,7 @@ static void load_groups(const struct safetensors *files, const struct parameter_
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct parameter_values *values = &group[i / parameters].values;
         size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(values->dtype));
-        if (values->begin(values->user, i % parameters, all))
+        if (values->begin(values, i % parameters, all))
             load_tensor(files, tensor[i], values, i % parameters);
     }
 }

@@ -1,18 +1,42 @@
 #include "ckpt/values.h"
 
-static trireme_status get(void *user, size_t number, const void **data, trireme_error *error) {
-    (void)error;
-    *data = ((void *const *)user)[number];
+trireme_status parameter_values_write(const struct parameter_values *values, size_t number, int64_t row, int64_t rows,
+                                      int64_t columns, struct safetensors_writer *writer, size_t tensor,
+                                      trireme_error *error) {
+    const int64_t size = dtype_size(values->dtype), most = MAX(1, VALUES_WINDOW / columns);
+    for (int64_t done = 0; done < rows; done += most) {
+        const struct parameter_window window = {row + done, MIN(most, rows - done), 0, columns};
+        const void *data;
+        int64_t stride;
+        TRY(values->get(values, number, columns, &window, &data, &stride, error));
+        CHECK(stride == columns);
+        TRY(safetensors_writer_add(writer, tensor, data, (uint64_t)(window.rows * columns * size), error));
+    }
     return TRIREME_OK;
 }
 
-static bool begin(void *user, size_t number, size_t bytes) {
-    memset(((void *const *)user)[number], 0, bytes);
+// ---- in memory
+
+static char *at(const struct parameter_values *values, size_t number, int64_t element) {
+    return ((char *const *)values->user)[number] + element * dtype_size(values->dtype);
+}
+
+static trireme_status get(const struct parameter_values *values, size_t number, int64_t columns,
+                          const struct parameter_window *window, const void **data, int64_t *stride,
+                          trireme_error *error) {
+    (void)error;
+    *data = at(values, number, window->row * columns + window->column);
+    *stride = columns;
+    return TRIREME_OK;
+}
+
+static bool begin(const struct parameter_values *values, size_t number, size_t bytes) {
+    memset(at(values, number, 0), 0, bytes);
     return true;
 }
 
-static void put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
-    memcpy(((char *const *)user)[number] + at, from, bytes);
+static void put(const struct parameter_values *values, size_t number, size_t first, size_t bytes, const void *from) {
+    memcpy(at(values, number, 0) + first, from, bytes);
 }
 
 struct parameter_values parameter_values_at(enum dtype dtype, void *const *data) {

@@ -115,6 +115,11 @@ struct parameter_region {
     int64_t row, column, rows, columns, whole_row, whole_column;
 };
 
+// Elements [row, row + rows) x [column, column + columns) of a whole parameter.
+struct parameter_window {
+    int64_t row, rows, column, columns;
+};
+
 struct parameter {
     char *name; // ours: "layers.3.attention.qkv.weight"
     int ndim;

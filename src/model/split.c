@@ -297,20 +297,6 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
 
 // ---- values
 
-// A run of neighbours: elements from `local` on of what a rank holds are those from `whole` on.
-struct neighbours {
-    int64_t local, whole, count;
-};
-
-// The `row`-th row of a region, as far as it lies in [begin, end).
-static struct neighbours neighbours(const struct parameter *p, const struct parameter *whole,
-                                    const struct parameter_region *r, int64_t row, int64_t begin, int64_t end) {
-    int64_t first = (r->row + row) * p->dim[1] + r->column, from = MAX(first, begin);
-    int64_t to = MIN(first + r->columns, end);
-    return (struct neighbours){from, (r->whole_row + row) * whole->dim[1] + r->whole_column + from - first,
-                               MAX(to - from, 0)};
-}
-
 static struct parameter_span common(struct parameter_span a, struct parameter_span b) {
     return (struct parameter_span){MAX(a.begin, b.begin), MIN(a.end, b.end)};
 }
@@ -343,12 +329,34 @@ void parameter_take(const struct parameter *local, const struct parameter *whole
     }
 }
 
-void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
-                    const void *from, void *to, int64_t size) {
-    for (int i = 0; i < local->regions; i++)
-        for (int64_t row = 0; row < local->region[i].rows; row++) {
-            struct neighbours n = neighbours(local, whole, &local->region[i], row, begin, end);
-            memcpy((char *)to + n.whole * size, (const char *)from + (n.local - begin) * size,
-                   (size_t)(n.count * size));
+struct parameter_runs parameter_runs(const struct parameter *local, struct parameter_span held,
+                                     const struct parameter_window *window) {
+    return (struct parameter_runs){.local = local, .held = held, .window = *window};
+}
+
+bool parameter_next(struct parameter_runs *runs, struct parameter_run *out) {
+    const struct parameter_window *w = &runs->window;
+    for (; runs->region < runs->local->regions; runs->region++, runs->row = 0) {
+        const struct parameter_region *r = &runs->local->region[runs->region];
+        const int64_t width = runs->local->dim[1];
+        struct parameter_span rows = common(before((struct parameter_span){w->row, w->row + w->rows}, r->whole_row),
+                                            before(rows_of(runs->held, width), r->row));
+        rows = common(rows, (struct parameter_span){runs->row, r->rows});
+        const struct parameter_span in_window =
+            before((struct parameter_span){w->column, w->column + w->columns}, r->whole_column);
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            const struct parameter_span in_held = before(runs->held, (r->row + row) * width + r->column);
+            const struct parameter_span both =
+                common(common(in_window, in_held), (struct parameter_span){0, r->columns});
+            if (both.begin >= both.end)
+                continue;
+            *out = (struct parameter_run){both.begin - in_held.begin,
+                                          (r->whole_row + row - w->row) * w->columns + r->whole_column + both.begin -
+                                              w->column,
+                                          both.end - both.begin};
+            runs->row = row + 1;
+            return true;
         }
+    }
+    return false;
 }

@@ -55,8 +55,22 @@ struct parameter_span {
 // padding.
 void parameter_take(const struct parameter *local, const struct parameter *whole, struct parameter_span given,
                     const void *from, struct parameter_span held, void *to, int64_t size);
-// Elements [begin, end) of those that a rank holds, which lie at `from`, to their places in a whole at `to`.
-void parameter_give(const struct parameter *local, const struct parameter *whole, int64_t begin, int64_t end,
-                    const void *from, void *to, int64_t size);
+
+// What is both among the elements `held` of a rank and in a window of the whole, as runs of neighbours: from element
+// `held` of the former and element `window` of the latter on. Of `local` dim[1] and regions count. The order is the
+// same for whoever asks.
+struct parameter_runs {
+    const struct parameter *local;
+    struct parameter_span held;
+    struct parameter_window window;
+    int region;
+    int64_t row;
+};
+struct parameter_run {
+    int64_t held, window, count;
+};
+struct parameter_runs parameter_runs(const struct parameter *local, struct parameter_span held,
+                                     const struct parameter_window *window);
+bool parameter_next(struct parameter_runs *runs, struct parameter_run *out);
 
 #endif

@@ -1,14 +1,15 @@
 #include "train/whole.h"
 
-enum { CHUNK_BYTES = 1 << 20, DISMISSED = -1, EVERY_STAGE = -1 };
+enum { DISMISSED = -1, EVERY_STAGE = -1 };
 
 // What rank 0 asks all ranks for.
 struct request {
     int32_t what, number;
+    struct parameter_window window;
 };
 
-// What a rank has of a parameter: of each part as much of a struct parameter as parameter_give needs. Values follow,
-// part by part, in chunks.
+// What a rank has of a parameter: of each part as much of a struct parameter as parameter_runs needs. Its values in the
+// window follow, run by run, where there are any.
 struct offer {
     int32_t parts;
     struct {
@@ -23,7 +24,7 @@ static bool one_rank(const struct whole *w) {
 }
 
 void whole_create(struct whole *w, const struct engine *e, struct communicator *control) {
-    *w = (struct whole){.engine = e, .control = control, .held = NONE};
+    *w = (struct whole){.engine = e, .control = control};
     for (int what = 0; what < WHOLE_KINDS; what++)
         w->view[what] = (struct whole_view){.whole = w, .what = (enum engine_values)what};
     w->stage = mem_alloc(e->table.parameters.count * sizeof *w->stage);
@@ -44,7 +45,8 @@ void whole_create(struct whole *w, const struct engine *e, struct communicator *
 
 void whole_release(struct whole *w) {
     free(w->stage);
-    free(w->room);
+    free(w->window.data);
+    free(w->message.data);
     *w = (struct whole){0};
 }
 
@@ -53,15 +55,12 @@ static enum dtype dtype_of(const struct whole *w, enum engine_values what) {
     return what == ENGINE_PARAMETERS ? dtype : what == ENGINE_REMAINDERS ? DTYPE_U16 : dtype_accumulate(dtype);
 }
 
-static char *room_for(struct whole *w, enum engine_values what, size_t number) {
-    const struct parameter *p = &w->engine->table.parameters.item[number];
-    int64_t bytes = p->dim[0] * p->dim[1] * dtype_size(dtype_of(w, what));
-    if (bytes > w->room_bytes) {
-        free(w->room);
-        w->room = mem_alloc((size_t)bytes);
-        w->room_bytes = bytes;
+static char *room_for(struct whole_room *room, int64_t bytes) {
+    if (bytes > room->bytes) {
+        free(room->data);
+        *room = (struct whole_room){mem_alloc((size_t)bytes), bytes};
     }
-    return w->room;
+    return room->data;
 }
 
 // ---- saving
@@ -84,14 +83,14 @@ static bool gives(const struct whole *w, const struct parameter *local) {
     return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
 }
 
-static struct offer offer_of(const struct whole *w, struct request request, const void *data[WHOLE_PARTS]) {
+static struct offer offer_of(const struct whole *w, const struct request *request, const void *data[WHOLE_PARTS]) {
     const struct engine *e = w->engine;
     struct offer offer = {0};
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
-        if (p->whole != request.number || !gives(w, p))
+        if (p->whole != request->number || !gives(w, p))
             continue;
-        struct engine_part part = engine_part(e, (enum engine_values)request.what, i);
+        struct engine_part part = engine_part(e, (enum engine_values)request->what, i);
         if (part.begin >= part.end)
             continue;
         CHECK(offer.parts < WHOLE_PARTS);
@@ -106,49 +105,59 @@ static struct offer offer_of(const struct whole *w, struct request request, cons
     return offer;
 }
 
-// Elements [begin, end) of part `k` of an offer, which lie at `from`, to their places in the whole.
-static void place(const struct whole *w, size_t number, const struct offer *offer, int k, int64_t begin, int64_t end,
-                  const void *from, int64_t size) {
+static int64_t size_of(const struct whole *w, const struct request *request) {
+    return dtype_size(dtype_of(w, (enum engine_values)request->what));
+}
+
+static int64_t window_bytes(const struct whole *w, const struct request *request) {
+    return request->window.rows * request->window.columns * size_of(w, request);
+}
+
+// Copies what part `k` of an offer has in the window: from the rank's elements at `from`, else (NULL) from `packed`,
+// where they lie one behind the other, to their places in the window at `to`, else (NULL) to `packed`. Neither: nothing
+// is copied. Returns how many they are.
+static int64_t copy_part(const struct offer *offer, int k, const struct parameter_window *window, const char *from,
+                         char *packed, char *to, int64_t size) {
     struct parameter local = {.dim = {0, offer->part[k].columns}, .regions = offer->part[k].regions};
     memcpy(local.region, offer->part[k].region, sizeof local.region);
-    parameter_give(&local, &w->engine->table.parameters.item[number], begin, end, from, w->room, size);
+    const struct parameter_span held = {offer->part[k].begin, offer->part[k].end};
+    struct parameter_runs runs = parameter_runs(&local, held, window);
+    int64_t count = 0;
+    for (struct parameter_run run; parameter_next(&runs, &run); count += run.count)
+        if (from || to)
+            memcpy(to ? to + run.window * size : packed + count * size,
+                   from ? from + run.held * size : packed + count * size, (size_t)(run.count * size));
+    return count;
 }
 
-static int64_t size_of(const struct whole *w, struct request request) {
-    return dtype_size(dtype_of(w, (enum engine_values)request.what));
-}
-
-static trireme_status send_offer(struct whole *w, struct request request, trireme_error *error) {
-    if (!may_give(w, w->engine->member.rank, (size_t)request.number))
+static trireme_status send_offer(struct whole *w, const struct request *request, trireme_error *error) {
+    if (!may_give(w, w->engine->member.rank, (size_t)request->number))
         return TRIREME_OK;
     const void *data[WHOLE_PARTS];
     struct offer offer = offer_of(w, request, data);
     TRY(comm_send(w->control, &offer, sizeof offer, 0, error));
-    int64_t size = size_of(w, request), chunk = CHUNK_BYTES / size;
+    const int64_t size = size_of(w, request);
+    char *message = room_for(&w->message, window_bytes(w, request));
+    int64_t count = 0;
     for (int k = 0; k < offer.parts; k++)
-        for (int64_t at = offer.part[k].begin; at < offer.part[k].end; at += chunk) {
-            int64_t count = MIN(chunk, offer.part[k].end - at);
-            const char *from = (const char *)data[k] + (at - offer.part[k].begin) * size;
-            TRY(comm_send(w->control, from, count * size, 0, error));
-        }
-    return TRIREME_OK;
+        count += copy_part(&offer, k, &request->window, data[k], message + count * size, NULL, size);
+    return count > 0 ? comm_send(w->control, message, count * size, 0, error) : TRIREME_OK;
 }
 
-static trireme_status receive_offer(struct whole *w, struct request request, int rank, trireme_error *error) {
+static trireme_status receive_offer(struct whole *w, const struct request *request, int rank, trireme_error *error) {
     struct offer offer;
     TRY(comm_receive(w->control, &offer, sizeof offer, rank, error));
-    int64_t size = size_of(w, request), chunk = CHUNK_BYTES / size;
-    char *received = mem_alloc(CHUNK_BYTES);
-    trireme_status status = TRIREME_OK;
+    const int64_t size = size_of(w, request);
+    int64_t count = 0;
     for (int k = 0; k < offer.parts; k++)
-        for (int64_t at = offer.part[k].begin; at < offer.part[k].end && status == TRIREME_OK; at += chunk) {
-            int64_t end = MIN(at + chunk, offer.part[k].end);
-            status = comm_receive(w->control, received, (end - at) * size, rank, error);
-            if (status == TRIREME_OK)
-                place(w, (size_t)request.number, &offer, k, at, end, received, size);
-        }
-    free(received);
-    return status;
+        count += copy_part(&offer, k, &request->window, NULL, NULL, NULL, size);
+    if (count == 0)
+        return TRIREME_OK;
+    char *message = room_for(&w->message, window_bytes(w, request));
+    TRY(comm_receive(w->control, message, count * size, rank, error));
+    for (int k = 0; k < offer.parts; k++)
+        message += size * copy_part(&offer, k, &request->window, NULL, message, w->window.data, size);
+    return TRIREME_OK;
 }
 
 static trireme_status ask(struct whole *w, struct request *request, trireme_error *error) {
@@ -156,40 +165,38 @@ static trireme_status ask(struct whole *w, struct request *request, trireme_erro
 }
 
 static trireme_status put_together(struct whole *w, struct request request, trireme_error *error) {
-    const struct parameter *p = &w->engine->table.parameters.item[request.number];
-    int64_t size = size_of(w, request);
-    char *data = room_for(w, (enum engine_values)request.what, (size_t)request.number);
-    memset(data, 0, (size_t)(p->dim[0] * p->dim[1] * size));
+    const int64_t bytes = window_bytes(w, &request), size = size_of(w, &request);
+    char *to = memset(room_for(&w->window, bytes), 0, (size_t)bytes);
     TRY(ask(w, &request, error));
     for (int rank = 0; rank < mesh_ranks(&w->engine->parallel.mesh); rank++) {
         if (!may_give(w, rank, (size_t)request.number))
             continue;
         if (rank > 0) {
-            TRY(receive_offer(w, request, rank, error));
+            TRY(receive_offer(w, &request, rank, error));
             continue;
         }
         const void *own[WHOLE_PARTS];
-        struct offer offer = offer_of(w, request, own);
+        struct offer offer = offer_of(w, &request, own);
         for (int k = 0; k < offer.parts; k++)
-            place(w, (size_t)request.number, &offer, k, offer.part[k].begin, offer.part[k].end, own[k], size);
+            copy_part(&offer, k, &request.window, own[k], NULL, to, size);
     }
     return TRIREME_OK;
 }
 
-static trireme_status get(void *user, size_t number, const void **data, trireme_error *error) {
-    struct whole_view *view = user;
+static trireme_status get(const struct parameter_values *values, size_t number, int64_t columns,
+                          const struct parameter_window *window, const void **data, int64_t *stride,
+                          trireme_error *error) {
+    const struct whole_view *view = values->user;
     struct whole *w = view->whole;
     if (one_rank(w)) {
-        *data = engine_part(w->engine, view->what, number).data;
+        *data = (const char *)engine_part(w->engine, view->what, number).data +
+                (window->row * columns + window->column) * dtype_size(values->dtype);
+        *stride = columns;
         return TRIREME_OK;
     }
-    if (w->held != (int)view->what || w->number != number) {
-        w->held = NONE;
-        TRY(put_together(w, (struct request){(int32_t)view->what, (int32_t)number}, error));
-        w->held = (int)view->what;
-        w->number = number;
-    }
-    *data = w->room;
+    TRY(put_together(w, (struct request){(int32_t)view->what, (int32_t)number, *window}, error));
+    *data = w->window.data;
+    *stride = window->columns;
     return TRIREME_OK;
 }
 
@@ -198,19 +205,19 @@ trireme_status whole_serve(struct whole *w, trireme_error *error) {
         TRY(ask(w, &request, error));
         if (request.what == DISMISSED)
             return TRIREME_OK;
-        TRY(send_offer(w, request, error));
+        TRY(send_offer(w, &request, error));
     }
 }
 
 trireme_status whole_dismiss(struct whole *w, trireme_error *error) {
-    return one_rank(w) ? TRIREME_OK : ask(w, &(struct request){DISMISSED, 0}, error);
+    return one_rank(w) ? TRIREME_OK : ask(w, &(struct request){.what = DISMISSED}, error);
 }
 
 // ---- loading
 
-static bool begin(void *user, size_t number, size_t bytes) {
+static bool begin(const struct parameter_values *values, size_t number, size_t bytes) {
     (void)bytes;
-    struct whole_view *view = user;
+    struct whole_view *view = values->user;
     struct whole *w = view->whole;
     const struct engine *e = w->engine;
     // None is ahead of others by more than one parameter, so that nobody waits for long: files may be slow to read on
@@ -232,10 +239,10 @@ static bool begin(void *user, size_t number, size_t bytes) {
     return view->parts > 0;
 }
 
-static void put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
-    struct whole_view *view = user;
+static void put(const struct parameter_values *values, size_t number, size_t at, size_t bytes, const void *from) {
+    struct whole_view *view = values->user;
     const struct parameter *whole = &view->whole->engine->table.parameters.item[number];
-    int64_t size = dtype_size(dtype_of(view->whole, view->what)), first = (int64_t)at / size;
+    int64_t size = dtype_size(values->dtype), first = (int64_t)at / size;
     const struct parameter_span given = {first, first + (int64_t)bytes / size};
     for (int i = 0; i < view->parts; i++) {
         const struct engine_part *own = &view->part[i].own;

@@ -1,5 +1,5 @@
 // An engine's values as whole parameters of its model, as files have them: put together on rank 0 from the parts of all
-// ranks, one parameter at a time, and taken apart again by each rank, piece by piece.
+// ranks, a window of one parameter at a time, and taken apart again by each rank, piece by piece.
 #ifndef TRAIN_WHOLE_H
 #define TRAIN_WHOLE_H
 
@@ -22,11 +22,11 @@ struct whole {
             struct engine_part own;
         } part[WHOLE_PARTS];
     } view[WHOLE_KINDS];
-    // Saving: room for one parameter; with one rank the engine's own memory serves.
-    char *room;
-    int64_t room_bytes;
-    int held; // which kind lies there, of parameter `number`; NONE: neither
-    size_t number;
+    // Saving: one window, and what one rank has of it; with one rank the engine's own memory serves.
+    struct whole_room {
+        char *data;
+        int64_t bytes;
+    } window, message;
 };
 
 // `control` (NULL with one rank; or where ranks load, each for itself) has all ranks, by number.

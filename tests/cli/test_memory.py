@@ -1,5 +1,6 @@
 """What a process takes is what was predicted of it: the arenas, and little else."""
 
+import os
 import re
 import resource
 import signal
@@ -74,6 +75,22 @@ def test_loading():
                 result = tool.good_json("train", *settings, *mesh, *more, f"training.dtype={dtype}",
                                         f"run.directory={name}{dtype}{ranks}")
                 check(result, ranks, name, *more, dtype)
+
+
+def test_saving():
+    """Rank 0 puts parameters together a window at a time, not whole: this embedding is 96 MiB."""
+    tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 1000)
+    tool.good("prepare", "t.txt", "--data.path=text/t")
+    for i, axis in enumerate(["tensor_parallel_degree", "data_parallel_shard_degree"]):
+        process = tool.start("train", "model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=384",
+                             "model.num_attention_heads=6", "model.vocab_size=65536", "training.seq_len=16",
+                             "training.global_batch_size=2", "training.steps=1", "training.threads=1",
+                             "training.kernel_choice=rule", "data.path=text/t", f"run.directory=saved{i}",
+                             "--ranks=2", f"--parallelism.{axis}=2", "--json")
+        result = tool.strict_json(process.stdout.read())
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, status
+        check({**result, "resident_bytes": usage.ru_maxrss << 10}, 2, axis)
 
 
 def limited(megabytes):

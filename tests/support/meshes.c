@@ -212,9 +212,10 @@ static void compare(struct job *job, const struct engine *e, int step, const str
             double floor = v == 0 ? r->rms[step] : RATE;
             note(apart / fmax(r->largest[step][v][p->whole], floor), p->name,
                  v == 0 ? &job->distance.gradient : &job->distance.parameter, job->distance.where[v]);
-            bool *yes = (bool *)expected; // as many, smaller
-            memset(yes, true, (size_t)(part.end - part.begin));
-            parameter_give(p, whole, part.begin, part.end, yes, job->held[v][p->whole], sizeof *yes);
+            const struct parameter_window all = {0, whole->dim[0], 0, whole->dim[1]};
+            struct parameter_runs runs = parameter_runs(p, (struct parameter_span){part.begin, part.end}, &all);
+            for (struct parameter_run run; parameter_next(&runs, &run);)
+                memset(&job->held[v][p->whole][run.window], true, (size_t)run.count);
             free(expected);
         }
     pthread_mutex_unlock(&job->mutex);

@@ -89,6 +89,17 @@ static void every_element_is_held(void **state) {
     }
 }
 
+// To the window's elements in a whole of so many columns, the first of them at `to`.
+static void give(const struct parameter *p, struct parameter_span held, const struct parameter_window *window,
+                 const int32_t *from, int32_t *to, int64_t width) {
+    struct parameter_runs runs = parameter_runs(p, held, window);
+    for (struct parameter_run run; parameter_next(&runs, &run);)
+        for (int64_t k = 0; k < run.count; k++) {
+            const int64_t at = run.window + k;
+            to[at / window->columns * width + at % window->columns] = from[run.held + k];
+        }
+}
+
 // Values that are taken in pieces of any length and given back are those that were.
 static void take_and_give(void **state) {
     (void)state;
@@ -105,6 +116,13 @@ static void take_and_give(void **state) {
         int32_t *values = mem_alloc((size_t)count * sizeof *values), *back = mem_alloc((size_t)count * sizeof *back);
         for (int64_t k = 0; k < parameter_rows(w) * w->dim[1]; k++)
             values[k] = (int32_t)k + 1;
+        // Four that tile it, of odd sizes where there is room for them.
+        enum { WINDOWS = 4 };
+        const int64_t width = w->dim[1], rows = MIN(3, w->dim[0]), columns = MIN(5, width);
+        const struct parameter_window window[WINDOWS] = {{0, rows, 0, columns},
+                                                         {0, rows, columns, width - columns},
+                                                         {rows, w->dim[0] - rows, 0, columns},
+                                                         {rows, w->dim[0] - rows, columns, width - columns}};
         for (int rank = 0; rank < 4; rank++) {
             struct parameter_table table;
             parameter_table_split(&table, &whole, &c, &split, rank, rank, NULL, false);
@@ -119,7 +137,8 @@ static void take_and_give(void **state) {
                         struct parameter_span given = {from, MIN(from + pace, count)};
                         parameter_take(p, w, given, values + from, held, part, sizeof *part);
                     }
-                    parameter_give(p, w, held.begin, held.end, part, back, sizeof *part);
+                    for (int v = 0; v < WINDOWS; v++)
+                        give(p, held, &window[v], part, back + window[v].row * width + window[v].column, width);
                 }
                 free(part);
             }
