@@ -18,6 +18,20 @@
 #define ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+// Where `condition`, which speaks of number `i`, holds for the first of `count` and for none behind them: how many
+// those are (C++'s partition_point).
+#define PARTITION_POINT(i, count, condition)         \
+    ({                                               \
+        size_t point_low = 0, point_high = (count);  \
+        while (point_low < point_high) {             \
+            size_t i = (point_low + point_high) / 2; \
+            if (condition)                           \
+                point_low = i + 1;                   \
+            else                                     \
+                point_high = i;                      \
+        }                                            \
+        point_low;                                   \
+    })
 
 // `error` may be NULL in these two: then the status alone is returned.
 // Fills *error and returns `status`, so that a caller can write `return error_set(...)`.

@@ -18,15 +18,7 @@ void manifest_release(struct manifest *m) {
 
 // Index of the first file whose name is not less than `name`.
 static size_t lower_bound(const struct manifest *m, const char *name) {
-    size_t low = 0, high = m->file.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (strcmp(m->file.item[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PARTITION_POINT(i, m->file.count, strcmp(m->file.item[i].name, name) < 0);
 }
 
 struct checksum_file *manifest_find(const struct manifest *m, const char *name) {

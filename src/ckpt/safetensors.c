@@ -460,18 +460,8 @@ void safetensors_close(struct safetensors *s) {
 }
 
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name) {
-    size_t low = 0, high = s->tensor.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        int order = strcmp(s->tensor.item[middle].name, name);
-        if (!order)
-            return &s->tensor.item[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    size_t at = PARTITION_POINT(i, s->tensor.count, strcmp(s->tensor.item[i].name, name) < 0);
+    return at < s->tensor.count && !strcmp(s->tensor.item[at].name, name) ? &s->tensor.item[at] : NULL;
 }
 
 const char *safetensors_metadata(const struct safetensors *s, const char *key) {

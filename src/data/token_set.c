@@ -127,15 +127,7 @@ const char *token_set_rewritten(const struct token_set *set) {
 
 // The shard that holds token `position`.
 static size_t find_shard(const struct token_set *set, int64_t position) {
-    size_t low = 0, high = set->shards.count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (set->starts.item[middle] <= position)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return PARTITION_POINT(i, set->shards.count, set->starts.item[i] <= position) - 1;
 }
 
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,

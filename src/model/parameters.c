@@ -187,17 +187,10 @@ void parameter_table_index(struct parameter_table *table) {
 }
 
 int parameter_find(const struct parameter_table *table, const char *name) {
-    for (size_t low = 0, high = table->parameters.count; low < high;) {
-        size_t middle = (low + high) / 2;
-        int order = strcmp(table->parameters.item[table->by_name[middle]].name, name);
-        if (order == 0)
-            return table->by_name[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NONE;
+    const struct parameter *all = table->parameters.item;
+    size_t count = table->parameters.count;
+    size_t at = PARTITION_POINT(i, count, strcmp(all[table->by_name[i]].name, name) < 0);
+    return at < count && strcmp(all[table->by_name[at]].name, name) == 0 ? table->by_name[at] : NONE;
 }
 
 void parameter_table_release(struct parameter_table *table) {

@@ -65,15 +65,7 @@ bool footprint_contains(const struct footprint *a, const struct footprint *b) {
 
 // The first range that ends behind `at`.
 static size_t range_behind(const struct written *w, int64_t at) {
-    size_t low = 0, high = w->ranges.count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (w->ranges.item[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PARTITION_POINT(i, w->ranges.count, w->ranges.item[i].end <= at);
 }
 
 // Puts `count` ranges, at most 3, in place of ranges [first, last).

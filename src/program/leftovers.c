@@ -27,15 +27,7 @@ void leftovers_release(struct leftovers *l) {
 }
 
 static int edge_at(const struct leftovers *l, int64_t address) {
-    int low = 0, high = l->edges;
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (l->edge[middle] <= address)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return (int)PARTITION_POINT(i, (size_t)l->edges, l->edge[i] < address);
 }
 
 void leftovers_add(struct leftovers *l, int root, int64_t begin, int64_t end, const int32_t touched[STREAM_COUNT]) {

@@ -91,15 +91,7 @@ static bool in_way(const struct standing *s, const struct in_use *range, int64_t
 // How many stand that begin, or end, at a place or below it.
 static size_t up_to(const struct repair *r, int order, int64_t place) {
     const struct standing *all = r->all[order].item;
-    size_t low = 0, high = r->all[order].count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if ((order == BY_BEGIN ? all[middle].begin : all[middle].end) <= place)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PARTITION_POINT(i, r->all[order].count, (order == BY_BEGIN ? all[i].begin : all[i].end) <= place);
 }
 
 // What is in the way has to go. Returns the lowest rank of that, or `lowest`.

@@ -41,15 +41,7 @@ static int next_free(int *next, int at) {
 }
 
 static int first_from(const struct skyline *s, int time) {
-    int low = 0, high = s->count;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (s->begun[middle].first < time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (int)PARTITION_POINT(i, (size_t)s->count, s->begun[i].first < time);
 }
 
 static bool is_within(const struct begun *range, const struct stretch *where) {

@@ -14,15 +14,7 @@ int64_t spans_lowest(const spans *by_offset, int first, int last, int64_t bytes)
 }
 
 static size_t up_to(const spans *by_offset, size_t count, int64_t offset) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (by_offset->item[middle].offset <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return PARTITION_POINT(i, count, by_offset->item[i].offset <= offset);
 }
 
 static void move(struct span *to, const struct span *from, size_t count) {

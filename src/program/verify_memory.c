@@ -172,16 +172,9 @@ static void order_by_address(struct memory_check *c) {
             c->by_address[count++] = (struct bounds){c->instances[i].begin, c->instances[i].end, i};
     qsort(c->by_address, (size_t)count, sizeof *c->by_address, compare_bounds);
     for (int i = 0; i < count; i++) {
-        int low = 0, high = count;
-        while (low < high) {
-            int middle = (low + high) / 2;
-            if (c->by_address[middle].begin < c->by_address[i].end)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        c->instances[c->by_address[i].instance].order = i;
-        c->instances[c->by_address[i].instance].above = low;
+        struct instance *instance = &c->instances[c->by_address[i].instance];
+        instance->order = i;
+        instance->above = (int)PARTITION_POINT(k, (size_t)count, c->by_address[k].begin < instance->end);
     }
     number_set_create(&c->live, count);
     int64_t *edge = mem_alloc(2 * (size_t)count * sizeof *edge);
