@@ -67,3 +67,16 @@ void copy_bytes(void *to, const void *from, int64_t bytes, bool streamed) {
     else
         memcpy(to, from, (size_t)bytes);
 }
+
+void reduce_elements(const struct comm_call *call, bool wire, const void *const *in, int ranks, int64_t first,
+                     int64_t count, void *out, bool streamed, struct chunk *chunk) {
+    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    int64_t size = dtype_size(call->dtype);
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = MIN(count - at, CHUNK);
+        char *to = (char *)out + at * size;
+        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, wire, in, ranks, first + at, n,
+                                          call->accumulate ? to : NULL, chunk);
+        copy_bytes(to, result, n * size, streamed);
+    }
+}

@@ -4,6 +4,7 @@
 #ifndef COMM_ARITHMETIC_H
 #define COMM_ARITHMETIC_H
 
+#include "comm/transport.h"
 #include "kernels/cpu/reduction.h"
 
 enum { CHUNK = 2048 }; // elements
@@ -17,6 +18,10 @@ struct chunk {
 // before it is rounded to the dtype. Max of a NaN is a NaN.
 const void *reduce_chunk(const struct reduction_loops *loops, bool max, bool wire, const void *const *in, int ranks,
                          int64_t first, int64_t n, const void *add, struct chunk *chunk);
+
+// Reduces in[0..ranks)[first, first + count) to out[count], as the call says; `wire` as above.
+void reduce_elements(const struct comm_call *call, bool wire, const void *const *in, int ranks, int64_t first,
+                     int64_t count, void *out, bool streamed, struct chunk *chunk);
 
 // What was written past the caches (copy_bytes) is visible to others after this and a release.
 void stream_end(void);

@@ -46,18 +46,11 @@ static trireme_status read_inputs(struct process_communicator *c, const struct c
 // Reduces them, and this member's own, into `out`.
 static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t begin, int64_t count,
                    char *out) {
-    int64_t size = dtype_size(call->dtype);
-    bool all = call->operation == OPERATION_ALL_REDUCE;
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = part_staging(c, STAGING_RECEIVED, m);
-    c->contribution[c->base.index] = (const char *)call->in + begin * size;
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
-    for (int64_t at = 0; at < count; at += CHUNK) {
-        int64_t n = MIN(count - at, CHUNK);
-        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
-                                          n, call->accumulate ? out + at * size : NULL, c->chunk);
-        copy_bytes(out + at * size, result, n * size, false);
-    }
+    c->contribution[c->base.index] = (const char *)call->in + begin * dtype_size(call->dtype);
+    reduce_elements(call, call->operation == OPERATION_ALL_REDUCE, c->contribution, c->base.size, 0, count, out, false,
+                    c->chunk);
 }
 
 static trireme_status reduce_scatter(struct process_communicator *c, const struct comm_call *call,

@@ -43,15 +43,10 @@ static void reduce(struct process_communicator *c, const struct comm_call *call,
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = place(c, m, c->base.index);
     c->contribution[c->base.index] = (const char *)call->in + begin * size;
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
-    for (int64_t at = 0; at < count; at += CHUNK) {
-        int64_t n = MIN(count - at, CHUNK);
-        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, true, c->contribution, c->base.size, at,
-                                          n, NULL, c->chunk);
-        copy_bytes((char *)call->out + (begin + at) * size, result, n * size, false);
-        if (!c->world->reads)
-            copy_bytes(place(c, c->base.index, c->base.index) + at * size, result, n * size, false);
-    }
+    char *out = (char *)call->out + begin * size;
+    reduce_elements(call, true, c->contribution, c->base.size, 0, count, out, false, c->chunk);
+    if (!c->world->reads)
+        copy_bytes(place(c, c->base.index, c->base.index), out, count * size, false);
 }
 
 static void take_piece(struct process_communicator *c, const struct comm_call *call, int64_t number) {

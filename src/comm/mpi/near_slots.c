@@ -23,7 +23,7 @@ static void reduce(struct process_communicator *c, const struct comm_call *call,
     int64_t own = all ? 0 : c->base.index * call->count * dtype_size(call->dtype);
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = (m == c->base.index ? (const char *)call->in : near_slot(c, m)->data) + own;
-    reduce_contributions(c, call, all);
+    reduce_elements(call, all, c->contribution, c->base.size, 0, call->count, call->out, false, c->chunk);
 }
 
 static trireme_status copy_out(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {

@@ -193,10 +193,8 @@ bool cards_carry(const struct comm_call *call);
 
 // ---- algorithms: what follows the cards
 
-round_function open_agreed; // open.c
-// The reduction of c->contribution[size], all data of which are here, to call->out.
-void reduce_contributions(struct process_communicator *c, const struct comm_call *call, bool all); // short.c
-round_function all_reduce_cards, reduce_scatter_cards, all_gather_cards, all_to_all_cards;         // short.c
+round_function open_agreed;                                                                // open.c
+round_function all_reduce_cards, reduce_scatter_cards, all_gather_cards, all_to_all_cards; // short.c
 round_function broadcast_cards, barrier_cards;
 round_function all_reduce_parts, reduce_scatter_parts;                    // parts.c
 round_function all_gather_window, all_to_all_window, all_to_all_v_window; // window.c

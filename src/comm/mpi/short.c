@@ -1,23 +1,11 @@
 // Calls whose data have come with the cards: what is left is local.
 #include "comm/mpi/processes.h"
 
-void reduce_contributions(struct process_communicator *c, const struct comm_call *call, bool all) {
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
-    int64_t size = dtype_size(call->dtype);
-    for (int64_t at = 0; at < call->count; at += CHUNK) {
-        int64_t n = MIN(call->count - at, CHUNK);
-        char *out = (char *)call->out + at * size;
-        const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, all, c->contribution, c->base.size, at,
-                                          n, call->accumulate ? out : NULL, c->chunk);
-        copy_bytes(out, result, n * size, false);
-    }
-}
-
 static void reduce(struct process_communicator *c, bool all) {
     const struct comm_call *call = c->call;
     int64_t own = all ? 0 : c->base.index * call->count;
     c->contribution[c->base.index] = (const char *)call->in + own * dtype_size(call->dtype);
-    reduce_contributions(c, call, all);
+    reduce_elements(call, all, c->contribution, c->base.size, 0, call->count, call->out, false, c->chunk);
     round_begin(c, NULL);
 }
 
