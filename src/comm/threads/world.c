@@ -37,7 +37,7 @@ static void threads_break(struct world *base, const char *reason) {
 }
 
 static void threads_reason(struct world *base, char *text, size_t limit) {
-    struct thread_world *world = (struct thread_world *)base;
+    struct thread_world *world = world_of(base);
     pthread_mutex_lock(&world->lock);
     snprintf(text, limit, "%s", world->reason);
     pthread_mutex_unlock(&world->lock);
@@ -80,6 +80,11 @@ static int index_of(const int *members, int size, int rank) {
     return -1;
 }
 
+static bool is_named(const struct group *group, int size, const int *members, const char *name) {
+    return strcmp(group->name, name) == 0 && group->size == size &&
+           memcmp(group->rank, members, (size_t)size * sizeof *members) == 0;
+}
+
 // Whether the caller's list of members makes sense, and no member waits for this rank to open another group; else
 // `reason` says why.
 static bool may_open(const struct thread_world *world, int rank, int size, const int *members, const char *name,
@@ -98,8 +103,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
     }
     for (int i = 0; i < size; i++) {
         const struct group *other = world->opening[members[i]];
-        if (!other || (strcmp(other->name, name) == 0 && other->size == size &&
-                       memcmp(other->rank, members, (size_t)size * sizeof *members) == 0))
+        if (!other || is_named(other, size, members, name))
             continue;
         int index = index_of(other->rank, other->size, rank);
         if (index >= 0 && !other->is_in[index]) {
@@ -115,8 +119,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
 static struct group *group_join(struct thread_world *world, int rank, int size, const int *members, const char *name) {
     int index = index_of(members, size, rank);
     struct group *group = world->groups;
-    while (group && (strcmp(group->name, name) != 0 || group->size != size ||
-                     memcmp(group->rank, members, (size_t)size * sizeof *members) != 0 || group->is_in[index]))
+    while (group && (!is_named(group, size, members, name) || group->is_in[index]))
         group = group->next;
     if (!group)
         group = group_create(world, size, members, name);
