@@ -90,18 +90,20 @@ static void sort(const struct placing *p, comparison compare) {
 
 // ---- one region
 
-// The most bytes that live at one time.
-static int64_t bound(const struct placing *p, int length) {
-    int64_t *live = mem_alloc(((size_t)length + 1) * sizeof *live), most = 0, now = 0;
+static struct in_use *in_use_all(const struct placing *p) {
+    struct in_use *all = mem_alloc(p->count * sizeof *all);
     for (size_t i = 0; i < p->count; i++) {
-        live[p->item[p->order[i]].first] += p->item[p->order[i]].bytes;
-        live[p->item[p->order[i]].last + 1] -= p->item[p->order[i]].bytes;
+        const struct allocation *a = &p->item[p->order[i]];
+        all[i] = (struct in_use){a->first, a->last, a->bytes, 0};
     }
-    for (int t = 0; t < length; t++) {
-        now += live[t];
-        most = MAX(most, now);
-    }
-    free(live);
+    return all;
+}
+
+// The most bytes that live at one time.
+static int64_t bound(const struct placing *p) {
+    struct in_use *all = in_use_all(p);
+    int64_t most = in_use_most(all, p->count);
+    free(all);
     return most;
 }
 
@@ -143,15 +145,6 @@ static void note(struct best *best, const struct placing *p, int64_t top) {
         best->offset[p->order[i]] = p->item[p->order[i]].offset;
 }
 
-static struct in_use *in_use_all(const struct placing *p) {
-    struct in_use *all = mem_alloc(p->count * sizeof *all);
-    for (size_t i = 0; i < p->count; i++) {
-        const struct allocation *a = &p->item[p->order[i]];
-        all[i] = (struct in_use){a->first, a->last, a->bytes, 0};
-    }
-    return all;
-}
-
 static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
     struct in_use *all = in_use_all(p);
     int64_t top = place_skyline(all, p->count, enough);
@@ -161,12 +154,12 @@ static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t
     return top;
 }
 
-static int64_t place_region(struct placing *p, size_t total, int length) {
+static int64_t place_region(struct placing *p, size_t total) {
     static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
     if (p->count == 0)
         return 0;
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
-    int64_t enough = (int64_t)(TIGHT * (double)bound(p, length));
+    int64_t enough = (int64_t)(TIGHT * (double)bound(p));
     int64_t one = (int64_t)p->count * (int64_t)p->count / 2, rounds = MIN((int64_t)ROUNDS, WORK / MAX(one, 1));
     best.top = place_by_skyline(p, enough, best.offset);
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
@@ -222,7 +215,7 @@ static void choose(struct placing *p, size_t total, enum buffer_scope scope, boo
 
 // Where a region takes more than is fair; returns what it takes then.
 static int64_t repair(const struct placing *p, int64_t bytes, int length) {
-    const int64_t fair = (int64_t)(FAIR * (double)bound(p, length));
+    const int64_t fair = (int64_t)(FAIR * (double)bound(p));
     struct in_use *all = bytes > fair ? in_use_all(p) : NULL;
     if (all && place_repair(all, p->count, fair, MAX(1, length / QUARTERS), 1)) {
         bytes = 0;
@@ -238,36 +231,35 @@ static int64_t repair(const struct placing *p, int64_t bytes, int length) {
 int64_t place_together(struct lifetimes *l) {
     struct placing p = placing_create(l, 0);
     choose(&p, l->allocations.count, SCOPE_LOCAL, true);
-    int64_t bytes = repair(&p, place_region(&p, l->allocations.count, l->length), l->length);
+    int64_t bytes = repair(&p, place_region(&p, l->allocations.count), l->length);
+    placing_release(&p);
+    return bytes;
+}
+
+// Of a scope, SLOT: of that pool.
+static int64_t place_scope(struct lifetimes *l, enum buffer_scope scope, int pool) {
+    struct placing p = placing_create(l, NONE);
+    for (size_t i = 0; i < l->allocations.count; i++)
+        if (p.item[i].bytes > 0 && p.item[i].scope == scope && (scope == SCOPE_LOCAL || p.item[i].pool == pool))
+            p.order[p.count++] = (int)i;
+    int64_t bytes = place_region(&p, l->allocations.count);
     placing_release(&p);
     return bytes;
 }
 
 int64_t place_scratch(struct lifetimes *l) {
-    struct placing p = placing_create(l, NONE);
-    for (size_t i = 0; i < l->allocations.count; i++)
-        if (p.item[i].bytes > 0 && p.item[i].scope == SCOPE_LOCAL)
-            p.order[p.count++] = (int)i;
-    int64_t bytes = place_region(&p, l->allocations.count, l->length);
-    placing_release(&p);
-    return bytes;
+    return place_scope(l, SCOPE_LOCAL, NONE);
 }
 
 int64_t place_pool(struct lifetimes *l, int pool) {
-    struct placing p = placing_create(l, NONE);
-    for (size_t i = 0; i < l->allocations.count; i++)
-        if (p.item[i].bytes > 0 && p.item[i].scope == SCOPE_SLOT && p.item[i].pool == pool)
-            p.order[p.count++] = (int)i;
-    int64_t bytes = place_region(&p, l->allocations.count, l->length);
-    placing_release(&p);
-    return bytes;
+    return place_scope(l, SCOPE_SLOT, pool);
 }
 
 int64_t place_some(struct lifetimes *l, const int *which, size_t count) {
     struct placing p = placing_create(l, NONE);
     memcpy(p.order, which, count * sizeof *which);
     p.count = count;
-    int64_t bytes = place_region(&p, l->allocations.count, l->length);
+    int64_t bytes = place_region(&p, l->allocations.count);
     placing_release(&p);
     return bytes;
 }
@@ -332,9 +324,9 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     choose(p, total, SCOPE_LOCAL, false);
     // Only less is of use: most often it can be told beforehand that it is not.
     int64_t useful = a->scratch + a->slots * (a->slot - slot);
-    int64_t scratch = moved ? bound(p, a->l->length) : INT64_MAX;
+    int64_t scratch = moved ? bound(p) : INT64_MAX;
     if (scratch < useful)
-        scratch = place_region(p, total, a->l->length);
+        scratch = place_region(p, total);
     if (scratch < useful) {
         a->scratch = scratch;
         a->slot = slot;
@@ -362,7 +354,7 @@ static void try_limit(struct apart *a, int64_t limit) {
 static int64_t least_bytes(const struct lifetimes *l, int chunk, int slots, int64_t full) {
     struct placing all = placing_create(l, chunk);
     choose(&all, l->allocations.count, SCOPE_LOCAL, true);
-    int64_t least = bound(&all, l->length) + (slots - 1) * full;
+    int64_t least = bound(&all) + (slots - 1) * full;
     placing_release(&all);
     return least;
 }
@@ -405,12 +397,12 @@ int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
     choose(p, total, SCOPE_SLOT, false);
     sort(p, by_lifetime);
     a.full = place(p, INT64_MAX);
-    if (a.full > (int64_t)(TIGHT * (double)bound(p, l->length)))
-        a.full = place_region(p, total, l->length);
+    if (a.full > (int64_t)(TIGHT * (double)bound(p)))
+        a.full = place_region(p, total);
     a.least = least_bytes(l, chunk, slots, a.full);
     a.slot = a.full;
     choose(p, total, SCOPE_LOCAL, false);
-    a.scratch = place_region(p, total, l->length);
+    a.scratch = place_region(p, total);
     for (size_t i = 0; i < total; i++) {
         a.scope[i] = p->item[i].scope;
         a.offset[i] = p->item[i].offset;

@@ -26,6 +26,8 @@ struct in_use {
     int first, last;
     int64_t bytes, offset;
 };
+// The most bytes that are in use at one time.
+int64_t in_use_most(const struct in_use *range, size_t count);
 // Gives each an offset; returns the bytes that they span. It ends where `enough` bytes do (place_skyline.c).
 int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
 // Gives each an offset within so many bytes, or none: false. A period is how long it takes until the like is in use

@@ -185,7 +185,7 @@ static int compare(const void *a, const void *b, void *context) {
     return score != 0 ? (score < 0) - (score > 0) : x->first != y->first ? x->first - y->first : i - k;
 }
 
-static int64_t most_in_use(const struct in_use *range, size_t count) {
+int64_t in_use_most(const struct in_use *range, size_t count) {
     int end = 0;
     for (size_t i = 0; i < count; i++)
         end = MAX(end, range[i].last);
@@ -212,7 +212,7 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period,
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.stands = mem_alloc(count);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    bool worthwhile = (int64_t)(count * count) <= WORK && most_in_use(range, count) <= bytes;
+    bool worthwhile = (int64_t)(count * count) <= WORK && in_use_most(range, count) <= bytes;
     for (size_t i = 0; worthwhile && r.work < r.most_work && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
         for (size_t k = 0; k < count; k++)
