@@ -102,6 +102,13 @@ static void emit_split(const struct chunk *k, bool train) {
     }
 }
 
+void emit_total(struct compiled *c, int template, int nll, int scale) {
+    struct operand total = whole(c, c->loss);
+    program_emit(&c->program, template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
+                 (struct operand[]){whole(c, nll), whole(c, scale)}, 1, &total, NULL)
+        ->accumulate = ACCUMULATE_AFTER_FIRST;
+}
+
 void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
                struct gradients *gradients) {
     struct program *p = &c->program;
@@ -120,8 +127,5 @@ void emit_loss(struct compiled *c, const struct compile_options *o, struct emitt
         }
         first += k.rows;
     }
-    struct operand total = whole(c, c->loss);
-    struct instruction *sum = program_emit(p, e->template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
-                                           (struct operand[]){whole(c, nll), whole(c, scale)}, 1, &total, NULL);
-    sum->accumulate = ACCUMULATE_AFTER_FIRST;
+    emit_total(c, e->template, nll, scale);
 }

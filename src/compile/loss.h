@@ -24,6 +24,9 @@ struct chunk emit_chunk(struct compiled *compiled, const struct compile_options 
 // A LOCAL buffer of the chunk's own.
 int chunk_buffer(const struct chunk *chunk, const char *name, enum dtype dtype, int ndim, const int64_t *dim);
 
+// Appends to a template the sum of all rows' losses, which adds to compiled->loss over microbatches.
+void emit_total(struct compiled *compiled, int template, int nll, int scale);
+
 // Appends to the emitter's template head and loss of the normed rows `hidden`; the loss adds to compiled->loss. With
 // `gradients`, each chunk's backward pass follows its forward pass at once.
 void emit_loss(struct compiled *compiled, const struct compile_options *options, struct emitter *emitter, int hidden,

@@ -10,6 +10,10 @@ enum dtype options_dtype(const struct config *config) {
     return DTYPES[config->training.dtype];
 }
 
+enum kernel_set options_kernels(const struct config *config) {
+    return config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST;
+}
+
 static enum recompute recompute_mode(const struct config *config) {
     static const enum recompute MODES[] = {[CONFIG_RECOMPUTE_NONE] = RECOMPUTE_NONE,
                                            [CONFIG_RECOMPUTE_SELECTIVE] = RECOMPUTE_SELECTIVE,
@@ -42,8 +46,7 @@ struct compile_options options_create(const struct config *config, const struct 
                                     .logits_rows = t->logits_rows,
                                     .recompute = recompute_mode(config),
                                     .optimizer = optimizer_config_resolve(config),
-                                    .kernels =
-                                        t->kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
+                                    .kernels = options_kernels(config),
                                     .threads = threads,
                                     .parallel = *plan};
 }

@@ -5,6 +5,7 @@
 #include "compile/compile.h"
 
 enum dtype options_dtype(const struct config *config);
+enum kernel_set options_kernels(const struct config *config);
 
 // The parameters of the whole model, and what a rank of the plan has of them. The caller releases both.
 void options_tables(struct parameter_table *whole, struct parameter_table *local, const struct model_config *model,

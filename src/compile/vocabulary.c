@@ -140,13 +140,6 @@ static void emit_weight_gradient(const struct chunk *k, const struct meeting *m,
     differentiate(gradients, k->template, k->product, k->product + 1, template_number);
 }
 
-static void emit_total(struct compiled *c, struct emitter *e, int template_number, int nll, int scale) {
-    struct operand total = operand_whole(e->program, c->loss);
-    program_emit(e->program, template_number, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
-                 (struct operand[]){operand_whole(e->program, nll), operand_whole(e->program, scale)}, 1, &total, NULL)
-        ->accumulate = ACCUMULATE_AFTER_FIRST;
-}
-
 void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct compile_options *o, struct emitter *e,
                      int hidden, int scale, struct gradients *gradients) {
     struct program *p = e->program;
@@ -158,7 +151,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     size_t from = p->templates.item[v->loss].instructions.count;
     int rows = emit_rows(o, e, hidden);
     if (last && gradients)
-        emit_total(c, e, v->loss_weight, nll, scale);
+        emit_total(c, v->loss_weight, nll, scale);
     for (int64_t first = 0; first < count;) {
         struct chunk k = emit_chunk(c, o, e, rows, first, nll, scale);
         struct meeting m = emit_meeting(&k);
@@ -174,7 +167,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     if (gradients)
         differentiate(gradients, v->loss, from, from + 1, v->loss);
     else if (last)
-        emit_total(c, e, v->loss, nll, scale);
+        emit_total(c, v->loss, nll, scale);
 }
 
 void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options *o, struct gradients *gradients) {

@@ -23,7 +23,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
                          .dtype = options_dtype(config),
-                         .kernels = t->kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST,
+                         .kernels = options_kernels(config),
                          .threads = engine_threads(config, mesh_ranks(&parallel.mesh)),
                          .parallel = parallel,
                          .member = {.rank = rank},

@@ -39,8 +39,7 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
                                 .table = &g->table,
                                 .ops = g->ops,
                                 .dtype = g->dtype,
-                                .kernels = config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE
-                                                                                                : KERNELS_FAST,
+                                .kernels = options_kernels(config),
                                 .threads = engine_threads(config, 1),
                                 .parallel = parallel_single(&g->model)};
     bool cached = config->generate.cache;
