@@ -382,12 +382,11 @@ trireme_status engine_step(struct engine *e, double lr, struct trace *trace, str
     const struct compiled *c = &e->train;
     *(double *)executor_address(e->train_executor, c->lr, 0) = lr;
     TRY(executor_run(e->train_executor, trace, error));
-    *out = (struct engine_result){
-        .loss = *(const double *)executor_address(e->train_executor, c->loss, 0),
-        .count = *(const double *)executor_address(e->train_executor, c->count, 0),
-        .grad_norm = *(const double *)executor_address(e->train_executor, c->outputs.norm, 0),
-        .clip_factor = *(const double *)executor_address(e->train_executor, c->outputs.factor, 0),
-        .finite = *(const int32_t *)executor_address(e->train_executor, c->outputs.finite, 0) != 0};
+    *out = (struct engine_result){.loss = *(const double *)executor_address(e->train_executor, c->loss, 0),
+                                  .count = *(const double *)executor_address(e->train_executor, c->count, 0),
+                                  .grad_norm = *(const double *)executor_address(e->train_executor, c->outputs.norm, 0),
+                                  .finite =
+                                      *(const int32_t *)executor_address(e->train_executor, c->outputs.finite, 0) != 0};
     return TRIREME_OK;
 }
 

@@ -73,9 +73,9 @@ enum engine_values { ENGINE_PARAMETERS, ENGINE_GRADIENTS, ENGINE_REMAINDERS, ENG
 struct engine_part engine_part(const struct engine *engine, enum engine_values what, size_t local);
 
 struct engine_result {
-    double loss, count;            // nats per target, targets
-    double grad_norm, clip_factor; // training only
-    bool finite;                   // the update was done
+    double loss, count; // nats per target, targets
+    double grad_norm;   // training only
+    bool finite;        // the update was done
 };
 // Runs one step. Inputs must stand in the MICROBATCH buffers of the program (compiled.tokens, ...).
 // Fails where a rank is lost.
