@@ -82,6 +82,8 @@ char *mem_vprintf(const char *format, va_list args);
         VEC_RESERVE((v), (v)->count + 1);        \
         (v)->item[(v)->count++] = (__VA_ARGS__); \
     } while (0)
+// qsort, which must not be given the NULL of an array that never had anything.
+#define VEC_SORT(v, compare) ((v)->count ? qsort((v)->item, (v)->count, sizeof *(v)->item, (compare)) : (void)0)
 #define VEC_RELEASE(v) (free((v)->item), (v)->item = NULL, (v)->count = (v)->capacity = 0)
 
 #endif

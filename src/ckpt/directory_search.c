@@ -65,8 +65,7 @@ static trireme_status list_candidates(const char *parent, const char *prefix, st
         candidates_release(out);
         FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", parent, strerror(code));
     }
-    if (out->entry.count)
-        qsort(out->entry.item, out->entry.count, sizeof *out->entry.item, compare_newest_first);
+    VEC_SORT(&out->entry, compare_newest_first);
     return TRIREME_OK;
 }
 

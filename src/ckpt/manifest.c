@@ -163,8 +163,7 @@ static trireme_status read_tree(const json_t *tree, const char *path, struct man
         VEC_PUSH(&m->file, file);
         TRY(status);
     }
-    if (m->file.count)
-        qsort(m->file.item, m->file.count, sizeof *m->file.item, compare_files);
+    VEC_SORT(&m->file, compare_files);
     for (size_t i = 1; i < m->file.count; i++)
         if (!compare_files(&m->file.item[i - 1], &m->file.item[i]))
             FAIL(TRIREME_ERROR_CORRUPT, "%s: lists %s twice", path, json_excerpt(m->file.item[i].name, shown));

@@ -280,16 +280,14 @@ static int compare_pairs(const void *a, const void *b) {
 // Sorts what was collected from all files.
 static trireme_status finish_tables(struct safetensors *s, trireme_error *error) {
     char shown[JSON_EXCERPT_BYTES];
-    if (s->tensor.count)
-        qsort(s->tensor.item, s->tensor.count, sizeof *s->tensor.item, compare_tensors);
+    VEC_SORT(&s->tensor, compare_tensors);
     for (size_t i = 1; i < s->tensor.count; i++) {
         const struct safetensors_tensor *t = &s->tensor.item[i];
         if (!strcmp(t->name, t[-1].name))
             FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s: is in %s too", safetensors_path(s, t),
                  json_excerpt(t->name, shown), safetensors_path(s, t - 1));
     }
-    if (s->metadata.count)
-        qsort(s->metadata.item, s->metadata.count, sizeof *s->metadata.item, compare_pairs);
+    VEC_SORT(&s->metadata, compare_pairs);
     size_t kept = 0;
     for (size_t i = 0; i < s->metadata.count; i++) {
         struct safetensors_pair pair = s->metadata.item[i];

@@ -201,7 +201,7 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
     trireme_status status = measure_steps(e, all, most, &trace, m, error);
     VEC_RELEASE(&trace.events);
     TRY(status);
-    qsort(m->steps.item, m->steps.count, sizeof *m->steps.item, compare_steps);
+    VEC_SORT(&m->steps, compare_steps);
     int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
     tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
     m->tokens_per_second = (double)tokens / median_step(m)->seconds;

@@ -60,8 +60,7 @@ static trireme_status list_directory(const char *path, struct names *names, trir
     closedir(directory);
     if (reason)
         FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", path, strerror(reason));
-    if (names->count)
-        qsort(names->item, names->count, sizeof *names->item, compare_names);
+    VEC_SORT(names, compare_names);
     return TRIREME_OK;
 }
 

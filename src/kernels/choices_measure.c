@@ -237,7 +237,7 @@ static void measure(struct trials *trials, struct choices *choices, int64_t runs
             t->seconds = run_seconds(trials, t, WAY_RULE);
         run += cost(t);
     }
-    qsort(trials->item, trials->count, sizeof *trials->item, compare_worth);
+    VEC_SORT(trials, compare_worth);
     const double part = (double)runs * run / 100, most = MAX(LEAST_SECONDS, run / 2);
     const int64_t first = clock_now();
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {

@@ -231,8 +231,7 @@ static void choose(struct rewrite *r, const struct template *backward) {
         if (c.cost > 0 && c.gain > 0)
             VEC_PUSH(&candidates, c);
     }
-    if (candidates.count)
-        qsort(candidates.item, candidates.count, sizeof *candidates.item, compare_candidates);
+    VEC_SORT(&candidates, compare_candidates);
     double left = BUDGET * (cost_of_all(r, r->forward) + cost_of_all(r, backward));
     for (size_t i = 0; i < candidates.count; i++)
         if (candidates.item[i].cost <= left) {

@@ -116,7 +116,7 @@ static struct schedule order(const struct spreader *s) {
         for (int m = 0; m < s->plan->microbatches; m++)
             for (enum pass_kind kind = PASS_EMBED; kind < PASS_KINDS; kind++)
                 VEC_PUSH(&all, (struct timed){{kind, 0, m}, vocabulary_at(s, kind, m)});
-        qsort(all.item, all.count, sizeof *all.item, compare_timed);
+        VEC_SORT(&all, compare_timed);
         for (size_t i = 0; i < all.count; i++)
             schedule_add(&out, r, all.item[i].pass.kind, all.item[i].pass.chunk, all.item[i].pass.microbatch);
     }

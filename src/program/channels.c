@@ -36,8 +36,7 @@ void channels_create(struct channels *c, const struct program *program, const st
             for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
                 add(c, (struct channel){i->group, stream_channel(stream), 0});
         }
-    if (c->list.count)
-        qsort(c->list.item, c->list.count, sizeof *c->list.item, compare);
+    VEC_SORT(&c->list, compare);
 }
 
 void channels_release(struct channels *c) {

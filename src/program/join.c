@@ -44,8 +44,7 @@ static members find_members(const struct lifetimes *l, const struct program *pro
                                        .last = a->last,
                                        .allocation = (int)i});
     }
-    if (all.count)
-        qsort(all.item, all.count, sizeof *all.item, compare);
+    VEC_SORT(&all, compare);
     return all;
 }
 

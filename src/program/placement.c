@@ -222,8 +222,7 @@ static void find_slices(struct placement *p) {
             (b->kind == KIND_PARAM || b->kind == KIND_GRAD))
             VEC_PUSH(&all, (struct slice){b->parent_offset, (int)i});
     }
-    if (all.count)
-        qsort(all.item, all.count, sizeof *all.item, compare_slices);
+    VEC_SORT(&all, compare_slices);
     for (size_t i = all.count; i-- > 0;) {
         int slice = all.item[i].buffer, root = program->buffers.item[slice].parent, next = p->first_slice[root];
         const struct buffer *b = &program->buffers.item[slice];

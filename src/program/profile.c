@@ -75,8 +75,7 @@ static void find_at_peak(struct memory_profile *profile, const struct program *p
     for (size_t i = 0; i < l->allocations.count; i++)
         if (in_use[i] && holder[i] != NONE) // not one that another has taken in
             VEC_PUSH(&profile->at_peak, (struct memory_holder){holder[i], l->allocations.item[i].bytes});
-    if (profile->at_peak.count)
-        qsort(profile->at_peak.item, profile->at_peak.count, sizeof *profile->at_peak.item, compare_sizes);
+    VEC_SORT(&profile->at_peak, compare_sizes);
     free(in_use);
     free(holder);
 }

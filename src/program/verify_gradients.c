@@ -238,8 +238,7 @@ static void find_candidates(struct gradient_check *c, const struct op_info *info
     c->candidates.count = 0;
     if (tensor != NONE)
         add_candidates(c, tensor, info->reads[i].index, info->forward);
-    if (c->candidates.count > 1)
-        qsort(c->candidates.item, c->candidates.count, sizeof *c->candidates.item, compare_numbers);
+    VEC_SORT(&c->candidates, compare_numbers);
 }
 
 // The forward node that a backward instruction answers: one that made the tensor whose gradient it reads.

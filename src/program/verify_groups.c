@@ -127,8 +127,7 @@ static void find_groups(struct world *w) {
                      (struct key){channel.group, channel.number, low, channel.peer ? MAX(r, other) : -1, r, (int)k});
         }
     }
-    if (keys.count)
-        qsort(keys.item, keys.count, sizeof *keys.item, compare_keys);
+    VEC_SORT(&keys, compare_keys);
     for (size_t i = 0; i < keys.count; i++) {
         if (i == 0 || compare_groups(&keys.item[i], &keys.item[i - 1]) != 0)
             open_communicator(w, &keys.item[i]);
@@ -415,8 +414,7 @@ static trireme_status check_tied(const struct world *w) {
                          (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
             }
     }
-    if (all.count)
-        qsort(all.item, all.count, sizeof *all.item, compare_parameters);
+    VEC_SORT(&all, compare_parameters);
     const struct held_parameter *wrong = NULL;
     int stages = 0;
     for (size_t i = 0, n; i < all.count && !wrong; i += n) {

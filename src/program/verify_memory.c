@@ -130,8 +130,7 @@ static trireme_status check_fixed(struct memory_check *c, bool state, trireme_er
     for (int i = 0; i < c->count; i++)
         if (c->instances[i].state == state && c->instances[i].alive)
             VEC_PUSH(&fixed, (struct bounds){c->instances[i].begin, c->instances[i].end, i});
-    if (fixed.count)
-        qsort(fixed.item, fixed.count, sizeof *fixed.item, compare_bounds);
+    VEC_SORT(&fixed, compare_bounds);
     int a = NONE, b = NONE;
     for (size_t i = 1; i < fixed.count && a == NONE; i++)
         if (fixed.item[i].begin < fixed.item[i - 1].end)

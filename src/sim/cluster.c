@@ -270,8 +270,7 @@ static trireme_status read_measured(const struct reading *r, int list, struct li
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next)
         TRY(read_link_point(r, node, level, error));
-    if (level->points.count)
-        qsort(level->points.item, level->points.count, sizeof *level->points.item, link_point_compare);
+    VEC_SORT(&level->points, link_point_compare);
     for (size_t i = 1; i < level->points.count; i++)
         if (link_point_compare(&level->points.item[i - 1], &level->points.item[i]) == 0)
             return outline_refuse(t, list, error, "two points of %s among %d ranks of %.0f bytes",

@@ -66,8 +66,7 @@ static struct fit_samples reduce(const struct fit_samples *samples, const struct
         }
         VEC_PUSH(&all, s);
     }
-    if (all.count)
-        qsort(all.item, all.count, sizeof *all.item, compare_shapes);
+    VEC_SORT(&all, compare_shapes);
     for (size_t i = 0, next; i < all.count; i = next) {
         for (next = i + 1; next < all.count && same_shape(&all.item[i], &all.item[next]);)
             next++;

@@ -352,7 +352,7 @@ static void add_points(struct cluster *c, const struct route *route, const struc
         if (!again)
             VEC_PUSH(&level->points, point);
     }
-    qsort(level->points.item, level->points.count, sizeof *level->points.item, link_point_compare);
+    VEC_SORT(&level->points, link_point_compare);
 }
 
 static trireme_status use_collective(struct cluster *c, const struct collective *collective, enum op op,
