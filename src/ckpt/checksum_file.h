@@ -1,5 +1,5 @@
 // ckpt/: files that hold models and training state: safetensors, directories that are complete or not there,
-// checkpoints. May include base, config, mesh, program, kernels, model, optim, codec, parallel, comm and data.
+// checkpoints. Includes base/, program/, kernels/, model/.
 //
 // Here: checksums of files and of the parts that they consist of.
 #ifndef CKPT_CHECKSUM_FILE_H

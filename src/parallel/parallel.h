@@ -1,6 +1,8 @@
-// What a plan says of how a step is spread over ranks: everything that parallel/ and compile/ need to make one rank's
-// programs. Ranks that differ by coordinates other than their pipeline stage have the same. Includes base/, config/,
-// mesh/, program/, model/, optim/.
+// parallel/: how a step is spread over ranks: plans, what they add to programs or rewrite in them, and pipeline
+// schedules, which are tables. Runs nothing. Includes base/, config/, mesh/, program/, model/, optim/.
+//
+// A plan is all that parallel/ and compile/ need to make one rank's programs. Ranks that differ by coordinates other
+// than their pipeline stage have the same.
 #ifndef PARALLEL_PARALLEL_H
 #define PARALLEL_PARALLEL_H
 

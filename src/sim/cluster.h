@@ -1,12 +1,14 @@
 // sim/: what a step of given programs takes on given machines: time, memory and what they are made of, computed without
 // running anything. Reads the programs that exec/ runs, and never includes it. Includes what stands above: base/,
-// config/, mesh/, program/, kernels/ (names of dtypes alone).
+// config/, mesh/, program/, kernels/ (in which dtype an instruction computes, no more).
 //
 //   cluster    machines as a file describes them; efficiency: its part about what a device reaches
+//   fit        such a description from measurements; import: from those of other programs
 //   cost       seconds of one instruction on a device, of a collective or a message on links
 //   topology   which ranks are alike, and what lies between the ranks of a group
-//   simulate   the instructions of all ranks in time
+//   simulate   the instructions of all ranks in time, which prepare lays out for it
 //   memory     what a program's peak consists of
+//   trace      a simulated step to look at; picture: as SVG
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
