@@ -119,7 +119,7 @@ struct use {
 };
 
 struct uses {
-    VEC(struct use) uses;
+    VEC(struct use);
 };
 
 static int compare_uses(const void *a, const void *b) {
@@ -225,8 +225,7 @@ void data_gather(struct program *program, int template, int forward, const struc
     for (int u = 0; u < model->units; u++)
         if (first[u] < t->instructions.count)
             VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first[u]});
-    if (uses.count)
-        qsort(uses.item, uses.count, sizeof *uses.item, compare_uses);
+    VEC_SORT(&uses, compare_uses);
     if (parallel->prefetch >= 0)
         place_by_distance(uses.item, uses.count, (size_t)parallel->prefetch);
     else
@@ -257,16 +256,16 @@ void data_gather(struct program *program, int template, int forward, const struc
 // Appends to `uses` the units that the template is the first to read.
 static void find_new_uses(const struct program *program, int template, const struct model_state *model,
                           const int *unit_of, bool *found, struct uses *uses) {
-    size_t before = uses->uses.count, *first = first_reads(program, template, unit_of, model->units);
+    size_t before = uses->count, *first = first_reads(program, template, unit_of, model->units);
     for (int u = 0; u < model->units; u++) {
         if (found[u] || first[u] == program->templates.item[template].instructions.count)
             continue;
         found[u] = true;
-        VEC_PUSH(&uses->uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first[u]});
+        VEC_PUSH(uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first[u]});
     }
     free(first);
-    if (uses->uses.count > before)
-        qsort(uses->uses.item + before, uses->uses.count - before, sizeof *uses->uses.item, compare_uses);
+    if (uses->count > before)
+        qsort(uses->item + before, uses->count - before, sizeof *uses->item, compare_uses);
 }
 
 void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel) {
@@ -282,15 +281,15 @@ void data_gather_once(struct program *program, const struct model_state *model, 
             find_new_uses(program, template, model, unit_of, found, &all);
         seen[template] = true;
     }
-    for (size_t k = 0; k < all.uses.count; k++) {
-        struct operand whole = operand_whole(program, all.uses.item[k].gathered);
+    for (size_t k = 0; k < all.count; k++) {
+        struct operand whole = operand_whole(program, all.item[k].gathered);
         program_communicate(program, program->schedule.item[0].template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER,
                             AXES(AXIS_FSDP), operand_part(program, whole, AXES(AXIS_FSDP)), whole);
     }
     free(found);
     free(seen);
     free(unit_of);
-    VEC_RELEASE(&all.uses);
+    VEC_RELEASE(&all);
 }
 
 // ---- gradients

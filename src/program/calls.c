@@ -76,5 +76,5 @@ void calls_release(struct calls *c) {
     for (int s = 0; s < STREAM_COUNT; s++)
         VEC_RELEASE(&c->of[s]);
     channels_release(&c->channels);
-    VEC_RELEASE(&c->messages.messages);
+    VEC_RELEASE(&c->messages);
 }

@@ -110,16 +110,16 @@ static void keep_rest(struct placement *p, int root, const struct part *old, con
         if (rest.where.begin >= rest.where.end)
             continue;
         p->hash ^= hash_of(p, root, &rest);
-        VEC_PUSH(&parts->parts, rest);
+        VEC_PUSH(parts, rest);
     }
 }
 
 // Makes the part what there is, in place of all that it covers.
 static void put(struct placement *p, int root, struct part part) {
     struct parts *parts = &p->of[root];
-    size_t count = parts->parts.count, kept = 0;
+    size_t count = parts->count, kept = 0;
     for (size_t i = 0; i < count; i++) {
-        struct part old = parts->parts.item[i];
+        struct part old = parts->item[i];
         bool ranges = old.where.stride == 0 && part.where.stride == 0 && old.own == AXES_NONE;
         bool gone = footprint_contains(&part.where, &old.where);
         bool cut = !gone && ranges && footprint_overlap(&part.where, &old.where);
@@ -128,13 +128,13 @@ static void put(struct placement *p, int root, struct part part) {
         if (cut)
             keep_rest(p, root, &old, &part.where); // behind `count`
         if (!gone && !cut)
-            parts->parts.item[kept++] = old;
+            parts->item[kept++] = old;
     }
-    for (size_t i = count; i < parts->parts.count; i++)
-        parts->parts.item[kept++] = parts->parts.item[i];
-    parts->parts.count = kept;
+    for (size_t i = count; i < parts->count; i++)
+        parts->item[kept++] = parts->item[i];
+    parts->count = kept;
     p->hash ^= hash_of(p, root, &part);
-    VEC_PUSH(&parts->parts, part);
+    VEC_PUSH(parts, part);
 }
 
 // Flat buffers that hold tensors one behind the other. What the buffer is split along has no name there; each tensor's
@@ -253,7 +253,7 @@ void placement_create(struct placement *p, const struct program *program) {
 
 void placement_release(struct placement *p) {
     for (size_t i = 0; i < p->program->buffers.count; i++)
-        VEC_RELEASE(&p->of[i].parts);
+        VEC_RELEASE(&p->of[i]);
     free(p->of);
     free(p->first_slice);
     free(p->next_slice);
@@ -261,15 +261,15 @@ void placement_release(struct placement *p) {
 
 void placement_clear(struct placement *p, int root) {
     struct parts *parts = &p->of[root];
-    for (size_t i = 0; i < parts->parts.count; i++)
-        p->hash ^= hash_of(p, root, &parts->parts.item[i]);
-    parts->parts.count = 0;
+    for (size_t i = 0; i < parts->count; i++)
+        p->hash ^= hash_of(p, root, &parts->item[i]);
+    parts->count = 0;
 }
 
 bool placement_as_declared(const struct placement *p, int root, int *axis) {
     struct part whole = part_declared(p, root);
-    for (size_t i = 0; i < p->of[root].parts.count; i++) {
-        const struct part *part = &p->of[root].parts.item[i];
+    for (size_t i = 0; i < p->of[root].count; i++) {
+        const struct part *part = &p->of[root].item[i];
         *axis = AXIS_COUNT;
         if (part->own && part->own == p->program->buffers.item[root].own)
             continue;
@@ -327,8 +327,8 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
     footprint_of_all_ranks(p->program, o, &where);
     for (int a = 0; a < AXIS_COUNT; a++)
         seen[a] = (struct seen){SEEN_ZERO, NONE, AXES_NONE};
-    for (size_t i = 0; i < parts->parts.count; i++) {
-        const struct part *part = &parts->parts.item[i];
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct part *part = &parts->item[i];
         if (!footprint_overlap(&part->where, &where))
             continue;
         if (part->own && (part->own != o->along || !footprint_equal(&part->where, &where)))
@@ -386,8 +386,8 @@ static trireme_status merge(const struct placement *p, const struct operand *o, 
     TRY(placement_read(p, o, "n", seen, error));
     *out = (struct part){0};
     bool found = false;
-    for (size_t i = 0; i < p->of[root].parts.count; i++) {
-        const struct part *part = &p->of[root].parts.item[i];
+    for (size_t i = 0; i < p->of[root].count; i++) {
+        const struct part *part = &p->of[root].item[i];
         if (!footprint_overlap(&part->where, where))
             continue;
         for (int a = 0; a < AXIS_COUNT; a++) {
@@ -444,13 +444,13 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     footprint_of_all_ranks(p->program, out, &part.where);
     bool in_place = from == root && in->along == out->along && footprint_equal(&where, &part.where);
     bool one_by_one = in_place;
-    for (size_t i = 0; i < p->of[from].parts.count && one_by_one; i++) {
-        const struct footprint *w = &p->of[from].parts.item[i].where;
+    for (size_t i = 0; i < p->of[from].count && one_by_one; i++) {
+        const struct footprint *w = &p->of[from].item[i].where;
         one_by_one = !footprint_overlap(w, &where) || footprint_contains(&where, w);
     }
     if (one_by_one) {
-        for (size_t i = 0; i < p->of[from].parts.count; i++) {
-            struct part *changed = &p->of[from].parts.item[i];
+        for (size_t i = 0; i < p->of[from].count; i++) {
+            struct part *changed = &p->of[from].item[i];
             if (!footprint_overlap(&changed->where, &where))
                 continue;
             p->hash ^= hash_of(p, root, changed);

@@ -42,7 +42,7 @@ struct placement {
     const struct program *program;
     axis_set axes; // that have more than one rank
     struct parts {
-        VEC(struct part) parts;
+        VEC(struct part);
     } * of;           // [buffers]: of the roots
     int *first_slice; // [buffers]: of a flat buffer of tensors, its first slice; NONE
     int *next_slice;  // [buffers]: the one behind it

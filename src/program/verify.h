@@ -39,7 +39,7 @@ struct message {
     struct seen seen[AXIS_COUNT];
 };
 struct messages {
-    VEC(struct message) messages;
+    VEC(struct message);
 };
 // That of an instruction of a template, NULL: none.
 const struct message *messages_find(const struct messages *messages, int template, int instruction);

@@ -359,10 +359,10 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
     const struct parts *parts = &c->placement.of[program_root(c->program, i->in[0].buffer)];
     struct footprint where;
     footprint_of(c->program, &i->in[0], &where);
-    for (size_t k = 0; k < parts->parts.count && !i->in[0].along; k++)
+    for (size_t k = 0; k < parts->count && !i->in[0].along; k++)
         for (int a = 0; a < AXIS_COUNT; a++) {
-            const struct held *held = &parts->parts.item[k].along[a];
-            if ((i->group & AXES(a)) && footprint_overlap(&parts->parts.item[k].where, &where) &&
+            const struct held *held = &parts->item[k].along[a];
+            if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
                 (held->holds != HOLDS_BLOCK || held->joint != i->group))
                 REFUSE("%s: the parts of %s along %s are no blocks in the order of the group's ranks", here(c).text,
                        name_of(c, &i->in[0]), axis_name((enum axis)a));
@@ -407,15 +407,15 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
 // ---- messages
 
 static const struct message *find_message(const struct placement_check *c, int buffer) {
-    for (size_t k = 0; k < c->sent->messages.count; k++)
-        if (c->sent->messages.item[k].buffer == buffer)
-            return &c->sent->messages.item[k];
+    for (size_t k = 0; k < c->sent->count; k++)
+        if (c->sent->item[k].buffer == buffer)
+            return &c->sent->item[k];
     return NULL;
 }
 
 const struct message *messages_find(const struct messages *messages, int template, int instruction) {
-    for (size_t k = 0; k < messages->messages.count; k++) {
-        const struct message *m = &messages->messages.item[k];
+    for (size_t k = 0; k < messages->count; k++) {
+        const struct message *m = &messages->item[k];
         if (m->template == template && m->instruction == instruction)
             return m;
     }
@@ -429,7 +429,7 @@ static void note_message(struct placement_check *c, const struct instruction *i,
         message.seen[a] =
             (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, AXES_NONE};
     if (!messages_find(c->sent, message.template, message.instruction))
-        VEC_PUSH(&c->sent->messages, message);
+        VEC_PUSH(c->sent, message);
 }
 
 // What is received is as it is declared; a gradient is as what was sent, for which it is.
@@ -592,6 +592,6 @@ trireme_status verify_messages(const struct program *program, const struct op_ta
 trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error) {
     struct messages messages = {0};
     trireme_status status = verify_messages(program, table, &messages, error);
-    VEC_RELEASE(&messages.messages);
+    VEC_RELEASE(&messages);
     return status;
 }
