@@ -20,6 +20,25 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
     VEC_PUSH(&c->of[i->stream], call);
 }
 
+// Lets `own` know what is done when an instruction's waits are over; false where it waits for nothing.
+static bool run_waits(const struct program *p, const struct slot_waits *waits, const struct history *history,
+                      size_t invocation, const struct instruction *i, int32_t own[STREAM_COUNT]) {
+    bool waited = false;
+    for (int s = 0; s < STREAM_COUNT; s++) {
+        if (!i->wait[s] || s == i->stream)
+            continue;
+        int64_t which =
+            i->wait[s] >= WAIT_OWN ? slot_waits_count(waits, p, invocation, i, s) - 1 : history[s].steps - i->wait[s];
+        if (which < 0)
+            continue;
+        waited = true;
+        const int32_t *theirs = history_at(&history[s], which);
+        for (int of = 0; of < STREAM_COUNT; of++)
+            own[of] = MAX(own[of], theirs[of]);
+    }
+    return waited;
+}
+
 // Waits reach calls through whatever waits for them in turn.
 static void run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
@@ -33,19 +52,7 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
         for (int n = 0; n < (int)t->instructions.count; n++) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
-            bool same = history[i->stream].steps > 0;
-            for (int s = 0; s < STREAM_COUNT; s++) {
-                if (!i->wait[s] || s == i->stream)
-                    continue;
-                int64_t which =
-                    i->wait[s] >= WAIT_OWN ? slot_waits_count(&waits, p, k, i, s) - 1 : history[s].steps - i->wait[s];
-                if (which < 0)
-                    continue;
-                same = false;
-                const int32_t *theirs = history_at(&history[s], which);
-                for (int of = 0; of < STREAM_COUNT; of++)
-                    own[of] = MAX(own[of], theirs[of]);
-            }
+            bool same = !run_waits(p, &waits, history, k, i, own) && history[i->stream].steps > 0;
             if (table->op[i->op].role == ROLE_COMMUNICATION && (!i->only_last || v->last)) {
                 add_call(c, v, n, own);
                 own[i->stream] = (int32_t)c->of[i->stream].count;
