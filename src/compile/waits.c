@@ -24,15 +24,11 @@ struct waiter {
     bool own[STREAM_COUNT][STREAM_COUNT];  // but for those of the same microbatch
 };
 
-static struct operand *operand_at(struct instruction *in, int i) {
-    return i < in->inputs ? &in->in[i] : &in->out[i - in->inputs];
-}
-
 // Calls for every buffer that an instruction touches.
 static void each_touched(struct waiter *w, struct instruction *in,
                          void (*visit)(struct waiter *, struct instruction *, int root, bool writes)) {
     for (int i = 0; i < in->inputs + in->outputs; i++) {
-        int buffer = operand_at(in, i)->buffer;
+        int buffer = instruction_operand_at(in, i)->buffer;
         if (buffer != NONE)
             visit(w, in, program_root(w->program, buffer), i >= in->inputs);
     }

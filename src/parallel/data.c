@@ -187,12 +187,9 @@ static size_t leave_gathered(struct program *program, const struct use *use, siz
 // The buffers that templates gather into.
 static bool *find_gathered(const struct program *program) {
     bool *gathered = mem_alloc(program->buffers.count * sizeof *gathered);
-    for (size_t t = 0; t < program->templates.count; t++)
-        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &program->templates.item[t].instructions.item[i];
-            if (in->op == OP_ALL_GATHER)
-                gathered[in->out[0].buffer] = true;
-        }
+    FOR_INSTRUCTIONS(in, program)
+        if (in->op == OP_ALL_GATHER)
+            gathered[in->out[0].buffer] = true;
     return gathered;
 }
 

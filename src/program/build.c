@@ -234,7 +234,7 @@ struct instruction *program_communicate(struct program *program, int template, e
                                         enum stream stream, axis_set group, struct operand in, struct operand out) {
     bool reads = in.buffer != NONE, writes = out.buffer != NONE;
     struct operand from = reads ? flat(in) : in, to = writes ? flat(out) : out;
-    bool rooted = op == OP_REDUCE || op == OP_BROADCAST; // one side may be absent
+    bool rooted = op_is_rooted(op); // one side may be absent
     struct instruction *i =
         program_emit(program, template, op, phase, NONE, reads || rooted, &from, writes || rooted, &to, NULL);
     i->stream = (int)stream;
@@ -276,11 +276,11 @@ void program_invoke(struct program *program, int template, int microbatch, bool 
 }
 
 bool instruction_is_pair(const struct instruction *i) {
-    return i->peer && i->op != OP_SEND && i->op != OP_RECEIVE && i->op != OP_REDUCE && i->op != OP_BROADCAST;
+    return i->peer && !op_is_message(i->op) && !op_is_rooted(i->op);
 }
 
 bool instruction_lingers(const struct instruction *i) {
-    return i->op == OP_SEND || i->op == OP_RECEIVE || stream_is_vocabulary(i->stream);
+    return op_is_message(i->op) || stream_is_vocabulary(i->stream);
 }
 
 bool instruction_arrives(const struct instruction *i) {
@@ -364,7 +364,7 @@ double instruction_flops(const struct op_table *table, const struct instruction 
 static bool is_looked_up(const struct op_info *info, const struct op_operand *row, char indices) {
     int seen = 0;
     for (int i = 0; i < info->inputs + info->outputs; i++) {
-        const struct op_operand *other = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+        const struct op_operand *other = op_operand_at(info, i);
         for (int k = 0; k < other->ndim; k++) {
             seen += other->dim[k] == row->dim[0];
             if (other == row && other->dim[k] == indices)
@@ -388,8 +388,8 @@ double instruction_bytes(const struct program *program, const struct op_table *t
     double total = 0;
     for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
         bool input = i < instruction->inputs;
-        const struct operand *operand = input ? &instruction->in[i] : &instruction->out[i - instruction->inputs];
-        const struct op_operand *row = input ? &info->in[i] : &info->out[i - info->inputs];
+        const struct operand *operand = instruction_operand_at(instruction, i);
+        const struct op_operand *row = op_operand_at(info, i);
         if (operand->buffer == NONE)
             continue;
         double bytes = (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));

@@ -13,7 +13,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                         .channel = channels_find(&c->channels, i),
                         .count = operand_count(operand),
                         .dtype = p->buffers.item[operand->buffer].dtype};
-    if (i->op == OP_SEND || i->op == OP_RECEIVE || i->op == OP_BROADCAST)
+    if (op_is_message(i->op) || i->op == OP_BROADCAST)
         call.message = messages_find(&c->messages, v->template, index);
     memcpy(call.after, known, sizeof call.after);
     call.after[i->stream] = 0; // its own stream runs in order

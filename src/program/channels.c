@@ -27,15 +27,13 @@ static void add(struct channels *c, struct channel channel) {
 
 void channels_create(struct channels *c, const struct program *program, const struct op_table *table) {
     *c = (struct channels){0};
-    for (size_t t = 0; t < program->templates.count; t++)
-        for (size_t k = 0; k < program->templates.item[t].instructions.count; k++) {
-            const struct instruction *i = &program->templates.item[t].instructions.item[k];
-            if (table->op[i->op].role != ROLE_COMMUNICATION)
-                continue;
-            add(c, channel_of(i));
-            for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
-                add(c, (struct channel){i->group, stream_channel(stream), 0});
-        }
+    FOR_INSTRUCTIONS(i, program) {
+        if (table->op[i->op].role != ROLE_COMMUNICATION)
+            continue;
+        add(c, channel_of(i));
+        for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
+            add(c, (struct channel){i->group, stream_channel(stream), 0});
+    }
     VEC_SORT(&c->list, compare);
 }
 

@@ -305,7 +305,7 @@ static void check_conditions(const struct op_info *info) {
     int64_t extent[128] = {0};
     const union attribute none[OP_MAX_ATTRIBUTES] = {{0}};
     for (int i = 0; i < info->inputs + info->outputs; i++) {
-        const struct op_operand *operand = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+        const struct op_operand *operand = op_operand_at(info, i);
         for (int k = 0; k < operand->ndim && !operand->optional; k++)
             extent[(unsigned char)operand->dim[k]] = 1;
     }

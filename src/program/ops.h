@@ -97,6 +97,19 @@ struct op_table {
     struct op_info op[OP_COUNT];
 };
 
+// The k-th of a row's inputs and outputs.
+static inline const struct op_operand *op_operand_at(const struct op_info *info, int k) {
+    return k < info->inputs ? &info->in[k] : &info->out[k - info->inputs];
+}
+
+// Whether it is one end of a message; whether one rank of its group alone, the root, has what comes in or goes out.
+static inline bool op_is_message(enum op op) {
+    return op == OP_SEND || op == OP_RECEIVE;
+}
+static inline bool op_is_rooted(enum op op) {
+    return op == OP_REDUCE || op == OP_BROADCAST;
+}
+
 // Caller frees with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);
 // OP_COUNT when there is none of that name.

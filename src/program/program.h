@@ -190,6 +190,13 @@ struct program {
     int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
 };
 
+// The instructions of all templates, in the order of the tables; `break` leaves those of one template alone.
+#define FOR_INSTRUCTIONS(i, program)                                                   \
+    for (size_t t_##i = 0; t_##i < (program)->templates.count; t_##i++)                \
+        for (const struct instruction *i = TEMPLATE_INSTRUCTIONS(program, t_##i).item; \
+             i && i < TEMPLATE_INSTRUCTIONS(program, t_##i).item + TEMPLATE_INSTRUCTIONS(program, t_##i).count; i++)
+#define TEMPLATE_INSTRUCTIONS(program, t) ((program)->templates.item[t].instructions)
+
 // With one chunk and its pool of one slot.
 void program_init(struct program *program, const char *name, int microbatches);
 void program_release(struct program *program);
@@ -227,6 +234,11 @@ struct operand operand_of_rank(const struct program *program, struct operand ope
 struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);
 int64_t operand_count(const struct operand *operand);
+
+// The k-th of an instruction's inputs and outputs.
+static inline const struct operand *instruction_operand_at(const struct instruction *instruction, int k) {
+    return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
+}
 
 // Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
 void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);

@@ -14,7 +14,7 @@ static bool *find_takers(const struct program *program, int pool) {
         for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
             const struct instruction *in = &program->templates.item[t].instructions.item[i];
             for (int k = 0; k < in->inputs + in->outputs; k++) {
-                int buffer = k < in->inputs ? in->in[k].buffer : in->out[k - in->inputs].buffer;
+                int buffer = instruction_operand_at(in, k)->buffer;
                 takes[t] |= buffer != NONE && program->buffers.item[buffer].scope == SCOPE_SLOT &&
                             program->buffers.item[buffer].pool == pool;
             }
@@ -81,12 +81,11 @@ void slot_waits_create(struct slot_waits *w, const struct program *program) {
     find_own(w, program);
     w->pools = program->pools.count;
     w->previous = mem_alloc(w->pools * sizeof *w->previous);
-    for (size_t t = 0; t < program->templates.count; t++)
-        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
-            int pool = waited_pool(program, &program->templates.item[t].instructions.item[i]);
-            if (pool != NONE && !w->previous[pool])
-                w->previous[pool] = find_previous(program, pool);
-        }
+    FOR_INSTRUCTIONS(in, program) {
+        int pool = waited_pool(program, in);
+        if (pool != NONE && !w->previous[pool])
+            w->previous[pool] = find_previous(program, pool);
+    }
 }
 
 void slot_waits_release(struct slot_waits *w) {

@@ -209,10 +209,9 @@ static bool valid_buffer(const struct program *program, int buffer) {
 static trireme_status check_stream(const struct instruction *instruction, const char *site, trireme_error *error) {
     if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
         REFUSE("%s: no such stream", site);
-    bool sends = instruction->op == OP_SEND, receives = instruction->op == OP_RECEIVE;
     bool end = instruction->stream >= STREAM_MESSAGES,
          out = end && stream_channel(instruction->stream) == instruction->stream;
-    if (end != (sends || receives) || (end && out != sends))
+    if (end != op_is_message(instruction->op) || (end && out != (instruction->op == OP_SEND)))
         REFUSE("%s: is on a stream for something else", site);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))

@@ -38,7 +38,7 @@ static const struct call *next_call(const struct rank *r, int stream) {
 }
 
 static bool is_message(const struct call *call) {
-    return call->instruction->op == OP_SEND || call->instruction->op == OP_RECEIVE;
+    return op_is_message(call->instruction->op);
 }
 
 // ---- words
@@ -221,12 +221,12 @@ static bool same_operands(const struct world *w, int rank, const struct call *ca
     if (a == b)
         return true;
     // What a root has alone is no other's to compare.
-    bool rooted = a->op == OP_REDUCE || a->op == OP_BROADCAST;
+    bool rooted = op_is_rooted(a->op);
     if (rooted && mesh_peer(&w->mesh, rank, a->group, a->peer) != mesh_peer(&w->mesh, other, b->group, b->peer))
         return false;
     for (int k = 0; k < a->inputs + a->outputs; k++) {
-        struct operand x = k < a->inputs ? a->in[k] : a->out[k - a->inputs];
-        const struct operand *y = k < b->inputs ? &b->in[k] : &b->out[k - b->inputs];
+        struct operand x = *instruction_operand_at(a, k);
+        const struct operand *y = instruction_operand_at(b, k);
         if (rooted && (k < a->inputs) == (a->op == OP_BROADCAST))
             continue;
         if (strcmp(verify_buffer_name(p, x.buffer), verify_buffer_name(q, y->buffer)) != 0)
@@ -403,16 +403,13 @@ static trireme_status check_tied(const struct world *w) {
     for (int stage = 0; stage < w->mesh.degree[AXIS_PP]; stage++) {
         int rank = mesh_member(&w->mesh, 0, AXES(AXIS_PP), stage);
         const struct program *p = w->rank[rank].calls->program;
-        for (size_t t = 0; t < p->templates.count; t++)
-            for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-                const struct instruction *u = &p->templates.item[t].instructions.item[i];
-                if (w->table->op[u->op].role != ROLE_UPDATE)
-                    continue;
-                const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
-                int8_t place = b->placement[AXIS_PP];
-                VEC_PUSH(&all,
-                         (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
-            }
+        FOR_INSTRUCTIONS(u, p) {
+            if (w->table->op[u->op].role != ROLE_UPDATE)
+                continue;
+            const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
+            int8_t place = b->placement[AXIS_PP];
+            VEC_PUSH(&all, (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
+        }
     }
     VEC_SORT(&all, compare_parameters);
     const struct held_parameter *wrong = NULL;
@@ -445,13 +442,9 @@ static trireme_status check_tied(const struct world *w) {
 // Axes along which an instruction singles out ranks.
 static axis_set directed_axes(const struct program *p) {
     axis_set axes = AXES_NONE;
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t k = 0; k < p->templates.item[t].instructions.count; k++) {
-            const struct instruction *i = &p->templates.item[t].instructions.item[k];
-            bool rooted = i->op == OP_REDUCE || i->op == OP_BROADCAST;
-            if (i->op == OP_SEND || i->op == OP_RECEIVE || rooted || instruction_is_pair(i))
-                axes |= i->group;
-        }
+    FOR_INSTRUCTIONS(i, p)
+        if (op_is_message(i->op) || op_is_rooted(i->op) || instruction_is_pair(i))
+            axes |= i->group;
     return axes;
 }
 

@@ -6,12 +6,9 @@
 
 // The instruction that makes output `out` of its row as `buffer`; NULL when there is none.
 static const struct instruction *maker(const struct program *p, enum op op, int out, int buffer) {
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (in->op == op && in->out[out].buffer == buffer)
-                return in;
-        }
+    FOR_INSTRUCTIONS(in, p)
+        if (in->op == op && in->out[out].buffer == buffer)
+            return in;
     return NULL;
 }
 
@@ -23,15 +20,12 @@ static bool is_whole(const struct program *p, const struct operand *operand) {
 // The gradient of the logits, for the weights' sake.
 static const struct instruction *find_grad(const struct program *p, const struct instruction *exp,
                                            const struct instruction *merge) {
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (in->op == OP_LOGITS_GRAD && operand_equal(&in->in[0], &exp->in[0]) &&
-                operand_equal(&in->in[1], &exp->in[1]) && operand_equal(&in->in[2], &exp->in[2]) &&
-                operand_equal(&in->in[3], &merge->out[0]) && operand_equal(&in->in[4], &merge->out[1]) &&
-                in->attribute[0].i == exp->attribute[0].i)
-                return in;
-        }
+    FOR_INSTRUCTIONS(in, p)
+        if (in->op == OP_LOGITS_GRAD && operand_equal(&in->in[0], &exp->in[0]) &&
+            operand_equal(&in->in[1], &exp->in[1]) && operand_equal(&in->in[2], &exp->in[2]) &&
+            operand_equal(&in->in[3], &merge->out[0]) && operand_equal(&in->in[4], &merge->out[1]) &&
+            in->attribute[0].i == exp->attribute[0].i)
+            return in;
     return NULL;
 }
 

@@ -499,10 +499,9 @@ static trireme_status run_schedule(struct memory_check *c, trireme_error *error)
 }
 
 static bool has_many_streams(const struct program *p) {
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            if (p->templates.item[t].instructions.item[i].stream != STREAM_COMPUTE)
-                return true;
+    FOR_INSTRUCTIONS(i, p)
+        if (i->stream != STREAM_COMPUTE)
+            return true;
     return false;
 }
 

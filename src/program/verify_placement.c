@@ -277,15 +277,16 @@ static trireme_status check_group(const struct placement_check *c, const struct 
     trireme_error *error = c->error;
     char text[AXES_TEXT];
     int size = mesh_group_size(&c->program->mesh, i->group);
-    bool message = i->op == OP_SEND || i->op == OP_RECEIVE, one_axis = (i->group & (i->group - 1)) == 0;
+    bool one_axis = (i->group & (i->group - 1)) == 0;
     if (i->group == AXES_NONE || (i->group & ~c->placement.axes))
         REFUSE("%s: its group, %s, has axes without ranks", here(c).text, axes_print(i->group, text));
-    if ((message || i->peer) && (!one_axis || i->peer % size == 0))
+    if ((op_is_message(i->op) || i->peer) && (!one_axis || i->peer % size == 0))
         REFUSE("%s: has no peer %d along %s", here(c).text, i->peer, axes_print(i->group, text));
     if (instruction_is_pair(i) && size > 2 && (i->op != OP_ALL_REDUCE || i->group != AXES(AXIS_PP)))
         REFUSE("%s: leaves out ranks along %s that have something else", here(c).text, axes_print(i->group, text));
-    bool rooted = i->op == OP_REDUCE || i->op == OP_BROADCAST, root = i->peer % size == 0;
-    if (rooted && (i->group != AXES(AXIS_PP) || root != ((i->op == OP_REDUCE ? i->out : i->in)[0].buffer != NONE)))
+    bool root = i->peer % size == 0;
+    if (op_is_rooted(i->op) &&
+        (i->group != AXES(AXIS_PP) || root != ((i->op == OP_REDUCE ? i->out : i->in)[0].buffer != NONE)))
         REFUSE("%s: %s", here(c).text,
                i->group != AXES(AXIS_PP) ? "is not between stages"
                : root                    ? "has nothing at its root"
@@ -505,7 +506,7 @@ static trireme_status run(struct placement_check *c, const struct instruction *i
     bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION;
     if (communicates)
         TRY(check_group(c, i));
-    if (i->op == OP_SEND || i->op == OP_RECEIVE)
+    if (op_is_message(i->op))
         return run_message(c, i);
     if (i->op == OP_REDUCE)
         return run_reduce(c, i);
@@ -568,7 +569,7 @@ static void find_bases(struct placement_check *c) {
         for (int l = 0; l < 128; l++)
             c->base[op][l] = (char)l;
         for (int k = 0; k < info->inputs + info->outputs; k++) {
-            const struct op_operand *row = k < info->inputs ? &info->in[k] : &info->out[k - info->inputs];
+            const struct op_operand *row = op_operand_at(info, k);
             for (int d = 0; d < row->ndim; d++)
                 if (row->follows[d])
                     c->base[op][(int)row->dim[d]] = row->follows[d];

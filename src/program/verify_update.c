@@ -119,11 +119,11 @@ static trireme_status check_declared(const struct update_check *c, const struct 
     const struct op_info *info = &c->table->op[instruction->op];
     for (int k = 0; k < info->inputs + info->outputs; k++) {
         bool out = k >= info->inputs;
-        const struct operand *operand = out ? &instruction->out[k - info->inputs] : &instruction->in[k];
+        const struct operand *operand = instruction_operand_at(instruction, k);
         if (operand->buffer == NONE)
             continue;
         const struct buffer *b = &p->buffers.item[program_root(p, operand->buffer)];
-        const char *name = out ? info->out[k - info->inputs].name : info->in[k].name;
+        const char *name = op_operand_at(info, k)->name;
         int from = out ? info->inplace[k - info->inputs] : NONE;
         bool continues = from != NONE && operand_equal(operand, &instruction->in[from]);
         // Communication in place, and the loss of a stage that makes none.
@@ -256,13 +256,9 @@ static trireme_status check_rows(struct update_check *c, int targets, int nll) {
 
 // Whether the loss is another stage's, which this one has part of the vocabulary for.
 static bool is_part_of_loss(const struct update_check *c) {
-    const struct program *p = c->program;
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (in->op == OP_BROADCAST && in->phase == PHASE_FORWARD && in->in[0].buffer == NONE)
-                return true;
-        }
+    FOR_INSTRUCTIONS(in, c->program)
+        if (in->op == OP_BROADCAST && in->phase == PHASE_FORWARD && in->in[0].buffer == NONE)
+            return true;
     return false;
 }
 
@@ -341,12 +337,9 @@ static bool is_unit(const struct program *p, const struct operand *o) {
 }
 
 static const struct instruction *find_op(const struct program *p, enum op op, enum phase phase) {
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (in->op == op && in->phase == phase)
-                return in;
-        }
+    FOR_INSTRUCTIONS(in, p)
+        if (in->op == op && in->phase == phase)
+            return in;
     return NULL;
 }
 
@@ -431,19 +424,17 @@ static int *find_wholes(const struct program *p, enum op op) {
     int *found = mem_alloc(p->buffers.count * sizeof *found);
     for (size_t i = 0; i < p->buffers.count; i++)
         found[i] = (int)i;
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (in->op != op)
-                continue;
-            int part = op == OP_ALL_GATHER ? in->in[0].buffer : in->out[0].buffer;
-            int whole = op == OP_ALL_GATHER ? in->out[0].buffer : in->in[0].buffer;
-            if (whole == part)
-                continue;
-            if (p->buffers.item[whole].recomputes != NONE)
-                whole = p->buffers.item[whole].recomputes;
-            found[part] = found[part] == part || found[part] == whole ? whole : NONE;
-        }
+    FOR_INSTRUCTIONS(in, p) {
+        if (in->op != op)
+            continue;
+        int part = op == OP_ALL_GATHER ? in->in[0].buffer : in->out[0].buffer;
+        int whole = op == OP_ALL_GATHER ? in->out[0].buffer : in->in[0].buffer;
+        if (whole == part)
+            continue;
+        if (p->buffers.item[whole].recomputes != NONE)
+            whole = p->buffers.item[whole].recomputes;
+        found[part] = found[part] == part || found[part] == whole ? whole : NONE;
+    }
     return found;
 }
 

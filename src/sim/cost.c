@@ -188,7 +188,7 @@ double communicated_bytes(const struct program *program, const struct instructio
     bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE || in->op == OP_BROADCAST;
     const struct operand *operand = gives ? &in->out[0] : &in->in[0];
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;
-    if (in->op == OP_SEND || in->op == OP_RECEIVE || in->op == OP_BROADCAST || in->op == OP_REDUCE)
+    if (op_is_message(in->op) || op_is_rooted(in->op))
         return (double)(operand_count(operand) * dtype_size(dtype));
     bool narrow = in->attribute[in->op == OP_ALL_REDUCE].i != 0;
     return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));

@@ -12,7 +12,7 @@ bool efficiency_has_letter(const struct op_table *table, enum op op, char letter
         const struct op_info *info = &table->op[row];
         bool asked = op == OP_COUNT ? info->like == info->op && info->role != ROLE_COMMUNICATION : row == (int)op;
         for (int i = 0; asked && i < info->inputs + info->outputs; i++) {
-            const struct op_operand *operand = i < info->inputs ? &info->in[i] : &info->out[i - info->inputs];
+            const struct op_operand *operand = op_operand_at(info, i);
             has |= memchr(operand->dim, letter, (size_t)operand->ndim) != NULL;
         }
     }

@@ -1,15 +1,11 @@
 #include "sim/memory.h"
 
 // Buffers that communication fills.
-static bool *find_received(const struct program *p, const struct op_table *table) {
+static bool *find_received(const struct program *p) {
     bool *received = mem_alloc(p->buffers.count);
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            const struct instruction *in = &p->templates.item[t].instructions.item[i];
-            if (table->op[in->op].role == ROLE_COMMUNICATION && in->outputs && in->out[0].buffer != NONE &&
-                (in->op == OP_RECEIVE || in->op == OP_ALL_GATHER))
-                received[program_root(p, in->out[0].buffer)] = true;
-        }
+    FOR_INSTRUCTIONS(in, p)
+        if (in->op == OP_RECEIVE || in->op == OP_ALL_GATHER)
+            received[program_root(p, in->out[0].buffer)] = true;
     return received;
 }
 
@@ -33,7 +29,7 @@ static enum memory_part part_of(const struct buffer *b, bool received) {
 
 void memory_of_program(struct sim_memory *out, const struct program *p, const struct op_table *table) {
     *out = (struct sim_memory){.largest = NONE};
-    bool *received = find_received(p, table);
+    bool *received = find_received(p);
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         if (b->scope == SCOPE_STATE && b->parent == NONE)

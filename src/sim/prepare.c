@@ -16,7 +16,7 @@ static enum axis outermost(axis_set group) {
 }
 
 static int find_use(struct prepared *p, const struct mesh *mesh, const struct instruction *in) {
-    bool message = in->op == OP_SEND || in->op == OP_RECEIVE, pair = message || instruction_is_pair(in);
+    bool message = op_is_message(in->op), pair = message || instruction_is_pair(in);
     struct link_use use = {mesh_present(mesh, in->group), pair ? in->peer : 0, message};
     for (size_t i = 0; i < p->uses.count; i++) {
         const struct link_use *u = &p->uses.item[i];
