@@ -52,7 +52,7 @@ void executor_choose(struct executor *executor, const struct choices *choices);
 // Seconds that the chosen ways save in a run, by what was measured.
 double executor_saves(const struct executor *executor, const struct choices *choices);
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
-// Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers. SLOT buffers: slot 0.
+// Where a buffer lies; `microbatch` chooses the instance of MICROBATCH buffers, and the slot of SLOT ones.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);
 
 #endif
