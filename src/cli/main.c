@@ -1,4 +1,5 @@
 // The table of commands, and the process around the one that is asked for: arguments, errors, exit codes.
+#include "base/build.h"
 #include "cli/cli.h"
 #include "kernels/cpu/isa.h"
 #include "train/processes.h"
@@ -224,7 +225,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trireme " TRIREME_VERSION);
+        printf("trireme " TRIREME_VERSION " (%s)\n", build_text);
         return EXIT_DONE;
     }
     const char *name = argc < 2 ? "help" : argv[1];

@@ -1,5 +1,6 @@
 #include "train/processes.h"
 
+#include "base/build.h"
 #include "base/crew.h"
 #include "kernels/cpu/isa.h"
 #include "train/ranks.h"
@@ -145,15 +146,38 @@ static void odd_line(const char *text, const char *other, char line[LINE_BYTES])
              (int)(n > blanks ? n - blanks : 0), text + blanks);
 }
 
-static trireme_status compare(const char *theirs, const char *own, const struct world_place *place,
-                              trireme_error *error) {
+// "; ranks 2, 4 to 7 differ from rank 0", where more than one does.
+static void add_differing(struct text *out, const int32_t *differs, int ranks) {
+    int count = 0;
+    for (int r = 1; r < ranks; r++)
+        count += differs[r];
+    if (count < 2)
+        return;
+    const char *separator = "; ranks ";
+    for (int r = 1, last; r < ranks; r = last + 1) {
+        for (last = r; differs[r] && last + 1 < ranks && differs[last + 1];)
+            last++;
+        last -= last == r + 1; // two are no row
+        if (differs[r])
+            text_add(out, last > r ? "%s%d to %d" : "%s%d", separator, r, last);
+        separator = differs[r] ? ", " : separator;
+    }
+    text_add(out, " differ from rank 0");
+}
+
+static trireme_status compare(const char *theirs, const char *own, const int32_t *differs,
+                              const struct world_place *place, trireme_error *error) {
     char there[LINE_BYTES], here[LINE_BYTES];
-    if (strcmp(theirs, own) == 0)
+    if (!differs[place->rank])
         return TRIREME_OK;
     odd_line(theirs, own, there);
     odd_line(own, theirs, here);
-    FAIL(TRIREME_ERROR_USAGE, "the ranks disagree: rank 0 has \"%s\", rank %d on %s has \"%s\"", there, place->rank,
-         place->host, here);
+    struct text others = {0};
+    add_differing(&others, differs, place->ranks);
+    error_set(error, TRIREME_ERROR_USAGE, "the ranks disagree: rank 0 has \"%s\", rank %d on %s has \"%s\"%s", there,
+              place->rank, place->host, here, others.text ? others.text : "");
+    text_release(&others);
+    return TRIREME_ERROR_USAGE;
 }
 
 // `own` against rank 0's.
@@ -162,11 +186,16 @@ static trireme_status check_same(struct communicator *control, const struct worl
     int64_t bytes = (int64_t)strlen(own) + 1;
     TRY(comm_broadcast(control, &bytes, sizeof bytes, 0, error));
     char *theirs = mem_alloc((size_t)bytes);
+    int32_t *differs = mem_alloc((size_t)place->ranks * sizeof *differs);
     if (place->rank == 0)
         memcpy(theirs, own, (size_t)bytes);
     trireme_status status = comm_broadcast(control, theirs, bytes, 0, error);
+    const int32_t differ = status == TRIREME_OK && strcmp(theirs, own) != 0;
     if (status == TRIREME_OK)
-        status = agree(control, place, compare(theirs, own, place, error), error);
+        status = comm_all_gather(control, &differ, differs, 1, DTYPE_I32, error);
+    if (status == TRIREME_OK)
+        status = agree(control, place, compare(theirs, own, differs, place, error), error);
+    free(differs);
     free(theirs);
     return status;
 }
@@ -253,7 +282,7 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
                               const struct world_place *place, struct communicator *control, trireme_error *error) {
     TRY(agree(control, place, set_ranks(config, launcher, place, error), error));
     struct text identity = {0};
-    text_add(&identity, "trireme " TRIREME_VERSION "\n");
+    text_add(&identity, "trireme " TRIREME_VERSION ", %s\n", build_text);
     config_print(&identity, config);
     trireme_status status = check_same(control, place, identity.text, error);
     text_release(&identity);

@@ -95,6 +95,23 @@ def test_bad_starts():
     disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
 
 
+def test_other_builds():
+    """A program that differs from the first in nothing but what it says of its sources."""
+    build = re.fullmatch(r"trireme [\d.]+ \((build [0-9a-f]{12}, .+)\)\n", tool.good("--version"))[1]
+    other = "build 0123456789ab" + build[len("build 0123456789ab"):]
+    program = tool.read(tool.BINARY)
+    assert build.encode() in program
+    tool.write("other", program.replace(build.encode(), other.encode()))
+    os.chmod("other", 0o755)
+    command = 'case $OMPI_COMM_WORLD_RANK in 0|3) exec "$@" ;; *) shift; exec ./other "$@" ;; esac'
+    for ranks, more in (8, "; ranks 1, 2, 4 to 7 differ from rank 0"), (2, ""):
+        code, _, err = tool.finish(mpi.start(ranks, "sh", "-c", command, "sh", tool.BINARY, "train", "c.yaml",
+                                             "training.global_batch_size=8"))
+        told = mpi.told(err)
+        pattern = rf'rank 0 has "trireme [\d.]+, {build}", rank 1 on .* has "trireme [\d.]+, {other}"{more}$'
+        assert code == 2 and len(told) == 1 and re.search(pattern, told[0]), (code, err)
+
+
 def test_other_weights_to_start_from():
     shutil.copytree("text", "elsewhere/text")
     tool.write("rank.sh", RANK)
@@ -168,6 +185,6 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in test_bad_starts, test_ranks_that_do_not_start:
+        for repeated in test_bad_starts, test_other_builds, test_ranks_that_do_not_start:
             del tests[repeated.__name__]
     tool.main(tests)
