@@ -309,6 +309,10 @@ size_t text_misspelt_distance(const char *word) {
 
 enum { WORD_MAX_LENGTH = 255 }; // of one that is compared
 
+static const char *word_at(const char *const *first, size_t stride, size_t i) {
+    return *(const char *const *)(const void *)((const char *)first + i * stride);
+}
+
 // The nearest at less than `limit`.
 static const char *nearest_within(const char *word, size_t limit, const char *const *first, size_t count,
                                   size_t stride) {
@@ -316,7 +320,7 @@ static const char *nearest_within(const char *word, size_t limit, const char *co
     if (strlen(word) > WORD_MAX_LENGTH)
         return nearest;
     for (size_t i = 0; i < count; i++) {
-        const char *known = *(const char *const *)(const void *)((const char *)first + i * stride);
+        const char *known = word_at(first, stride, i);
         size_t distance = text_distance(word, known);
         if (distance < limit) {
             limit = distance;
@@ -327,7 +331,14 @@ static const char *nearest_within(const char *word, size_t limit, const char *co
 }
 
 const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride) {
-    return nearest_within(word, text_misspelt_distance(word) + 1, first, count, stride);
+    enum { BEGINNING_LEAST = 3 }; // letters: many words begin with fewer
+    const char *nearest = nearest_within(word, text_misspelt_distance(word) + 1, first, count, stride);
+    const size_t length = strlen(word);
+    for (size_t i = 0; i < count && !nearest && length >= BEGINNING_LEAST; i++) {
+        const char *known = word_at(first, stride, i);
+        nearest = strncmp(known, word, length) == 0 ? known : NULL;
+    }
+    return nearest;
 }
 
 const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride) {

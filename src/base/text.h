@@ -40,8 +40,9 @@ trireme_status directory_create(const char *path, trireme_error *error);
 size_t text_distance(const char *a, const char *b);
 // How far `word` may be from the one that was meant.
 size_t text_misspelt_distance(const char *word);
-// Of `count` known words the nearest to one that is misspelt, NULL where none is near. The words are members of an
-// array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count, sizeof *table).
+// Of `count` known words the nearest to one that is misspelt, else one that it begins; NULL where none is near. The
+// words are members of an array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count,
+// sizeof *table).
 const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride);
 // The same however far, and the first of them for a word that is too long for any: NULL only where count is 0.
 const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride);

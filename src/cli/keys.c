@@ -155,19 +155,41 @@ static const struct command_key *key_meant(const struct command_key *keys, size_
     return nearest;
 }
 
+static void list_keys(struct text *out, const struct command_key *keys, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        text_add(out, "%s%s", i ? ", " : "", keys[i].name);
+}
+
+static trireme_status refuse_meant(const struct word *word, const char *name, const struct command_key *keys,
+                                   size_t count, trireme_error *error) {
+    const struct command_key *meant = config_names_key(name) ? NULL : key_meant(keys, count, name);
+    char excerpt[JSON_EXCERPT_BYTES], value[JSON_EXCERPT_BYTES];
+    json_excerpt(name, excerpt);
+    if (meant)
+        FAIL(TRIREME_ERROR_USAGE, "there is no key %s: did you mean %s= (%s)?", excerpt, meant->name, meant->what);
+    if (config_names_key(name) || config_answers(name) || strchr(name, '.'))
+        return TRIREME_OK;
+    struct text own = {0};
+    list_keys(&own, keys, count);
+    error_set(error, TRIREME_ERROR_USAGE,
+              "there is no key %s (given: %s): its own keys are %s; `trireme help config` lists those of a "
+              "configuration",
+              excerpt, json_excerpt(word->value ? word->value : "", value), own.text);
+    text_release(&own);
+    return TRIREME_ERROR_USAGE;
+}
+
 trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,
                                          trireme_error *error) {
-    for (size_t i = 0; i < rest->settings.count;) {
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < rest->settings.count && status == TRIREME_OK;) {
         struct word word = word_split(&rest->settings.item[i], rest->settings.count - i);
-        char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name), excerpt[JSON_EXCERPT_BYTES];
-        const struct command_key *meant = config_names_key(name) ? NULL : key_meant(keys, count, name);
-        json_excerpt(name, excerpt);
+        char *name = mem_printf("%.*s", (int)MIN(word.length, (size_t)64), word.name);
+        status = refuse_meant(&word, name, keys, count, error);
         free(name);
-        if (meant)
-            FAIL(TRIREME_ERROR_USAGE, "there is no key %s: did you mean %s= (%s)?", excerpt, meant->name, meant->what);
         i += word.words;
     }
-    return TRIREME_OK;
+    return status;
 }
 
 trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
@@ -182,8 +204,7 @@ trireme_status command_keys_refuse_rest(const struct arguments *rest, const stru
     const struct command_key *meant = key_meant(keys, count, name);
     const char *nearest = meant ? meant->name : text_nearest(name, &keys[0].name, count, sizeof keys[0]);
     struct text all = {0};
-    for (size_t i = 0; i < count; i++)
-        text_add(&all, "%s%s", i ? ", " : "", keys[i].name);
+    list_keys(&all, keys, count);
     json_excerpt(word.value ? word.value : "", value);
     error_set(error, TRIREME_ERROR_USAGE, "there is no key %s (given: %s) %s%s%s; there are: %s",
               json_excerpt(name, excerpt), value, context, nearest ? ": did you mean " : "", nearest ? nearest : "",

@@ -19,7 +19,7 @@ struct command_key {
     double least, most;   // of integers and numbers, inclusive
     const char *synonyms; // other names for it, separated by spaces, which are refused naming this one
 };
-#define DEVICES_SYNONYMS "gpus gpu device num_devices n_devices n_gpus gpu_count"
+#define DEVICES_SYNONYMS "gpus gpu device num_devices n_devices n_gpus gpu_count nodes num_nodes n_nodes nnodes"
 
 struct command_value {
     const char *given;     // NULL: not given
@@ -38,7 +38,7 @@ void arguments_release(struct arguments *arguments);
 void command_values_release(struct command_value *values, size_t count);
 
 // TRIREME_ERROR_USAGE if what was left for the configuration has none of its keys' names, but a synonym or a misspelt
-// name of a key of the table.
+// name of a key of the table, or a name that nobody knows.
 trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,
                                          trireme_error *error);
 

@@ -130,38 +130,59 @@ static void print_answers(const struct plan_request *r, const struct plan_result
 }
 
 // What would be searched and is set: a run's config.yaml, which has every key, leaves little to search.
-static void print_kept(const struct plan_request *r, struct text *out) {
-    static const struct {
-        const char *key, *open; // values that leave it to the search
-    } SEARCHED[] = {{"parallelism.data_parallel_replicate_degree", "0 -1"},
-                    {"parallelism.data_parallel_shard_degree", "0 -1"},
-                    {"parallelism.zero_stage", ""},
-                    {"parallelism.data_parallel_unit_layers", ""},
-                    {"parallelism.data_parallel_prefetch", ""},
-                    {"parallelism.tensor_parallel_degree", "0 -1"},
-                    {"parallelism.sequence_parallel", ""},
-                    {"parallelism.tensor_parallel_overlap", ""},
-                    {"parallelism.pipeline_parallel_degree", "0 -1"},
-                    {"parallelism.pipeline_parallel_schedule", ""},
-                    {"parallelism.pipeline_parallel_chunks", "0"},
-                    {"parallelism.pipeline_parallel_layout", ""},
-                    {"parallelism.vocabulary_parallel", ""},
-                    {"training.micro_batch_size", "0"},
-                    {"training.logits_rows", ""},
-                    {"activation_checkpoint.mode", ""},
-                    {"activation_checkpoint.full_layers", "\"\""},
-                    {"activation_checkpoint.selective_layers", "\"\""}};
+static const struct searched {
+    const char *key, *open; // values that leave it to the search
+    const char *answered;   // as JSON names it in answers; NULL: as the key
+} SEARCHED[] = {{"parallelism.data_parallel_replicate_degree", "0 -1", NULL},
+                {"parallelism.data_parallel_shard_degree", "0 -1", NULL},
+                {"parallelism.zero_stage", "", NULL},
+                {"parallelism.data_parallel_unit_layers", "", NULL},
+                {"parallelism.data_parallel_prefetch", "", NULL},
+                {"parallelism.tensor_parallel_degree", "0 -1", NULL},
+                {"parallelism.sequence_parallel", "", NULL},
+                {"parallelism.tensor_parallel_overlap", "", NULL},
+                {"parallelism.pipeline_parallel_degree", "0 -1", NULL},
+                {"parallelism.pipeline_parallel_schedule", "", NULL},
+                {"parallelism.pipeline_parallel_chunks", "0", NULL},
+                {"parallelism.pipeline_parallel_layout", "", NULL},
+                {"parallelism.vocabulary_parallel", "", NULL},
+                {"training.micro_batch_size", "0", NULL},
+                {"training.logits_rows", "", NULL},
+                {"activation_checkpoint.mode", "", "recompute"},
+                {"activation_checkpoint.full_layers", "\"\"", NULL},
+                {"activation_checkpoint.selective_layers", "\"\"", NULL}};
+
+static const char *name_of(const char *key) {
+    return strchr(key, '.') + 1;
+}
+
+static bool is_kept(const struct config *config, const struct searched *s) {
+    struct text value = {0};
+    config_print_value(&value, config, s->key);
+    bool kept = config_is_set(config, s->key) && !text_lists(s->open, value.text);
+    text_release(&value);
+    return kept;
+}
+
+static void print_kept(const struct config *config, struct text *out) {
     const char *separator = "kept as set: ";
-    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
-        struct text value = {0};
-        config_print_value(&value, r->config, SEARCHED[i].key);
-        if (config_is_set(r->config, SEARCHED[i].key) && !text_lists(SEARCHED[i].open, value.text)) {
-            text_add(out, "%s%s %s", separator, strchr(SEARCHED[i].key, '.') + 1, value.text);
+    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++)
+        if (is_kept(config, &SEARCHED[i])) {
+            text_add(out, "%s%s ", separator, name_of(SEARCHED[i].key));
+            config_print_value(out, config, SEARCHED[i].key);
             separator = ", ";
         }
-        text_release(&value);
-    }
     text_add(out, *separator == ',' ? "\n" : "");
+}
+
+static void add_kept(struct text *out, const struct config *config) {
+    json_begin_object(out, "kept");
+    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
+        const struct searched *s = &SEARCHED[i];
+        if (is_kept(config, s))
+            config_add_value(out, s->answered ? s->answered : name_of(s->key), config, s->key);
+    }
+    json_end_object(out);
 }
 
 // Keys of pipelines are kept; that may leave plans without one alone.
@@ -272,6 +293,7 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_add_integer(out, "global_batch_size", r->config->training.global_batch_size);
     json_add_integer(out, "seq_len", r->config->training.seq_len);
     json_add_string(out, "dtype", dtype_name(options_dtype(r->config)));
+    add_kept(out, r->config);
     json_add_boolean(out, "fits", result->answers.count > 0);
     json_add_integer(out, "choices", result->choices);
     json_add_integer(out, "promising", result->promising);
@@ -333,12 +355,13 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     } else if (found) {
         const struct config_training *t = &r->config->training;
         text_add(&out,
-                 "%d rank%s on %s, a step of %lld sequences of %lld tokens in %s: %d plans, %d of them may fit, %d "
-                 "simulated in %.1f s%s\n",
+                 "%d rank%s on %s, a step of %lld sequence%s of %lld tokens in %s: %d plan%s, %d of them may fit, "
+                 "%d simulated in %.1f s%s\n",
                  r->ranks, r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
-                 (long long)t->seq_len, dtype_name(options_dtype(r->config)), result->choices, result->promising,
-                 result->evaluated, seconds, result->complete ? "" : ", when time was up: there may be better ones");
-        print_kept(r, &out);
+                 t->global_batch_size == 1 ? "" : "s", (long long)t->seq_len, dtype_name(options_dtype(r->config)),
+                 result->choices, result->choices == 1 ? "" : "s", result->promising, result->evaluated, seconds,
+                 result->complete ? "" : ", when time was up: there may be better ones");
+        print_kept(r->config, &out);
         print_left_out(r, result, &out);
         print_answers(r, result, &out);
         if (values[PLAN_SAVE].given)
@@ -383,7 +406,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     if (status == TRIREME_OK)
         status = synthetic_model(&model, config, error);
     if (status == TRIREME_OK)
-        progress_line("looking at what %d ranks can do", request.ranks);
+        progress_line("looking at what %d rank%s can do", request.ranks, request.ranks == 1 ? "" : "s");
     if (status == TRIREME_OK)
         status = plan_search(&result, &request, error);
     if (status == TRIREME_OK)

@@ -42,7 +42,8 @@ static void show_start(void *user, const struct train_start *s) {
     if (s->resumed_from)
         printf("going on from %s\n", s->resumed_from);
     if (s->first_step > s->steps)
-        printf("all %lld steps are done: to go on, raise training.steps\n", (long long)s->steps);
+        printf("all %lld step%s done: to go on, raise training.steps\n", (long long)s->steps,
+               s->steps == 1 ? " is" : "s are");
     fflush(stdout);
 }
 

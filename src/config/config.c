@@ -46,6 +46,10 @@ void config_print_value(struct text *out, const struct config *config, const cha
     value_print(out, config, key_known(key));
 }
 
+void config_add_value(struct text *out, const char *name, const struct config *config, const char *key) {
+    value_add_json(out, name, config, key_known(key));
+}
+
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,
                              ...) {
     va_list args;

@@ -72,10 +72,14 @@ void config_print(struct text *out, const struct config *config);
 const char *config_origin(const struct config *config, const char *key);
 // Whether a key of some section is called so.
 bool config_names_key(const char *name);
+// Whether who asks for a key of this name, which is none, is told of one, or why there is none.
+bool config_answers(const char *name);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
 // Appends the value of a key as it would be written in a file.
 void config_print_value(struct text *out, const struct config *config, const char *key);
+// The same as a member `name` of a JSON object: a number, true or false, a text, or an array of numbers.
+void config_add_value(struct text *out, const char *name, const struct config *config, const char *key);
 // Refuses a key that was set of a section that is not among the `sections` (words), which alone `reader` reads.
 trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
                              trireme_error *error);

@@ -316,41 +316,57 @@ static void section_keys_add(struct text *out, const char *section) {
         text_add(out, ", ... (`trireme help %s` has all)", section);
 }
 
+// What there is to say of a name that is no key.
+struct answer {
+    struct candidates found;
+    const char *absent;
+    const struct key_section *whole, *inside; // the section that it is, the one that it stands in
+};
+
+static void answer_find(struct answer *a, const char *section, const char *name) {
+    char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
+    *a = (struct answer){.found = {.count = 0}};
+    if (!normalise(section, section_own) || !normalise(name, name_own))
+        return;
+    a->absent = absent_find(name_own);
+    a->inside = key_section_find(section_own);
+    a->whole = *section ? NULL : key_section_find(name_own);
+    if (!a->absent && !a->whole)
+        candidates_find(&a->found, section_own, name_own);
+}
+
+bool config_answers(const char *name) {
+    struct answer a;
+    answer_find(&a, "", name);
+    return a.absent || a.whole || a.found.count > 0;
+}
+
 trireme_status key_refuse_unknown(const char *where, const char *section, const char *name, const char *value,
                                   trireme_error *error) {
-    struct candidates found = {.count = 0};
-    char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
-    const char *absent = NULL, *whole = NULL; // a section that stands for a key
-    const struct key_section *inside = NULL;
-    if (normalise(section, section_own) && normalise(name, name_own)) {
-        absent = absent_find(name_own);
-        inside = key_section_find(section_own);
-        whole = !*section && key_section_find(name_own) ? name_own : NULL;
-        if (!absent && !whole)
-            candidates_find(&found, section_own, name_own);
-    }
-
+    struct answer a;
+    answer_find(&a, section, name);
+    const struct candidates *found = &a.found;
     char excerpt[KEY_EXCERPT];
     struct text message = {0};
     if (*section)
         text_add(&message, "%s.", key_excerpt(section, excerpt));
-    text_add(&message, "%s: %s", key_excerpt(name, excerpt), whole ? "is a section" : "unknown key");
+    text_add(&message, "%s: %s", key_excerpt(name, excerpt), a.whole ? "is a section" : "unknown key");
     if (value)
         text_add(&message, ", given %s", value);
-    for (size_t i = 0; i < found.count; i++) {
-        const char *before = found.nearest ? "; the nearest is " : "; use ";
-        text_add(&message, "%s%s.%s", i == 0 ? before : " or ", found.key[i]->section, found.key[i]->name);
+    for (size_t i = 0; i < found->count; i++) {
+        const char *before = found->nearest ? "; the nearest is " : "; use ";
+        text_add(&message, "%s%s.%s", i == 0 ? before : " or ", found->key[i]->section, found->key[i]->name);
     }
-    if (found.count == 1) {
+    if (found->count == 1) {
         text_add(&message, ": ");
-        key_accepts(&message, found.key[0]);
+        key_accepts(&message, found->key[0]);
     }
-    if (absent) {
-        text_add(&message, "; %s", absent);
-    } else if (whole || (inside && found.count == 0)) {
-        text_add(&message, whole ? "; its keys are " : "; the section has ");
-        section_keys_add(&message, whole ? whole : inside->name);
-    } else if (found.count == 0) {
+    if (a.absent) {
+        text_add(&message, "; %s", a.absent);
+    } else if (a.whole || (a.inside && found->count == 0)) {
+        text_add(&message, a.whole ? "; its keys are " : "; the section has ");
+        section_keys_add(&message, a.whole ? a.whole->name : a.inside->name);
+    } else if (found->count == 0) {
         text_add(&message, "; `trireme help config` lists all keys");
     }
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s%s%s", where, *where ? ": " : "", message.text);

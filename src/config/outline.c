@@ -208,9 +208,11 @@ static trireme_status refuse_key(const struct outline *outline, int node, const 
     VEC(const char *) words = {0};
     for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         VEC_PUSH(&words, word);
-    const char *nearest =
-        text_nearest_of_all(outline->nodes.item[node].key, words.item, words.count, sizeof *words.item);
-    outline_refuse(outline, node, error, "there is no such key; the nearest is %s (all: %s)", nearest, known);
+    const char *nearest = text_nearest(outline->nodes.item[node].key, words.item, words.count, sizeof *words.item);
+    if (nearest)
+        outline_refuse(outline, node, error, "there is no such key; the nearest is %s (all: %s)", nearest, known);
+    else
+        outline_refuse(outline, node, error, "there is no such key; there are %s", known);
     VEC_RELEASE(&words);
     free(list);
     return TRIREME_ERROR_USAGE;

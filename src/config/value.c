@@ -1,5 +1,6 @@
 #include "config/value.h"
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 #include <ctype.h>
@@ -317,6 +318,33 @@ void value_print(struct text *out, const struct config *config, const struct key
             real_print(out, ((const double *)field)[i]);
         }
         text_add(out, "]");
+        break;
+    }
+}
+
+void value_add_json(struct text *out, const char *name, const struct config *config, const struct key *key) {
+    const void *field = value_field(config, key);
+    switch (key->type) {
+    case KEY_INTEGER:
+        json_add_integer(out, name, *(const int64_t *)field);
+        break;
+    case KEY_REAL:
+        json_add_number(out, name, *(const double *)field);
+        break;
+    case KEY_SWITCH:
+        json_add_boolean(out, name, *(const bool *)field);
+        break;
+    case KEY_CHOICE:
+        json_add_string(out, name, key->words[*(const int *)field]);
+        break;
+    case KEY_TEXT:
+        json_add_string(out, name, *value_text(config, key));
+        break;
+    case KEY_FRACTIONS:
+        json_begin_array(out, name);
+        for (size_t i = 0; i < key->count; i++)
+            json_add_number(out, NULL, ((const double *)field)[i]);
+        json_end_array(out);
         break;
     }
 }

@@ -29,6 +29,8 @@ trireme_status value_set(struct config *config, const struct key *key, const cha
 void value_set_default(struct config *config, const struct key *key);
 // Appends the value as YAML: value_set of what is read back gives the same bits.
 void value_print(struct text *out, const struct config *config, const struct key *key);
+// Appends it as a member of a JSON object.
+void value_add_json(struct text *out, const char *name, const struct config *config, const struct key *key);
 // Appends a text as YAML: in quotes where not every reader takes the plain word for this very text.
 void value_print_text(struct text *out, const char *text);
 // The field of a text key.

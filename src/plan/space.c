@@ -397,7 +397,8 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
                              r->ranks);
     if (first.message[0]) {
         error_set(error, first.status, "%s", first.message);
-        return error_prefix(error, first.status, "no plan for %d ranks is possible", r->ranks);
+        return error_prefix(error, first.status, "no plan for %d rank%s is possible", r->ranks,
+                            r->ranks == 1 ? "" : "s");
     }
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,

@@ -161,10 +161,10 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
     char sound[128];
     tell_sound(r, sound);
     FAIL(TRIREME_ERROR_DIVERGED,
-         "loss or gradient was not finite for %lld steps in a row, up to step %lld (loss %g, gradient norm %g): lower "
+         "loss or gradient was not finite for %lld step%s in a row, up to step %lld (loss %g, gradient norm %g): lower "
          "optimizer.lr, or check the data; %s",
-         (long long)r->progress.skipped_in_a_row, (long long)r->progress.step, unsigned_nan(result->loss),
-         unsigned_nan(result->grad_norm), sound);
+         (long long)r->progress.skipped_in_a_row, r->progress.skipped_in_a_row == 1 ? "" : "s",
+         (long long)r->progress.step, unsigned_nan(result->loss), unsigned_nan(result->grad_norm), sound);
 }
 
 // All ranks have found the same: none breaks the world before all have said what the step was.
@@ -286,8 +286,7 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
              (long long)r->progress.step, (long long)r->config->training.steps);
     if (r->targets == 0 && !r->resumed_from)
         FAIL(TRIREME_ERROR_DIVERGED,
-             "none of the %lld steps met a token to predict, so that nothing was learnt: documents of one token have "
-             "none",
+             "no step of %lld met a token to predict, so that nothing was learnt: documents of one token have none",
              (long long)r->progress.step);
     char sound[128];
     tell_sound(r, sound);

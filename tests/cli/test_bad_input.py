@@ -47,6 +47,10 @@ def test_settings():
         for given in ["gpus=8"], ["--devces", "8"], ["device=8"]:
             name = given[0].strip("-").split("=")[0]
             untouched(2, rf'no key "{name}": did you mean devices= \(devices of the cluster\)\?', *command, *given)
+        untouched(2, r'no key "nodes": did you mean devices= ', *command, "nodes=8")
+        for given in ["top=3"], ["--top", "3"]:
+            untouched(2, r'no key "top" \(given: "3"\): its own keys are cluster, devices, .*; `trireme help config` ',
+                      *command, *given)
         untouched(2, r"rank: unknown key, given 8; use show\.rank", *command, "rank=8")
     untouched(2, r'no key "cluter": did you mean cluster= ', "plan", "gpt2-124m", "cluter=h100")
     untouched(2, r'no key "out": did you mean save= ', "plan", "gpt2-124m", "cluster=h100", "out=p.yaml")
@@ -161,7 +165,7 @@ def test_nothing_to_predict():
            "--training.global_batch_size=2"]
     # Neither of two windows among some sixty has it; of all of them one has.
     code, out, err = tool.run(*few, "--training.steps=1")
-    assert code == 1 and "none of the 1 steps met a token to predict" in err.splitlines()[-1], (code, err)
+    assert code == 1 and "no step of 1 met a token to predict" in err.splitlines()[-1], (code, err)
     assert "loss: no targets  " in out and tool.metrics("run")[0]["loss"] is None, out
     out = tool.good(*few, "--training.steps=40", "--run.directory=new")
     losses = [line["loss"] for line in tool.metrics("new")]

@@ -527,6 +527,16 @@ def test_what_is_given_is_told():
                             "activation_checkpoint:\n  mode: none\n  full_layers: \"\"\n"
                             "model:\n  preset: llama-5m\n")
     assert "\nkept as set: logits_rows 0, mode none\n\n" in tool.good("plan", "open.yaml", "cluster=h100", "devices=2")
+    answer = tool.good_json("plan", "open.yaml", "cluster=h100", "devices=2", "pipeline_parallel_degree=2",
+                            "pipeline_parallel_layout=4,2", "tensor_parallel_overlap=false")
+    assert answer["kept"] == {"pipeline_parallel_degree": 2, "pipeline_parallel_layout": "4,2", "recompute": "none",
+                              "logits_rows": 0, "tensor_parallel_overlap": False}, answer["kept"]
+    assert answer["kept"].keys() - {"logits_rows"} <= answer["plans"][0].keys(), answer
+    # One of each.
+    one = ("plan", "llama-5m", "cluster=h100", "devices=1", "global_batch_size=1", "micro_batch_size=1", "mode=none",
+           "logits_rows=0")
+    assert ", a step of 1 sequence of 1024 tokens in bf16: 1 plan, 1 of them may fit, 1 simu" in tool.good(*one)
+    tool.refused(2, "no plan for 1 rank is possible: ", *one, "full_layers=1-2")
     # Keys of pipelines that rule out all of them.
     none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "

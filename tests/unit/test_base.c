@@ -119,8 +119,9 @@ static void text_nearest_finds_what_was_meant(void **state) {
         int number;
         const char *name;
     } KNOWN[] = {{1, "train"}, {2, "verify"}, {3, "tree"}, {4, "generate"}};
-    static const char *const CASES[][2] = {{"trian", "train"}, {"trie", "tree"},        {"", NULL},
-                                           {"show", NULL},     {"gnerate", "generate"}, {"verify", "verify"}};
+    static const char *const CASES[][2] = {
+        {"trian", "train"},      {"trie", "tree"},     {"", NULL},          {"show", NULL},
+        {"gnerate", "generate"}, {"verify", "verify"}, {"gen", "generate"}, {"ge", NULL}};
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
         const char *nearest = text_nearest(CASES[i][0], &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]);
         assert_string_equal(nearest ? nearest : "none", CASES[i][1] ? CASES[i][1] : "none");

@@ -91,6 +91,7 @@ static void refusals_name_line_and_key(void **unused) {
         {5, "    memory: 0x10 GB", "my.yaml:5: devices.small.memory", "expected bytes"},
         {5, "    # memory", "my.yaml:3: devices.small", "memory is missing"},
         {7, "    bandwith: 100 GB/s", "my.yaml:7: devices.small.bandwith", "the nearest is bandwidth"},
+        {7, "    speed: 100 GB/s", "my.yaml:7: devices.small.speed", "there is no such key; there are peak memory "},
         {7, "    bandwidth: 0 GB/s", "my.yaml:7: devices.small.bandwidth", "given 0 GB/s"},
         {7, "    bandwidth: [1, 2]", "my.yaml:7: devices.small.bandwidth", "expected a word or number"},
         {8, "    launch: 5 s/us", "my.yaml:8: devices.small.launch", "expected a time"},
