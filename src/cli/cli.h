@@ -3,6 +3,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include "base/amount.h"
 #include "base/text.h"
 #include "config/config.h"
 
@@ -79,12 +80,5 @@ trireme_status print_text(const struct text *text, trireme_error *error);
 bool progress_is_live(void);
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);
-// "512 B", "4.4 MB", "1148.9 GB" is "1.1 TB".
-struct amount {
-    char text[16];
-};
-struct amount amount(int64_t bytes);
-// "1m05s", "2h10m", "3d04h".
-void duration_text(double seconds, char out[32]);
 
 #endif

@@ -220,6 +220,37 @@ links:
     assert tool.good_json("plan", *words, f"seq_len={length[1]}")["fits"]
 
 
+def test_more_devices_are_advised_by_nodes():
+    tool.write("many.model.yaml", "model: {family: gpt2, num_hidden_layers: 4, hidden_size: 256, "
+               "num_attention_heads: 4, vocab_size: 256}\n")
+    words = ("many.model.yaml", "cluster=many.yaml", "global_batch_size=240", "seq_len=16", "tensor_parallel_degree=1",
+             "pipeline_parallel_degree=1", "data_parallel_replicate_degree=1", "zero_stage=3", "micro_batch_size=1",
+             "data_parallel_unit_layers=1", "data_parallel_prefetch=1", "mode=full", "training.dtype=f32")
+
+    def write(node, memory):
+        tool.write("many.yaml", f"""
+devices:
+  x: {{peak: {{f32: 1 TFLOP/s}}, memory: {memory} B, bandwidth: 50 GB/s, launch: 1 us,
+      efficiency: {{other: {{memory: 0.8}}}}}}
+nodes:
+  - {{device: x, nodes: {32 // node}, devices: {node}}}
+links:
+  - {{name: all, spans: all, latency: 5 us, bandwidth: 1 GB/s}}
+""")
+
+    write(4, 10**9)
+    least = {n: min(plan["peak_bytes"] for plan in tool.good_json("plan", *words, f"devices={n}")["plans"])
+             for n in (8, 10, 12, 16)}
+    assert least[8] > least[10] > least[12] > least[16], least
+    # Whole nodes, even where fewer devices are enough; one by one where the last that were too few are no node away.
+    for node, memory, devices, expected in ((4, least[10], 4, 12), (4, least[12], 4, 12), (4, least[12] - 1, 4, 16),
+                                            (1, least[10], 4, 10), (16, least[10], 8, 10), (2, least[10], 5, 10),
+                                            (4, least[8], 3, 8)):
+        write(node, memory)
+        code, out, _ = tool.run("plan", *words, f"devices={devices}")
+        assert code == 2 and f"fits with devices={expected}\n" in out, (node, memory, devices, out)
+
+
 def test_positions_follow_the_length_that_is_advised():
     tool.write("one.yaml", """
 devices:

@@ -1,0 +1,24 @@
+#include "base/amount.h"
+
+#include <math.h>
+
+struct amount amount(int64_t bytes) {
+    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double count = (double)bytes;
+    size_t unit = 0;
+    for (; fabs(count) >= 999.95 && unit + 1 < ARRAY_LENGTH(UNITS); unit++)
+        count /= 1000;
+    struct amount a;
+    snprintf(a.text, sizeof a.text, "%.*f %s", unit ? 1 : 0, count, UNITS[unit]);
+    return a;
+}
+
+void duration_text(double seconds, char out[32]) {
+    long s = !(seconds > 0) ? 0 : seconds > 1e9 ? 1000000000L : (long)(seconds + 0.5);
+    if (s < 3600)
+        snprintf(out, 32, "%ldm%02lds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, 32, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+}
