@@ -15,3 +15,7 @@ int64_t clock_now(void) {
 int64_t clock_real(void) {
     return read_clock(CLOCK_REALTIME);
 }
+
+int64_t clock_thread(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}

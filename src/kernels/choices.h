@@ -46,7 +46,8 @@ struct frequent_call {
 };
 // Adds choices of the calls that are not in the table, the most worth it first, as far as time allows: a hundredth of
 // what they take in `runs` runs of the program, but no more than half of one run or, where that is less, some seconds.
-// Where a first look at each call would take more already, by its operations, nothing is run and no memory taken.
+// Time is what the calling thread is given, whatever else the machine does. Where a first look at each call would take
+// more already, by its operations, nothing is run and no memory taken.
 // A program of `bytes` has its operands in the caches as much as that many bytes can lie there; the ways are timed on
 // operands that go round in as much memory, which is given back at the end. Operands must be floating numbers.
 trireme_status choices_measure(struct choices *choices, const struct op_table *table, const struct frequent_call *calls,

@@ -1,4 +1,7 @@
 // Times the ways to run each call (choices.h) in turns with the rule's.
+//
+// What measuring may cost, and what a run of the program takes, is time that this thread is given: on a machine that
+// others use, too, it measures as much as on one of its own. Ways are compared by the time that passes, the least.
 #include "base/clock.h"
 #include "base/region.h"
 #include "kernels/choices.h"
@@ -27,7 +30,7 @@ struct ring {
 struct trial {
     struct frequent_call of;
     char *name;
-    double seconds; // of a run by the rule
+    double seconds; // of a run by the rule, of this thread's own
 };
 
 struct trials {
@@ -64,15 +67,19 @@ static void place(struct ring *ring, struct tensor *t, int count) {
     }
 }
 
-static double run_seconds(struct trials *trials, const struct trial *t, enum kernel_way way) {
+static double seconds_since(int64_t begin, int64_t (*now)(void)) {
+    return 1e-9 * (double)(now() - begin);
+}
+
+static double run_seconds(struct trials *trials, const struct trial *t, enum kernel_way way, int64_t (*now)(void)) {
     struct call call = t->of.call;
     place(&trials->in, call.in, call.inputs);
     place(&trials->out, call.out, call.outputs);
     call.workspace = trials->workspace;
     call.way = way;
-    int64_t begin = clock_now();
+    int64_t begin = now();
     t->of.run(&call);
-    return 1e-9 * (double)(clock_now() - begin);
+    return seconds_since(begin, now);
 }
 
 // Numbers of both signs from 1/128 to 1, whether taken for f32 or bf16.
@@ -129,7 +136,7 @@ static void run_round(struct trials *trials, const struct trial *t, unsigned way
             continue;
         times[way][round] = 0;
         for (int k = 0; k < runs; k++)
-            times[way][round] += run_seconds(trials, t, (enum kernel_way)way) / runs;
+            times[way][round] += run_seconds(trials, t, (enum kernel_way)way, clock_now) / runs;
     }
 }
 
@@ -210,10 +217,6 @@ static bool is_stopped(const struct choices *choices) {
     return choices->stop && *choices->stop;
 }
 
-static double seconds_since(int64_t begin) {
-    return 1e-9 * (double)(clock_now() - begin);
-}
-
 // Whether a hundredth of what the calls take in all runs pays for the memory and their first runs. No time is known
 // yet: operations tell.
 static bool is_worth_it(const struct trials *trials, int64_t runs, int64_t bytes) {
@@ -234,15 +237,16 @@ static void measure(struct trials *trials, struct choices *choices, int64_t runs
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
         for (int k = 0; k < FIRST_RUNS; k++)
-            t->seconds = run_seconds(trials, t, WAY_RULE);
+            t->seconds = run_seconds(trials, t, WAY_RULE, clock_thread);
         run += cost(t);
     }
     VEC_SORT(trials, compare_worth);
     const double part = (double)runs * run / 100, most = MAX(LEAST_SECONDS, run / 2);
-    const int64_t first = clock_now();
+    const int64_t first = clock_thread();
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
-        if (seconds_since(begin) + first_seconds(t) > part || seconds_since(first) + first_seconds(t) > most)
+        const double round = first_seconds(t);
+        if (seconds_since(begin, clock_thread) + round > part || seconds_since(first, clock_thread) + round > most)
             continue;
         struct choice choice = {.call = t->name, .on = mem_strdup(choices->on)};
         choose(trials, t, &choice);
@@ -255,7 +259,7 @@ trireme_status choices_measure(struct choices *choices, const struct op_table *t
                                size_t count, int64_t runs, int64_t bytes, trireme_error *error) {
     struct trials trials = {0};
     trireme_status status = TRIREME_OK;
-    const int64_t begin = clock_now();
+    const int64_t begin = clock_thread();
     gather(&trials, choices, table, calls, count);
     const int64_t needed = memory_needed(&trials, bytes);
     if (is_worth_it(&trials, runs, needed)) {
