@@ -4,6 +4,10 @@
 // What went wrong is in the caller's trireme_error: one line, naming what failed, where, and what to do. It may be
 // NULL: then the status alone tells. What else may be NULL is said where it stands, and refused elsewhere. There is no
 // global state: any number of threads may use the library, each with objects of its own.
+//
+// A model's or token file that another program cuts short while it is read is TRIREME_ERROR_CORRUPT. A run's ranks.bin
+// is mapped while it trains: should another program shorten that one, the process gets SIGBUS, which is the caller's to
+// handle, as all signals are. `trireme show ranks` tells what is in there; nothing else reads it.
 #ifndef TRIREME_H
 #define TRIREME_H
 

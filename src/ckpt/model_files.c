@@ -209,6 +209,31 @@ static trireme_status match_sources(struct match *m, trireme_error *error) {
     FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor \"%s\" is missing, and %zu more", m->path, name, missing - 1);
 }
 
+// Numbers [first, first + count) of a tensor.
+static trireme_status read_numbers(const struct safetensors *files, const struct safetensors_tensor *t, int64_t first,
+                                   int64_t count, double *out, trireme_error *error) {
+    const uint64_t stored = safetensors_dtype_bits(t->dtype) / 8, bytes = (uint64_t)count * stored;
+    void *raw = mem_alloc(bytes);
+    trireme_status status = safetensors_read(files, t, (uint64_t)first * stored, bytes, raw, error);
+    if (status == TRIREME_OK)
+        convert_decode(t->dtype, raw, count, out);
+    free(raw);
+    return status;
+}
+
+static trireme_status check_zeros(const struct match *m, const struct safetensors_tensor *t, int64_t count,
+                                  trireme_error *error) {
+    double *value = mem_alloc((size_t)count * sizeof *value);
+    trireme_status status = read_numbers(m->files, t, 0, count, value, error);
+    for (int64_t i = 0; i < count && status == TRIREME_OK; i++)
+        if (value[i] != 0)
+            status = error_set(error, TRIREME_ERROR_CORRUPT,
+                               "%s: tensor \"%s\": expected zeros, as config.json says \"bias\": false, found %g",
+                               safetensors_path(m->files, t), t->name, value[i]);
+    free(value);
+    return status;
+}
+
 static trireme_status check_shapes(const struct match *m, trireme_error *error) {
     for (size_t i = 0; i < m->sources->item.count; i++) {
         const struct source *source = &m->sources->item.item[i];
@@ -219,15 +244,8 @@ static trireme_status check_shapes(const struct match *m, trireme_error *error) 
             continue;
         TRY(safetensors_expect(m->files, t, convert_readable(t->dtype) ? t->dtype : SAFETENSORS_F32,
                                source->parameter->ndim, shape, error));
-        for (int64_t j = 0; source->zero && j < shape[0]; j++) {
-            double value;
-            const char *at = (const char *)t->data + (uint64_t)j * (safetensors_dtype_bits(t->dtype) / 8);
-            convert_decode(t->dtype, at, 1, &value);
-            if (value != 0)
-                FAIL(TRIREME_ERROR_CORRUPT,
-                     "%s: tensor \"%s\": expected zeros, as config.json says \"bias\": false, found %g",
-                     safetensors_path(m->files, t), t->name, value);
-        }
+        if (source->zero)
+            TRY(check_zeros(m, t, shape[0], error));
     }
     return TRIREME_OK;
 }
@@ -245,11 +263,20 @@ static bool is_buffer(const struct model_config *config, const char *name) {
 
 static trireme_status check_tied_head(const struct match *m, const struct safetensors_tensor *head,
                                       trireme_error *error) {
+    enum { PIECE = 1 << 20 };
     const struct safetensors_tensor *embed = m->tensor[0]; // the table's first
-    const bool same = embed->dtype == head->dtype && embed->bytes == head->bytes &&
-                      memcmp(embed->data, head->data, embed->bytes) == 0;
-    safetensors_forget(m->files, embed, 0, embed->bytes);
-    safetensors_forget(m->files, head, 0, head->bytes);
+    bool same = embed->dtype == head->dtype && embed->bytes == head->bytes;
+    char *pieces = mem_alloc(2 * PIECE);
+    trireme_status status = TRIREME_OK;
+    for (uint64_t done = 0; done < embed->bytes && same && status == TRIREME_OK; done += PIECE) {
+        const uint64_t now = MIN((uint64_t)PIECE, embed->bytes - done);
+        status = safetensors_read(m->files, embed, done, now, pieces, error);
+        if (status == TRIREME_OK)
+            status = safetensors_read(m->files, head, done, now, pieces + PIECE, error);
+        same = status != TRIREME_OK || memcmp(pieces, pieces + PIECE, now) == 0;
+    }
+    free(pieces);
+    TRY(status);
     if (same)
         return TRIREME_OK;
     FAIL(TRIREME_ERROR_CORRUPT,
@@ -312,45 +339,44 @@ static void put_numbers(const struct target *to, struct encoded *by, size_t numb
         put(to->remainders, number, first, count, by->remainder);
 }
 
-static void load_rows(const struct source *source, const struct safetensors *files, const struct safetensors_tensor *t,
-                      const struct target *to) {
+static trireme_status load_rows(const struct source *source, const struct safetensors *files,
+                                const struct safetensors_tensor *t, const struct target *to, trireme_error *error) {
     int64_t first = source->piece->row * source->parameter->dim[1],
             count = source->piece->rows * source->parameter->dim[1];
     int64_t block = MIN(count, BLOCK);
     const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
     const bool same = t->dtype == convert_stored(to->values->dtype);
-    double *numbers = same ? NULL : mem_alloc((size_t)block * sizeof *numbers);
+    void *numbers = mem_alloc((size_t)block * (same ? stored : sizeof(double)));
     struct encoded encoded = same ? (struct encoded){0} : encoded_create(to, block);
-    for (int64_t done = 0; done < count; done += block) {
-        const char *from = (const char *)t->data + (size_t)done * stored;
+    trireme_status status = TRIREME_OK;
+    for (int64_t done = 0; done < count && status == TRIREME_OK; done += block) {
         int64_t now = MIN(block, count - done);
-        if (same) {
-            put(to->values, source->number, first + done, now, from); // and remainders are zero
-        } else {
-            convert_decode(t->dtype, from, now, numbers);
+        status = same ? safetensors_read(files, t, (uint64_t)done * stored, (uint64_t)now * stored, numbers, error)
+                      : read_numbers(files, t, done, now, numbers, error);
+        if (status == TRIREME_OK && same)
+            put(to->values, source->number, first + done, now, numbers); // and remainders are zero
+        else if (status == TRIREME_OK)
             put_numbers(to, &encoded, source->number, first + done, now, numbers);
-        }
-        safetensors_forget(files, t, (uint64_t)done * stored, (uint64_t)now * stored);
     }
     encoded_release(&encoded);
     free(numbers);
+    return status;
 }
 
 // Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
-static void load_transposed(const struct source *source, const struct safetensors *files,
-                            const struct safetensors_tensor *t, const struct target *to) {
-    const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
+static trireme_status load_transposed(const struct source *source, const struct safetensors *files,
+                                      const struct safetensors_tensor *t, const struct target *to,
+                                      trireme_error *error) {
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
     int64_t block = MAX(1, MIN(columns, BLOCK / rows));
     double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
            *part = mem_alloc((size_t)block * sizeof *part);
     struct encoded encoded = encoded_create(to, block);
-    for (int64_t first = 0; first < columns; first += block) {
+    trireme_status status = TRIREME_OK;
+    for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
         int64_t count = MIN(block, columns - first);
-        const char *from = (const char *)t->data + (size_t)(first * rows) * stored;
-        convert_decode(t->dtype, from, count * rows, numbers);
-        safetensors_forget(files, t, (uint64_t)(first * rows) * stored, (uint64_t)(count * rows) * stored);
-        for (int64_t row = 0; row < rows; row++) {
+        status = read_numbers(files, t, first * rows, count * rows, numbers, error);
+        for (int64_t row = 0; row < rows && status == TRIREME_OK; row++) {
             for (int64_t i = 0; i < count; i++)
                 part[i] = numbers[i * rows + row];
             put_numbers(to, &encoded, source->number, (source->piece->row + row) * columns + first, count, part);
@@ -359,22 +385,23 @@ static void load_transposed(const struct source *source, const struct safetensor
     encoded_release(&encoded);
     free(numbers);
     free(part);
+    return status;
 }
 
 // The pieces of one parameter, which are sources [first, first + pieces).
-static void load_parameter(const struct match *m, size_t first, const struct target *to) {
+static trireme_status load_parameter(const struct match *m, size_t first, const struct target *to,
+                                     trireme_error *error) {
     const struct source *source = &m->sources->item.item[first];
     int64_t count = source->parameter->dim[0] * source->parameter->dim[1];
     if (!to->values->begin(to->values, source->number, bytes_of(to->values, count)))
-        return;
+        return TRIREME_OK;
     if (to->remainders)
         to->remainders->begin(to->remainders, source->number, bytes_of(to->remainders, count));
     for (int i = 0; i < source->parameter->pieces; i++) {
-        if (source[i].piece->transposed)
-            load_transposed(&source[i], m->files, m->tensor[first + (size_t)i], to);
-        else
-            load_rows(&source[i], m->files, m->tensor[first + (size_t)i], to);
+        const struct safetensors_tensor *t = m->tensor[first + (size_t)i];
+        TRY((source[i].piece->transposed ? load_transposed : load_rows)(&source[i], m->files, t, to, error));
     }
+    return TRIREME_OK;
 }
 
 static trireme_status load_matched(struct match *m, const struct target *to, trireme_error *error) {
@@ -384,7 +411,7 @@ static trireme_status load_matched(struct match *m, const struct target *to, tri
     for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
         if (m->sources->item.item[i].zero)
             break; // they stand behind all others
-        load_parameter(m, i, to);
+        TRY(load_parameter(m, i, to, error));
     }
     return TRIREME_OK;
 }
@@ -425,6 +452,7 @@ void model_files_identify(const char *path, char hex[CHECKSUM_HEX]) {
     if (safetensors_open(path, &files, &ignored) != TRIREME_OK)
         return;
     struct checksum sum;
+    bool readable = true;
     checksum_begin(&sum);
     for (size_t i = 0; i < files->tensor.count; i++) {
         const struct safetensors_tensor *t = &files->tensor.item[i];
@@ -432,8 +460,13 @@ void model_files_identify(const char *path, char hex[CHECKSUM_HEX]) {
         safetensors_type_text(t->dtype, t->ndim, t->shape, type);
         checksum_add(&sum, t->name, strlen(t->name) + 1);
         checksum_add(&sum, type, strlen(type) + 1);
-        checksum_add(&sum, t->data, MIN(t->bytes, SAMPLE));
+        char sample[SAMPLE];
+        const uint64_t bytes = MIN(t->bytes, (uint64_t)SAMPLE);
+        readable &= safetensors_read(files, t, 0, bytes, sample, &ignored) == TRIREME_OK;
+        checksum_add(&sum, sample, readable ? bytes : 0);
     }
     checksum_end(&sum, hex);
+    if (!readable)
+        *hex = 0;
     safetensors_close(files);
 }

@@ -1,5 +1,6 @@
 #include "ckpt/safetensors.h"
 #include "base/json.h"
+#include "base/mapped.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -215,27 +216,23 @@ static trireme_status read_entries(struct safetensors *s, size_t file, const jso
 
 static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // what a clone without Git LFS has
 
-static trireme_status read_header(struct safetensors *s, size_t file, trireme_error *error) {
+static trireme_status copy(const struct safetensors *s, const struct safetensors_file *f, const void *from,
+                           uint64_t bytes, void *to, trireme_error *error) {
+    if (!s->mapped)
+        memcpy(to, from, bytes);
+    else if (!mapped_copy(from, bytes, to))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read: write another file and rename it", f->path);
+    return TRIREME_OK;
+}
+
+static trireme_status parse_header(struct safetensors *s, size_t file, const char *text, uint64_t length,
+                                   trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
-    const unsigned char *bytes = f->map;
-    uint64_t length = 0;
-    if (f->bytes < 8)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRIu64 " bytes: too short for a safetensors file", f->path, f->bytes);
-    if (f->bytes > sizeof LFS_POINTER && memcmp(bytes, LFS_POINTER, sizeof LFS_POINTER - 1) == 0)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: only says where Git LFS has the file: get it with git lfs pull", f->path);
-    memcpy(&length, bytes, 8);
-    if (length > SAFETENSORS_HEADER_MAX)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: header length %" PRIu64 " is above %llu: not a safetensors file", f->path,
-             length, SAFETENSORS_HEADER_MAX);
-    if (length > f->bytes - 8)
-        FAIL(TRIREME_ERROR_CORRUPT,
-             "%s: truncated: header takes %" PRIu64 " bytes, the file has %" PRIu64 " after its length", f->path,
-             length, f->bytes - 8);
-    if (!length || bytes[8] != '{')
+    if (!length || *text != '{')
         FAIL(TRIREME_ERROR_CORRUPT, "%s: the header must begin with {: not a safetensors file", f->path);
     char *where = mem_printf("%s: header", f->path);
     json_t *header = NULL;
-    trireme_status status = json_parse((const char *)bytes + 8, length, where, &header, error);
+    trireme_status status = json_parse(text, length, where, &header, error);
     free(where);
     TRY(status);
     size_t first = s->tensor.count;
@@ -243,6 +240,31 @@ static trireme_status read_header(struct safetensors *s, size_t file, trireme_er
     json_decref(header);
     TRY(status);
     return check_layout(s, file, first, 8 + length, error);
+}
+
+static trireme_status read_header(struct safetensors *s, size_t file, trireme_error *error) {
+    const struct safetensors_file *f = &s->file.item[file];
+    char start[sizeof LFS_POINTER];
+    uint64_t length = 0;
+    if (f->bytes < 8)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRIu64 " bytes: too short for a safetensors file", f->path, f->bytes);
+    TRY(copy(s, f, f->map, MIN(f->bytes, sizeof start), start, error));
+    if (f->bytes > sizeof LFS_POINTER && memcmp(start, LFS_POINTER, sizeof LFS_POINTER - 1) == 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: only says where Git LFS has the file: get it with git lfs pull", f->path);
+    memcpy(&length, start, 8);
+    if (length > SAFETENSORS_HEADER_MAX)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: header length %" PRIu64 " is above %llu: not a safetensors file", f->path,
+             length, SAFETENSORS_HEADER_MAX);
+    if (length > f->bytes - 8)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: truncated: header takes %" PRIu64 " bytes, the file has %" PRIu64 " after its length", f->path,
+             length, f->bytes - 8);
+    char *text = mem_alloc(length + 1);
+    trireme_status status = copy(s, f, (const char *)f->map + 8, length, text, error);
+    if (status == TRIREME_OK)
+        status = parse_header(s, file, text, length, error);
+    free(text);
+    return status;
 }
 
 static trireme_status map_file(struct safetensors *s, const char *path, trireme_error *error) {
@@ -411,8 +433,8 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
     return status;
 }
 
-void safetensors_forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
-                        uint64_t bytes) {
+// Bytes of a mapped file that have been read are this process's memory no longer, until they are read again.
+static void forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from, uint64_t bytes) {
     // A fault maps the pages around it, too: those of the block that lies so in memory.
     const uintptr_t around = MAX(1 << 16, (uintptr_t)sysconf(_SC_PAGESIZE));
     const struct safetensors_file *f = &s->file.item[t->file];
@@ -421,6 +443,14 @@ void safetensors_forget(const struct safetensors *s, const struct safetensors_te
     end = MIN(map + f->bytes, (end + around - 1) / around * around);
     if (s->mapped && begin < end)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
+                                uint64_t bytes, void *to, trireme_error *error) {
+    CHECK(from <= t->bytes && bytes <= t->bytes - from);
+    TRY(copy(s, &s->file.item[t->file], (const char *)t->data + from, bytes, to, error));
+    forget(s, t, from, bytes);
+    return TRIREME_OK;
 }
 
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,

@@ -78,8 +78,8 @@ struct safetensors {
 };
 
 // `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or else
-// model.safetensors.index.json. The files must not shrink while they are open (a read beyond the end kills the
-// process).
+// model.safetensors.index.json. Files that may shrink while they are open are read by safetensors_read alone: to touch
+// `data` beyond their end kills the process.
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);
 // One file that lies in memory, which must outlive *out. `name` stands for its path in messages.
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,
@@ -90,9 +90,10 @@ void safetensors_close(struct safetensors *s);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
-// `bytes` of the tensor, from its byte `from` on, have been read: of a mapped file they are this process's memory no
-// longer, until they are read again.
-void safetensors_forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from, uint64_t bytes);
+// Copies `bytes` of the tensor, from its byte `from` on; of a mapped file they are no memory of this process then.
+// CORRUPT where the file has become shorter since it was opened.
+trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
+                                uint64_t bytes, void *to, trireme_error *error);
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
 trireme_status safetensors_expect(const struct safetensors *s, const struct safetensors_tensor *t,
                                   enum safetensors_dtype dtype, int ndim, const int64_t *shape, trireme_error *error);

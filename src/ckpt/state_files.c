@@ -180,27 +180,33 @@ static trireme_status match_groups(const struct safetensors *files, const char *
 }
 
 // Piece by piece, so that little of the file is memory of this process at a time.
-static void load_tensor(const struct safetensors *files, const struct safetensors_tensor *t,
-                        const struct parameter_values *values, size_t number) {
+static trireme_status load_tensor(const struct safetensors *files, const struct safetensors_tensor *t,
+                                  const struct parameter_values *values, size_t number, trireme_error *error) {
     enum { PIECE = 1 << 20 };
-    for (uint64_t done = 0; done < t->bytes; done += PIECE) {
+    void *piece = mem_alloc(MIN((uint64_t)PIECE, t->bytes) + 1);
+    trireme_status status = TRIREME_OK;
+    for (uint64_t done = 0; done < t->bytes && status == TRIREME_OK; done += PIECE) {
         const uint64_t now = MIN((uint64_t)PIECE, t->bytes - done);
-        values->put(values, number, done, now, (const char *)t->data + done);
-        safetensors_forget(files, t, done, now);
+        status = safetensors_read(files, t, done, now, piece, error);
+        if (status == TRIREME_OK)
+            values->put(values, number, done, now, piece);
     }
+    free(piece);
+    return status;
 }
 
-static void load_groups(const struct safetensors *files, const struct parameter_table *table,
-                        const struct state_group *group, size_t groups,
-                        const struct safetensors_tensor *const *tensor) {
+static trireme_status load_groups(const struct safetensors *files, const struct parameter_table *table,
+                                  const struct state_group *group, size_t groups,
+                                  const struct safetensors_tensor *const *tensor, trireme_error *error) {
     size_t parameters = table->parameters.count;
     for (size_t i = 0; i < groups * parameters; i++) {
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct parameter_values *values = &group[i / parameters].values;
         size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(values->dtype));
         if (values->begin(values, i % parameters, all))
-            load_tensor(files, tensor[i], values, i % parameters);
+            TRY(load_tensor(files, tensor[i], values, i % parameters, error));
     }
+    return TRIREME_OK;
 }
 
 trireme_status state_files_load(const char *path, const struct parameter_table *table, const struct state_group *group,
@@ -211,7 +217,7 @@ trireme_status state_files_load(const char *path, const struct parameter_table *
     bool *met = mem_alloc(files->tensor.count * sizeof *met);
     trireme_status status = match_groups(files, path, table, group, groups, tensor, met, error);
     if (status == TRIREME_OK)
-        load_groups(files, table, group, groups, tensor);
+        status = load_groups(files, table, group, groups, tensor, error);
     free(tensor);
     free(met);
     safetensors_close(files);

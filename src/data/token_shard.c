@@ -1,11 +1,12 @@
 #include "data/token_shard.h"
 
+#include "base/mapped.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { LLMC_HEADER_BYTES = 1024 };
@@ -309,16 +310,6 @@ static void will_need(const struct token_shard *shard, int64_t begin, int64_t en
 
 enum { READ_BYTES = 1 << 14 };
 
-// Copies from a mapping by way of the kernel, which answers for a page beyond the file's end, where touching it would
-// be SIGBUS. False: there is one. Where the kernel may not, it is touched.
-static bool copy_mapped(const uint8_t *from, size_t bytes, uint8_t *to) {
-    const struct iovec local = {to, bytes}, remote = {(void *)from, bytes};
-    ssize_t got = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    if (got < 0 && errno != EFAULT)
-        memcpy(to, from, bytes);
-    return got == (ssize_t)bytes || (got < 0 && errno != EFAULT);
-}
-
 // Converts `count` tokens of type T at p; `worst` is the largest, so that one comparison afterwards checks all.
 #define READ_TOKENS(T)                                               \
     for (int64_t i = 0; i < count; i++) {                            \
@@ -359,7 +350,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     TRY(mapping_check(&shard->bin, error));
     for (; at < end && worst < (uint64_t)vocab_size; at += count) {
         count = MIN(end - at, READ_BYTES / width);
-        if (!copy_mapped(shard->bin.data + shard->offset + at * width, (size_t)(count * width), bytes)) {
+        if (!mapped_copy(shard->bin.data + shard->offset + at * width, (size_t)(count * width), bytes)) {
             TRY(mapping_check(&shard->bin, error));
             FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read: write another file and rename it",
                  shard->bin.path);

@@ -15,8 +15,8 @@
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
 // Opening takes constant time and memory: sizes and the entries at the ends are checked then, the rest when touched.
-// A file that has become shorter since is refused by token_shard_read before it touches it; one that another process
-// cuts short while tokens are copied out of it still ends the process with SIGBUS.
+// A file that has become shorter since is refused by token_shard_read. One that another process cuts short between that
+// and the search for the documents of what was read, which touches it, still ends the process with SIGBUS.
 #ifndef DATA_TOKEN_SHARD_H
 #define DATA_TOKEN_SHARD_H
 

@@ -297,6 +297,48 @@ static void a_bf16_file_gives_zero_remainders(void **state) {
 }
 
 // Larger than what is converted or turned at once.
+// Of what is loaded, the first piece cuts the file short.
+struct cutter {
+    const struct parameter_values *to;
+    char *file;
+};
+
+static bool cutter_begin(void *user, size_t number, size_t bytes) {
+    struct cutter *c = user;
+    return c->to->begin(c->to->user, number, bytes);
+}
+
+static void cutter_put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
+    struct cutter *c = user;
+    assert_int_equal(truncate(c->file, 4096), 0);
+    c->to->put(c->to->user, number, at, bytes, from);
+}
+
+// A program that writes the file anew, while it is read, would end this one by SIGBUS.
+static void a_file_that_becomes_shorter_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *json;
+        enum dtype dtype;
+    } CASES[] = {{LLAMA "}", DTYPE_F32}, {LLAMA "}", DTYPE_F64}, {GPT2 "}", DTYPE_F32}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct fixture f;
+        trireme_error error = {0};
+        setup(&f, CASES[i].json, CASES[i].dtype, false);
+        fill(&f);
+        save(&f, 0);
+        struct change c = unchanged;
+        c.dtype = SAFETENSORS_F32;
+        rewrite(&f, &c, NULL, 0, 0);
+        struct cutter cutter = {&f.values, mem_printf("%s/model.safetensors", f.path)};
+        const struct parameter_values values = {f.values.dtype, &cutter, NULL, cutter_begin, cutter_put};
+        assert_says(model_files_load(f.path, &f.config, &f.table, &values, NULL, true, &error), &error,
+                    "model.safetensors became shorter while it was read");
+        free(cutter.file);
+        teardown(&f);
+    }
+}
+
 static void large_tensors_go_in_blocks(void **state) {
     (void)state;
     struct fixture f;
@@ -445,6 +487,7 @@ int main(void) {
         cmocka_unit_test(biases_of_zero_stand_in_for_none),
         cmocka_unit_test(other_dtypes_are_converted),
         cmocka_unit_test(a_bf16_file_gives_zero_remainders),
+        cmocka_unit_test(a_file_that_becomes_shorter_is_refused),
         cmocka_unit_test(large_tensors_go_in_blocks),
         cmocka_unit_test(every_f16_is_decoded),
         cmocka_unit_test(known_variants_are_let_pass),

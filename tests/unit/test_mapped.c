@@ -1,0 +1,85 @@
+// Files that other programs cut short while they are mapped.
+#include "base/mapped.h"
+#include "base/text.h"
+#include "ckpt/safetensors.h"
+#include "support/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// Whoever has a file open may find that another program has cut it short: what is left can be read.
+static void what_is_left_of_tensors_is_read(void **state) {
+    trireme_error error = {0};
+    static const char TABLE[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[196608],\"data_offsets\":[0,196608]}}";
+    enum { HEADER = 72, BYTES = 3 * 65536 };
+    char *path = mem_printf("%s/cut.safetensors", (const char *)*state), *image = mem_alloc(8 + HEADER + BYTES);
+    const uint64_t length = HEADER;
+    memset(image, ' ', 8 + HEADER);
+    memcpy(image, &length, 8);
+    memcpy(image + 8, TABLE, sizeof TABLE - 1);
+    for (int i = 0; i < BYTES; i++)
+        image[8 + HEADER + i] = (char)(i % 251);
+    assert_ok(file_write_atomic(path, image, 8 + HEADER + BYTES, &error), &error);
+    struct safetensors *s = NULL, *in_memory = NULL;
+    assert_ok(safetensors_open(path, &s, &error), &error);
+    assert_ok(safetensors_open_memory(image, 8 + HEADER + BYTES, "image", &in_memory, &error), &error);
+    unsigned char *read = mem_alloc(BYTES);
+    const struct safetensors *const both[] = {s, in_memory};
+    for (int i = 0; i < 2; i++) {
+        const struct safetensors_tensor *t = safetensors_find(both[i], "a");
+        assert_ok(safetensors_read(both[i], t, 0, BYTES, read, &error), &error);
+        assert_memory_equal(read, image + 8 + HEADER, BYTES);
+        assert_ok(safetensors_read(both[i], t, 70001, 3, read, &error), &error);
+        assert_memory_equal(read, image + 8 + HEADER + 70001, 3);
+        assert_ok(safetensors_read(both[i], t, BYTES, 0, read, &error), &error);
+    }
+    const struct safetensors_tensor *t = safetensors_find(s, "a");
+    assert_int_equal(truncate(path, 65536), 0);
+    assert_ok(safetensors_read(s, t, 0, 65536 - 8 - HEADER, read, &error), &error);
+    assert_memory_equal(read, image + 8 + HEADER, 65536 - 8 - HEADER);
+    const uint64_t beyond[][2] = {{0, BYTES}, {0, 65536}, {65536 - 8 - HEADER, 1}, {BYTES - 1, 1}};
+    for (size_t i = 0; i < ARRAY_LENGTH(beyond); i++)
+        assert_refused(safetensors_read(s, t, beyond[i][0], beyond[i][1], read, &error), TRIREME_ERROR_CORRUPT, &error,
+                       "cut.safetensors became shorter while it was read");
+    safetensors_close(s);
+    safetensors_close(in_memory);
+    free(read);
+    free(image);
+    free(path);
+}
+
+static void what_is_left_of_a_file_is_copied(void **state) {
+    enum { PAGE = 65536, PAGES = 3 };
+    char *path = mem_printf("%s/cut", (const char *)*state), *bytes = mem_alloc(PAGES * PAGE),
+         *copy = mem_alloc(PAGES * PAGE);
+    trireme_error error = {0};
+    for (int i = 0; i < PAGES * PAGE; i++)
+        bytes[i] = (char)(i % 251);
+    assert_ok(file_write_atomic(path, bytes, PAGES * PAGE, &error), &error);
+    int file = open(path, O_RDONLY);
+    const char *map = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED);
+    assert_true(mapped_copy(map, PAGES * PAGE, copy));
+    assert_memory_equal(copy, bytes, PAGES * PAGE);
+    assert_true(mapped_copy(map + PAGE - 1, 0, copy));
+    assert_int_equal(truncate(path, PAGE), 0);
+    assert_true(mapped_copy(map + 3, PAGE - 3, copy));
+    assert_memory_equal(copy, bytes + 3, PAGE - 3);
+    assert_false(mapped_copy(map + PAGE, 1, copy));
+    assert_false(mapped_copy(map + PAGE - 1, 2, copy));
+    assert_false(mapped_copy(map, PAGES * PAGE, copy));
+    munmap((void *)map, PAGES * PAGE);
+    close(file);
+    free(copy);
+    free(bytes);
+    free(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_left_of_a_file_is_copied, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(what_is_left_of_tensors_is_read, folder_create, folder_remove),
+    };
+    return cmocka_run_group_tests_name("mapped", tests, NULL, NULL);
+}
