@@ -73,6 +73,31 @@ static trireme_status take(const struct word *word, const struct command_key *ke
     return TRIREME_OK;
 }
 
+// The folder that a path lies in; *name is its last part.
+static bool stat_folder(const char *path, struct stat *folder, const char **name) {
+    const char *slash = strrchr(path, '/');
+    char *above = slash ? mem_printf("%.*s/", (int)(slash - path), path) : mem_strdup(".");
+    bool found = stat(above, folder) == 0;
+    free(above);
+    *name = slash ? slash + 1 : path;
+    return found;
+}
+
+static bool same_node(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// Whether two paths are those of one file, be there one yet or not.
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    const char *name, *other;
+    const bool first = stat(a, &x) == 0, second = stat(b, &y) == 0;
+    if (first || second)
+        return first && second && same_node(&x, &y);
+    return strcmp(a, b) == 0 ||
+           (stat_folder(a, &x, &name) && stat_folder(b, &y, &other) && same_node(&x, &y) && strcmp(name, other) == 0);
+}
+
 // What is written last would be all that is left. A device or a pipe takes both.
 static trireme_status check_outputs(const struct command_key *keys, size_t count, const struct command_value *values,
                                     trireme_error *error) {
@@ -81,7 +106,7 @@ static trireme_status check_outputs(const struct command_key *keys, size_t count
         for (size_t k = 0; k < i; k++) {
             const char *a = values[k].given, *b = values[i].given;
             bool both = keys[i].type == COMMAND_KEY_OUTPUT && keys[k].type == COMMAND_KEY_OUTPUT && a && b;
-            if (both && strcmp(a, b) == 0 && (stat(a, &info) != 0 || S_ISREG(info.st_mode)))
+            if (both && same_file(a, b) && (stat(a, &info) != 0 || S_ISREG(info.st_mode)))
                 FAIL(TRIREME_ERROR_USAGE, "%s=%s and %s=%s are one file: each needs its own", keys[k].name, a,
                      keys[i].name, b);
         }
@@ -163,7 +188,7 @@ static void list_keys(struct text *out, const struct command_key *keys, size_t c
 static trireme_status refuse_meant(const struct word *word, const char *name, const struct command_key *keys,
                                    size_t count, trireme_error *error) {
     const struct command_key *meant = config_names_key(name) ? NULL : key_meant(keys, count, name);
-    char excerpt[JSON_EXCERPT_BYTES], value[JSON_EXCERPT_BYTES];
+    char excerpt[JSON_EXCERPT_BYTES], given[JSON_EXCERPT_BYTES];
     json_excerpt(name, excerpt);
     if (meant)
         FAIL(TRIREME_ERROR_USAGE, "there is no key %s: did you mean %s= (%s)?", excerpt, meant->name, meant->what);
@@ -172,9 +197,10 @@ static trireme_status refuse_meant(const struct word *word, const char *name, co
     struct text own = {0};
     list_keys(&own, keys, count);
     error_set(error, TRIREME_ERROR_USAGE,
-              "there is no key %s (given: %s): its own keys are %s; `trireme help config` lists those of a "
+              "there is no key %s%s%s%s: its own keys are %s; `trireme help config` lists those of a "
               "configuration",
-              excerpt, json_excerpt(word->value ? word->value : "", value), own.text);
+              excerpt, word->value ? " (given: " : "", word->value ? json_excerpt(word->value, given) : "",
+              word->value ? ")" : "", own.text);
     text_release(&own);
     return TRIREME_ERROR_USAGE;
 }

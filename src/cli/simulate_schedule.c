@@ -178,8 +178,9 @@ static void print_table(const struct schedule_report *s, struct text *out) {
     text_add(out, "%s: %d stage%s, %d microbatch%s, %d chunk%s a rank\n", s->name, schedule->stages,
              schedule->stages == 1 ? "" : "s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",
              schedule->chunks, schedule->chunks == 1 ? "" : "s");
-    text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatches", s->cost.cost, s->cost.bubble,
-             most_activations(s));
+    const double most = most_activations(s);
+    text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatch%s", s->cost.cost, s->cost.bubble,
+             most, most == 1 ? "" : "es");
     if (s->weight_share < 1)
         text_add(out, " (%g of each between its two backward passes)", s->weight_share);
     text_add(out, "\n\n%4s %12s %12s %12s %12s\n", "rank", "begin", "end", "idle", "activations");

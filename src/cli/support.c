@@ -46,8 +46,9 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
     if (a->operands.count >= least && a->operands.count <= most)
         return TRIREME_OK;
     char *extra = a->operands.count > most ? mem_printf("unexpected \"%s\"; ", a->operands.item[most]) : mem_strdup("");
-    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%susage: trireme %s %s [--section.key=value ...]",
-                                      extra, a->command->name, a->command->operands);
+    const bool bare = a->command->bare && strcmp(a->command->bare, ALL_OF_IT) == 0;
+    trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%susage: trireme %s %s%s", extra, a->command->name,
+                                      a->command->operands, bare ? "" : " [--section.key=value ...]");
     free(extra);
     return arguments_refuse(a, status, error);
 }

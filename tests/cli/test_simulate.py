@@ -252,7 +252,13 @@ def test_refusals():
         refused(r'latency=".*": expected a number from 0 to ', "schedule=1f1b", *numbers, f"latency={value}")
     refused(r"more than the \d+ passes", "schedule=1f1b", "stages=60000", "microbatches=1000000")
     refused(r"1 chunk to a rank, not 2", "schedule=zb-h1", *numbers, "chunks=2")
-    refused(r"svg=x and save=x are one file", "schedule=1f1b", *numbers, "svg=x", "save=x")
+    os.mkdir("folder")
+    os.symlink(".", "folder/here")
+    tool.write("there", "")
+    for svg, save in ("x", "x"), ("x", "./x"), ("folder/x", "folder/here//x"), ("there", "./there"):
+        refused(rf"svg={svg} and save={save} are one file", "schedule=1f1b", *numbers, f"svg={svg}", f"save={save}")
+    assert "at most 1 microbatch\n" in tool.good("simulate", "schedule=1f1b", "stages=1", "microbatches=1", "svg=x",
+                                                 "save=folder/x")
     tool.good("simulate", "schedule=1f1b", *numbers, "svg=/dev/null", "save=/dev/null")
     refused(r"no activation limit", "schedule=1f1b", *numbers, "activation_limit=3")
     refused(r"two chunks to a rank and wave", "schedule=hanayo", *numbers, "waves=2", "chunks=2")
