@@ -1,6 +1,6 @@
 // Attention against the reference on every instruction set, where random operands show little: keys whose scores rise
-// behind the first block of keys, so that what was summed before has to become smaller; and probabilities as factors,
-// which are not rounded to bf16.
+// behind the first block of keys, so that what was summed before has to become smaller; probabilities as factors,
+// which are not rounded to bf16; and inf and NaN, which reach what sees them alone.
 #include "kernels/cpu/isa.h"
 #include "kernels/ref/tensor.h"
 #include "support/op_table.h"
@@ -11,6 +11,12 @@
 #include "support/test.h"
 
 enum { HEAD_UNITS = 20 }; // D of the cases
+
+static void one_document(const struct call *call) {
+    const struct tensor *starts = &call->in[3];
+    for (int64_t i = 0; i < tensor_elements(starts); i++)
+        ((int32_t *)starts->data)[i] = 0;
+}
 
 // Scores are the first unit of keys alone: 0, but for a few keys above all before them. Rises of under 8 and of more,
 // in the first block of keys and behind it. All is one document.
@@ -29,24 +35,26 @@ static void set_scores(const struct call *call) {
             score = rise[r].key == key ? rise[r].score : score;
         tensor_set(k, tensor_position(k, i), score);
     }
-    const struct tensor *starts = &call->in[3];
-    for (int64_t i = 0; call->op == OP_ATTENTION && i < tensor_elements(starts); i++)
-        ((int32_t *)starts->data)[i] = 0;
+    if (call->op == OP_ATTENTION)
+        one_document(call);
 }
 
-// A kernel and the reference, on the same operands; `rising`: those of set_scores.
+// A kernel and the reference, on the same operands.
 struct both {
     struct op_instance fast, exact;
 };
 
-static void run_both(struct both *both, const char *spec, enum dtype model, enum isa isa, bool rising) {
+static void create_both(struct both *both, const char *spec, enum dtype model) {
     const struct op_options options = {.model = model, .seed = 5, .threads = 2};
     trireme_error error = {0};
     if (op_instance_create(&both->fast, table, spec, &options, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
+}
+
+// On the operands that the first has now.
+static void run_both(struct both *both, const char *spec, enum dtype model, enum isa isa) {
+    trireme_error error = {0};
     const enum op op = both->fast.info->op;
-    if (rising)
-        set_scores(&both->fast.call);
     op_instance_copy(&both->exact, &both->fast);
     const struct kernel reference = kernel_find(op, model, KERNELS_REFERENCE);
     if (op_instance_run(&both->fast, &cpu_kernel_table_for(model, isa)[op], &error) != TRIREME_OK ||
@@ -65,7 +73,9 @@ static double value(const struct tensor *t, int64_t element) {
 
 static void check_values(const char *spec, enum dtype model, enum isa isa) {
     struct both both = {0};
-    run_both(&both, spec, model, isa, true);
+    create_both(&both, spec, model);
+    set_scores(&both.fast.call);
+    run_both(&both, spec, model, isa);
     for (int i = 0; i < both.fast.info->outputs; i++) {
         const struct tensor *out = &both.fast.call.out[i];
         for (int64_t e = 0; e < tensor_elements(out); e++) {
@@ -81,7 +91,10 @@ static void check_values(const char *spec, enum dtype model, enum isa isa) {
 // Of outputs in bf16 95% are what the reference, which sums in f64, rounds to.
 static void check_digits(const char *spec, enum isa isa, bool rising) {
     struct both both = {0};
-    run_both(&both, spec, DTYPE_BF16, isa, rising);
+    create_both(&both, spec, DTYPE_BF16);
+    if (rising)
+        set_scores(&both.fast.call);
+    run_both(&both, spec, DTYPE_BF16, isa);
     for (int i = 0; i < both.fast.info->outputs; i++) {
         const struct tensor *out = &both.fast.call.out[i];
         const int64_t count = tensor_elements(out);
@@ -121,10 +134,96 @@ static void probabilities_keep_more_digits_than_bf16(void **state) {
         }
 }
 
+// Elements of all heads of tokens of the inputs q, k, v and do, in three sets: of many documents, in the first block of
+// keys and behind it, within a tile of queries and at its ends; of one document a last value, and a last key that makes
+// no score but -infinity, so that dq alone is not finite.
+enum { SETS = 3 };
+static const struct {
+    int set, input;
+    int64_t token, element;
+    double value;
+} unseen[] = {{0, 2, 4, 0, INFINITY},    {0, 1, 12, 1, NAN},       {0, 2, 21, 2, NAN},        {0, 1, 33, 0, -INFINITY},
+              {0, 2, 47, 3, -INFINITY},  {0, 1, 60, 2, INFINITY},  {0, 0, 75, 1, NAN},        {0, 6, 88, 0, NAN},
+              {0, 1, 287, 0, INFINITY},  {0, 2, 288, 1, INFINITY}, {0, 2, 289, 0, -INFINITY}, {1, 2, 395, 3, NAN},
+              {2, 1, 395, 3, -INFINITY}, {2, 0, 395, 3, 0.5},      {2, 0, 396, 3, 0.5}};
+
+static void set_unseen(const struct call *call, int set) {
+    if (set > 0)
+        one_document(call);
+    for (size_t u = 0; u < ARRAY_LENGTH(unseen); u++) {
+        const struct tensor *x = &call->in[unseen[u].input];
+        if (unseen[u].set != set || unseen[u].input >= call->inputs || unseen[u].token >= x->dim[1])
+            continue;
+        for (int64_t h = 0; h < x->dim[2]; h++)
+            tensor_set(x, at4(x, 0, unseen[u].token, h, unseen[u].element), unseen[u].value);
+    }
+}
+
+// o and lse of the operands of a backward call as they are now.
+static void set_forward(const struct call *call, enum dtype model) {
+    struct call forward = {.op = OP_ATTENTION, .inputs = 4, .outputs = 2, .threads = 1};
+    memcpy(forward.in, call->in, 4 * sizeof *call->in);
+    memcpy(forward.out, call->in + 4, 2 * sizeof *call->in);
+    memcpy(forward.attribute, call->attribute, sizeof call->attribute);
+    kernel_find(OP_ATTENTION, model, KERNELS_REFERENCE).run(&forward);
+}
+
+static bool alike(double x, double y, double accepted) {
+    return isfinite(y) ? fabs(x - y) <= accepted : isnan(y) ? isnan(x) : x == y;
+}
+
+// Infinities and NaNs where the reference has them, finite values as close as elsewhere.
+static void check_unseen(const char *spec, const struct both *both, enum dtype model, enum isa isa) {
+    for (int i = 0; i < both->fast.info->outputs; i++) {
+        const struct tensor *out = &both->fast.call.out[i];
+        const double part = out->dtype == DTYPE_BF16 ? 0x1p-7 : 64 * 0x1p-24;
+        const int64_t count = tensor_elements(out);
+        double largest = 0;
+        for (int64_t e = 0; e < count; e++) {
+            const double y = value(&both->exact.call.out[i], e);
+            largest = isfinite(y) ? fmax(largest, fabs(y)) : largest;
+        }
+        for (int64_t e = 0; e < count; e++) {
+            const double x = value(out, e), y = value(&both->exact.call.out[i], e);
+            if (!alike(x, y, part * largest))
+                fail_msg("%s (%s, %s): %s[%lld] is %.9g, should be %.9g", spec, dtype_name(model), isa_name(isa),
+                         both->fast.info->out[i].name, (long long)e, x, y);
+        }
+    }
+}
+
+static void what_is_unseen_changes_nothing(void **state) {
+    (void)state;
+    static const char *const specs[] = {
+        "attention b=2 T=397 h=2 g=1 D=20 scale=0.4 window=0",
+        "attention b=1 T=91 h=4 g=2 D=5 scale=0.4 window=3",
+        "attention b=1 T=305 h=1 g=1 D=64 scale=0.2 window=9",
+        "attention_bwd b=2 T=397 h=2 g=1 D=20 scale=0.4 window=0",
+        "attention_bwd b=1 T=91 h=4 g=2 D=5 scale=0.4 window=3",
+        "attention_bwd b=1 T=305 h=1 g=1 D=64 scale=0.2 window=9",
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(specs); i++)
+        for (int k = 0; k < 2 * SETS * ISA_COUNT; k++) {
+            const enum isa isa = (enum isa)(k / 2 / SETS);
+            const enum dtype model = k & 1 ? DTYPE_BF16 : DTYPE_F32;
+            struct both both = {0};
+            if (!isa_usable(isa))
+                continue;
+            create_both(&both, specs[i], model);
+            set_unseen(&both.fast.call, k / 2 % SETS);
+            if (both.fast.call.op == OP_ATTENTION_BWD)
+                set_forward(&both.fast.call, model);
+            run_both(&both, specs[i], model, isa);
+            check_unseen(specs[i], &both, model, isa);
+            release_both(&both);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_that_rise_late_are_right),
         cmocka_unit_test(probabilities_keep_more_digits_than_bf16),
+        cmocka_unit_test(what_is_unseen_changes_nothing),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

@@ -90,15 +90,22 @@ VEC_INLINE void softmax_row(bool masked, struct span span, struct sight sight, f
     vec_store(sum, total);
 }
 
+// What the probabilities of row i of a tile add to o, of the keys that it sees alone.
+static void add_seen(const struct attention *s, const struct forward_space *w, int64_t i, struct sight sight,
+                     struct span span, int64_t row) {
+    const int64_t low = MAX(sight.low, span.low), high = MIN(sight.high, span.high);
+    attention_add_row(s->columns, high - low, w->score + i * SCORE_ROW + low, 1, w->v + low * s->columns, s->columns,
+                      w->o + row * s->columns);
+}
+
 // Queries [t, t1) of a block from t0 on against one block of keys from j0 on.
-VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct forward_space *w, int64_t b,
-                             int64_t t0, int64_t t, int64_t t1, int64_t j0, int64_t keys) {
+VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful, const struct forward_space *w,
+                             int64_t b, int64_t t0, int64_t t, int64_t t1, int64_t j0, int64_t keys) {
     const struct span span = attention_span(s, b, t, t1, j0, keys);
     if (span.low >= span.high)
         return;
     const float *q = w->q + pack_a_row(s->bf16, s->units, t - t0);
-    attention_multiply(pairs, span.c1 - span.c0, s->units, q, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
-                       w->score + span.c0, SCORE_ROW, false);
+    attention_scores(pairs, span.c1 - span.c0, s->units, q, w->k + span.c0, w->score + span.c0);
     for (int64_t i = 0; i < t1 - t; i++) {
         const int64_t row = t - t0 + i;
         float *score = w->score + i * SCORE_ROW, *sum = w->sum + row * LANES;
@@ -108,9 +115,12 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, const struct
             softmax_row(true, span, sight, s->scale, base, score, sum);
         else
             softmax_row(false, span, sight, s->scale, base, score, sum);
+        if (careful)
+            add_seen(s, w, i, sight, span, row);
     }
-    attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,
-                       w->v + span.c0 * s->columns, s->columns, w->o + (t - t0) * s->columns, s->columns, true);
+    if (!careful)
+        attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,
+                           w->v + span.c0 * s->columns, s->columns, w->o + (t - t0) * s->columns, s->columns, true);
 }
 
 #ifdef __AMX_BF16__
@@ -214,23 +224,31 @@ static void forward_tiles_matrix(const struct attention *s, const struct forward
 }
 #endif
 
-static void forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
+// Whether o is finite.
+static bool forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
                            int64_t t0, int64_t t1) {
     const struct tensor *o = s->o;
+    vec_f32 all = {0};
     for (int64_t t = t0; t < t1; t++) {
         float *row = w->o + (t - t0) * s->columns;
         float sum = vec_sum(vec_load(w->sum + (t - t0) * LANES));
-        for (int64_t c = 0; c < s->columns; c += LANES)
-            vec_store(row + c, vec_load(row + c) / sum);
+        for (int64_t c = 0; c < s->columns; c += LANES) {
+            const vec_f32 x = vec_load(row + c) / sum;
+            vec_store(row + c, x);
+            all += x * 0; // 0, or NaN for good
+        }
         int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
         attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
         if (s->lse)
             s->lse[(b * s->heads + head) * s->length + t] = w->base[t - t0] + logf(sum);
     }
+    return vec_sum(all) == 0;
 }
 
-static void forward_block(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head, int64_t t0,
-                          int64_t t1) {
+// With and without care (attention.h); whether the outputs are finite.
+static bool forward_block(const struct attention *s, const struct forward_space *w, bool careful, int64_t b,
+                          int64_t head, int64_t t0, int64_t t1) {
+    const bool matrix = attention_matrix(s) && !careful;
     int64_t group = head / (s->heads / s->groups);
     const struct matrix q = attention_rows(s->q, b, head), v = attention_rows(s->v, b, group);
     const struct matrix k = attention_columns(s->k, b, group);
@@ -242,23 +260,25 @@ static void forward_block(const struct attention *s, const struct forward_space 
     for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
         int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
         ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
-        if (attention_matrix(s))
+        if (matrix)
             ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
         else
             attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
 #ifdef __AMX_BF16__
-        if (s->bf16) {
+        if (matrix) {
             forward_tiles_matrix(s, w, b, t0, t1, j0, keys);
             continue;
         }
 #endif
-        for (int64_t t = t0; t < t1; t += TILE_ROWS)
+        for (int64_t t = t0, end; t < t1; t = end) {
+            end = MIN(t + attention_height(s), t1);
             if (s->bf16 && TILE_PAIRS)
-                forward_tile(s, true, w, b, t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
+                forward_tile(s, true, careful, w, b, t0, t, end, j0, keys);
             else
-                forward_tile(s, false, w, b, t0, t, MIN(t + TILE_ROWS, t1), j0, keys);
+                forward_tile(s, false, careful, w, b, t0, t, end, j0, keys);
+        }
     }
-    forward_finish(s, w, b, head, t0, t1);
+    return forward_finish(s, w, b, head, t0, t1);
 }
 
 // Blocks of keys that the queries before t1 in the block of queries from t0 on see, documents aside.
@@ -291,8 +311,9 @@ void ISA(attention_forward)(const struct attention *s, int threads, char *worksp
         for (int64_t i = 0; i < s->batch * s->heads; i++)
             for (int64_t t = s->first; t < end; t += rows) {
                 int64_t t1 = MIN(t + rows, end);
-                if (mine(before, total, thread, team))
-                    forward_block(s, &w, i / s->heads, i % s->heads, t, t1);
+                if (mine(before, total, thread, team) &&
+                    !forward_block(s, &w, false, i / s->heads, i % s->heads, t, t1))
+                    forward_block(s, &w, true, i / s->heads, i % s->heads, t, t1);
                 before += forward_cost(s, t, t1);
             }
         tile_end(s->bf16);

@@ -10,6 +10,10 @@
 // `columns` (the width rounded up to vectors) wide. Of bf16, what is summed over the width goes in pairs where the CPU
 // multiplies pairs; what is summed over keys or queries is widened, since probabilities and their gradients stay f32:
 // rounded, they would be the greatest error of a step in bf16. Sums are f32. Matrix units have their own way.
+//
+// Keys that a query does not see have the probability 0, which keeps out all that is finite; but 0 times infinity or
+// NaN is NaN. Where an output is not finite, all that was computed with it is computed again with care: a row of it
+// then sums over what it sees alone. What is seen is summed as before, in the same order.
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
 
@@ -130,6 +134,29 @@ VEC_INLINE void attention_multiply(bool pairs, int64_t columns, int64_t units, c
         tile_multiply_2(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
     if (left)
         tile_multiply_1(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
+}
+
+// One row of what attention_multiply adds, in the same order, for rows that do not sum over the same units.
+VEC_INLINE void attention_add_row(int64_t columns, int64_t units, const float *a, int64_t a_step, const float *b,
+                                  int64_t b_row, float *out) {
+    for (int64_t c = 0; c < columns; c += LANES) {
+        vec_f32 sum = {0};
+        for (int64_t k = 0; k < units; k++)
+            sum = sum + a[k * a_step] * vec_load(b + k * b_row + c);
+        vec_store(out + c, sum + vec_load(out + c));
+    }
+}
+
+// Whether so many floats, a multiple of LANES, are finite.
+VEC_INLINE bool attention_finite(const float *x, int64_t floats) {
+    vec_f32 sum[4] = {{0}};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= floats; i += 4 * LANES)
+        for (int k = 0; k < 4; k++)
+            sum[k] += vec_load(x + i + k * LANES) * 0;
+    for (; i < floats; i += LANES)
+        sum[0] += vec_load(x + i) * 0;
+    return vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) == 0;
 }
 
 // A row of `width` floats from a 64-byte aligned one to where x's dtype says.

@@ -13,7 +13,8 @@ enum { QUERIES = 64, PART_BLOCKS = 2, PARTS_MAX = 16 }; // queries per block; bl
 // What one thread works in.
 struct backward_space {
     float *q, *d_o;              // a block of queries and of output gradients, packed as a
-    float *q_across, *do_across; // as floats; the same memory where bf16 does not go in pairs
+    float *q_across, *do_across; // as floats, in the same memory where bf16 does not go in pairs; on matrix units
+                                 // transposed, in pairs of queries
     int64_t across_row;          // floats between their rows
     float *k, *v;                // a block of keys and of values, transposed, packed as b
     float *k_across;             // keys as they are, as floats; on matrix units in pairs
@@ -48,15 +49,13 @@ static struct backward_space backward_space(const struct attention *s, char *bas
     w.q_across = w.q;
     w.do_across = w.d_o;
     w.across_row = s->units + LANES;
-    if (attention_matrix(s)) { // transposed, in pairs of queries
-        w.q_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
-        w.do_across = attention_take(base, &w.bytes, s->columns * QUERIES / 2);
-        w.split = attention_take(base, &w.bytes, 2 * (QUERIES + LANES) * ATTENTION_KEYS);
-    } else if (in_pairs(s)) {
+    if (in_pairs(s)) {
         w.q_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.do_across = attention_take(base, &w.bytes, QUERIES * s->columns);
         w.across_row = s->columns;
     }
+    if (attention_matrix(s))
+        w.split = attention_take(base, &w.bytes, 2 * (QUERIES + LANES) * ATTENTION_KEYS);
     w.k = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
     w.v = attention_take(base, &w.bytes, s->units * ATTENTION_KEYS);
     w.k_across = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
@@ -134,6 +133,7 @@ struct meeting {
     int64_t b, head;
     int64_t t0, queries; // of the length
     int64_t j0, keys;
+    bool careful; // attention.h
     struct span span[QUERIES / TILE_ROWS];
 };
 
@@ -154,21 +154,32 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m,
     }
 }
 
+// What ds of row i of a tile adds to dq, of the keys that the query sees alone.
+static void add_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+                     struct span span, int64_t i, const float *ds, float *dq) {
+    const struct attention *s = &r->s;
+    const int64_t t = m->t0 + i, columns = s->columns;
+    const int64_t low = MAX(attention_low(s, m->b, t) - m->j0, span.low), high = MIN(t + 1 - m->j0, span.high);
+    attention_add_row(columns, high - low, ds + low, 1, w->k_across + low * columns, columns, dq + t * columns);
+}
+
 // Scores, p and ds of one tile of queries, and what it adds to dq.
 VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
                            const struct meeting *m, int tile, const float *delta, float *dq) {
     const struct attention *s = &r->s;
     const struct span span = m->span[tile];
-    const int64_t i0 = tile * TILE_ROWS, columns = span.c1 - span.c0, packed = pack_a_row(s->bf16, s->units, i0);
+    const int64_t rows = attention_height(s), i0 = tile * rows, columns = span.c1 - span.c0;
+    const int64_t packed = pack_a_row(s->bf16, s->units, i0);
     float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
-    attention_multiply(pairs, columns, s->units, w->q + packed, s->units + LANES, 1, w->k + span.c0, ATTENTION_KEYS,
-                       p + span.c0, SCORE_ROW, false);
-    attention_multiply(pairs, columns, s->units, w->d_o + packed, s->units + LANES, 1, w->v + span.c0, ATTENTION_KEYS,
-                       ds + span.c0, SCORE_ROW, false);
-    gradient_rows(r, m, span, i0, TILE_ROWS, delta, p, ds);
-    attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
-                       w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,
-                       true);
+    attention_scores(pairs, columns, s->units, w->q + packed, w->k + span.c0, p + span.c0);
+    attention_scores(pairs, columns, s->units, w->d_o + packed, w->v + span.c0, ds + span.c0);
+    gradient_rows(r, m, span, i0, rows, delta, p, ds);
+    for (int64_t i = 0; i < MIN(rows, m->queries - i0) && m->careful; i++)
+        add_seen(r, w, m, span, i0 + i, ds + i * SCORE_ROW, dq);
+    if (!m->careful)
+        attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
+                           w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,
+                           true);
 }
 
 // What the block of queries adds to dk and dv of the TILE_ROWS keys from k on.
@@ -189,6 +200,19 @@ static void key_tile(const struct backward *r, const struct backward_space *w, c
                        w->q_across + i0 * w->across_row, w->across_row, w->dk + k * s->columns, s->columns, true);
 }
 
+// What the queries that see a key add to dk and dv of it.
+static void key_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m, int64_t k) {
+    const struct attention *s = &r->s;
+    const int64_t first = MAX(m->j0 + k - m->t0, 0), columns = s->columns;
+    int64_t end = first;
+    while (end < m->queries && attention_low(s, m->b, m->t0 + end) <= m->j0 + k)
+        end++;
+    attention_add_row(columns, end - first, w->p + first * SCORE_ROW + k, SCORE_ROW,
+                      w->do_across + first * w->across_row, w->across_row, w->dv + k * columns);
+    attention_add_row(columns, end - first, w->ds + first * SCORE_ROW + k, SCORE_ROW,
+                      w->q_across + first * w->across_row, w->across_row, w->dk + k * columns);
+}
+
 VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward_space *w, struct meeting *m,
                      const float *delta, float *dq) {
     const struct attention *s = &r->s;
@@ -199,16 +223,19 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
         attention_widen(&q, true, m->t0, m->queries, s->width, s->columns, w->q_across);
         attention_widen(&d_o, true, m->t0, m->queries, s->width, s->columns, w->do_across);
     }
-    int tiles = (int)((m->queries + TILE_ROWS - 1) / TILE_ROWS);
+    const int64_t height = attention_height(s);
+    const int tiles = (int)((m->queries + height - 1) / height);
     for (int i = 0; i < tiles; i++) {
-        int64_t t = m->t0 + i * TILE_ROWS;
-        m->span[i] = attention_span(s, m->b, t, MIN(t + TILE_ROWS, m->t0 + m->queries), m->j0, m->keys);
+        int64_t t = m->t0 + i * height;
+        m->span[i] = attention_span(s, m->b, t, MIN(t + height, m->t0 + m->queries), m->j0, m->keys);
         if (m->span[i].low < m->span[i].high)
             query_tile(r, pairs, w, m, i, delta, dq);
         else // sees nothing here: behind or before every key
             m->span[i].c0 = m->span[i].c1 = m->span[i].high <= 0 ? 0 : ATTENTION_KEYS;
     }
-    for (int64_t k = 0; k < m->keys; k += TILE_ROWS)
+    for (int64_t k = 0; k < m->keys && m->careful; k++)
+        key_seen(r, w, m, k);
+    for (int64_t k = 0; k < m->keys && !m->careful; k += TILE_ROWS)
         key_tile(r, w, m, tiles, k);
 }
 
@@ -270,13 +297,6 @@ VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, flo
         }
         split_along(i, c - span.c0, ds[0], tile->squares);
         split_along(i + 1, c - span.c0, ds[1], tile->squares);
-    }
-}
-
-static void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_t to) {
-    for (int64_t i = i0 / 2; i < (i0 + AMX_SIDE) / 2 && from < to; i++) {
-        memset(x.high + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.high);
-        memset(x.low + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.low);
     }
 }
 
@@ -389,19 +409,6 @@ static void meet_matrix(const struct backward *r, const struct backward_space *w
     matrix_add_halves(s->columns, c1 - c0, units, w->do_across, p, ATTENTION_KEYS, w->dv + c0, ATTENTION_KEYS);
     matrix_add_halves(s->columns, c1 - c0, units, w->q_across, ds, ATTENTION_KEYS, w->dk + c0, ATTENTION_KEYS);
 }
-
-// [columns, ATTENTION_KEYS] to [ATTENTION_KEYS, columns] at `to`.
-static void transpose_keys(int64_t columns, const float *from, float *to) {
-    for (int64_t c = 0; c < columns; c += LANES)
-        for (int64_t j = 0; j < ATTENTION_KEYS; j += LANES) {
-            vec_f32 square[LANES];
-            for (int i = 0; i < LANES; i++)
-                square[i] = vec_load(from + (c + i) * ATTENTION_KEYS + j);
-            tile_transpose(square);
-            for (int i = 0; i < LANES; i++)
-                vec_store(to + (j + i) * columns + c, square[i]);
-        }
-}
 #endif
 
 static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t j0, int64_t keys, const float *from,
@@ -412,16 +419,17 @@ static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t
     }
 }
 
-// One block of keys against all queries that see some of it.
-static void key_block(const struct backward *r, const struct backward_space *w, int64_t b, int64_t group, int64_t j0,
-                      float *dq) {
+// One block of keys against all queries that see some of it; whether dk and dv are finite.
+static bool key_block(const struct backward *r, const struct backward_space *w, bool careful, int64_t b, int64_t group,
+                      int64_t j0, float *dq) {
     const struct attention *s = &r->s;
+    const bool matrix = attention_matrix(s) && !careful;
     const int64_t keys = MIN(ATTENTION_KEYS, s->length - j0);
     const struct matrix k = attention_rows(s->k, b, group), k_columns = attention_columns(s->k, b, group);
     const struct matrix v_columns = attention_columns(s->v, b, group);
     ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
     ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
-    if (attention_matrix(s))
+    if (matrix)
         ISA(pack_b)(true, &k, j0, keys, 0, s->width, (int)(s->columns / LANES), w->k_across);
     else
         attention_widen(&k, s->bf16, j0, keys, s->width, s->columns, w->k_across);
@@ -433,10 +441,9 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
         for (int64_t t = j0 / QUERIES * QUERIES; t < s->length; t += QUERIES) {
             if (attention_low(s, b, t) >= j0 + keys)
                 break;
-            struct meeting m = {.b = b, .head = group * r->shared + h, .j0 = j0, .keys = keys, .t0 = t};
-            m.queries = MIN(QUERIES, s->length - t);
+            struct meeting m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
 #ifdef __AMX_BF16__
-            if (s->bf16) {
+            if (matrix) {
                 meet_matrix(r, w, &m, delta, dq_head);
                 continue;
             }
@@ -449,7 +456,7 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
     }
     const float *dk = w->dk, *dv = w->dv;
 #ifdef __AMX_BF16__
-    if (s->bf16) { // through the memory of what is done with
+    if (matrix) { // through the memory of what is done with
         transpose_keys(s->columns, w->dk, w->k_across);
         transpose_keys(s->columns, w->dv, w->dk);
         dk = w->k_across;
@@ -458,6 +465,7 @@ static void key_block(const struct backward *r, const struct backward_space *w, 
 #endif
     store_keys(r->dk, b, group, j0, keys, dk, s->columns, s->width);
     store_keys(r->dv, b, group, j0, keys, dv, s->columns, s->width);
+    return attention_finite(dk, keys * s->columns) && attention_finite(dv, keys * s->columns);
 }
 
 // First key of a part: parts of about equal work, where the work of a block is the queries behind its first key.
@@ -489,15 +497,25 @@ static void delta_item(const struct backward *r, const struct backward_space *w,
         delta_head(r, b, group * r->shared + h, t0, w->delta + h * r->s.length);
 }
 
-// One part of a head of keys; delta is there.
-static void backward_part(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
-                          float *dq) {
+// One part of a head of keys, with or without care (attention.h); delta is there. Whether all gradients are finite.
+static bool part_once(const struct backward *r, const struct backward_space *w, bool careful, int64_t item,
+                      int64_t part, float *dq) {
     const struct attention *s = &r->s;
     const int64_t end = part_start(r, part + 1), row = part_row(r, part);
+    bool finite = true;
     for (int64_t h = 0; h < r->shared; h++)
         memset(dq + (h * r->rows + row) * s->columns, 0, (size_t)((r->rows - row) * s->columns) * sizeof *dq);
-    for (int64_t j0 = part_start(r, part); j0 < end; j0 += ATTENTION_KEYS)
-        key_block(r, w, item / s->groups, item % s->groups, j0, dq);
+    for (int64_t j0 = part_start(r, part); j0 < end && (finite || careful); j0 += ATTENTION_KEYS)
+        finite &= key_block(r, w, careful, item / s->groups, item % s->groups, j0, dq);
+    for (int64_t h = 0; h < r->shared && finite; h++)
+        finite = attention_finite(dq + (h * r->rows + row) * s->columns, (s->length - row) * s->columns);
+    return finite;
+}
+
+static void backward_part(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
+                          float *dq) {
+    if (!part_once(r, w, false, item, part, dq))
+        part_once(r, w, true, item, part, dq);
 }
 
 static void row_add(float *sum, const float *x, int64_t floats) {

@@ -184,5 +184,41 @@ static inline void matrix_add_halves(int64_t rows, int64_t columns, int64_t unit
         }
 }
 
+// Columns [from, to) of a tile from row i0 on, in pairs of rows, become 0.
+static inline void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_t to) {
+    for (int64_t i = i0 / 2; i < (i0 + AMX_SIDE) / 2 && from < to; i++) {
+        memset(x.high + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.high);
+        memset(x.low + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.low);
+    }
+}
+
+// [columns, ATTENTION_KEYS] to [ATTENTION_KEYS, columns] at `to`.
+static inline void transpose_keys(int64_t columns, const float *from, float *to) {
+    for (int64_t c = 0; c < columns; c += LANES)
+        for (int64_t j = 0; j < ATTENTION_KEYS; j += LANES) {
+            vec_f32 square[LANES];
+            for (int i = 0; i < LANES; i++)
+                square[i] = vec_load(from + (c + i) * ATTENTION_KEYS + j);
+            tile_transpose(square);
+            for (int i = 0; i < LANES; i++)
+                vec_store(to + (j + i) * columns + c, square[i]);
+        }
+}
+
 #endif
+
+// out[rows of a tile][columns] = a b, where a and b are packed along the width.
+VEC_INLINE void attention_scores(bool pairs, int64_t columns, int64_t units, const float *a, const float *b,
+                                 float *out) {
+#ifdef __AMX_BF16__
+    if (pairs) {
+        struct beside beside = {0};
+        beside_add(&beside, (struct row_product){units, a, NULL, b, ATTENTION_KEYS, columns, out, SCORE_ROW, false});
+        beside_end(&beside);
+        return;
+    }
+#endif
+    attention_multiply(pairs, columns, units, a, units + LANES, 1, b, ATTENTION_KEYS, out, SCORE_ROW, false);
+}
+
 #endif

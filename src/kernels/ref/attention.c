@@ -6,6 +6,7 @@
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { TILE = 256 }; // head elements summed at a time; scores are computed again for each further tile
@@ -37,7 +38,7 @@ static double attend(const struct tensor *q, int64_t q_at, struct rows k, struct
     do {
         double sum[TILE] = {0};
         int64_t n = MIN(TILE, width - d0);
-        largest = -INFINITY;
+        largest = -DBL_MAX; // finite: a score of -infinity is no part of the sum, also where it comes first
         total = 0;
         for (int64_t j = 0; j < keys; j++) {
             double s = scale * tensor_dot(q, q_at, k.tensor, k.at + j * k.step, width);
