@@ -109,6 +109,14 @@ VEC_INLINE float vec_sum(vec_f32 v) {
 VEC_INLINE float vec_max_lane(vec_f32 v) {
 #if defined(__AVX512F__)
     return _mm512_reduce_max_ps((__m512)v);
+#elif defined(__SSE2__)
+#if defined(__AVX2__)
+    __m128 max = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+#else
+    __m128 max = (__m128)v;
+#endif
+    max = _mm_max_ps(max, _mm_movehl_ps(max, max));
+    return _mm_cvtss_f32(_mm_max_ss(max, _mm_shuffle_ps(max, max, 1)));
 #else
     float max = v[0];
     for (int i = 1; i < LANES; i++)
@@ -181,7 +189,7 @@ VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
     const vec_f32 magic = vec_splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
     const vec_f32 one = vec_splat(1);
 #if defined(__AVX512F__)
-    __mmask16 positive = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.33655f), _CMP_NLT_UQ); // or NaN
+    __mmask16 positive = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.33655f), _CMP_NLE_UQ); // or NaN
     x = vec_min(vec_splat(89.0f), x);
 #endif
     vec_f32 shifted = x * 1.44269504089f + magic;
@@ -198,13 +206,9 @@ VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
 #if defined(__AVX512F__)
     return (vec_f32)_mm512_maskz_scalef_ps(positive, (__m512)p, (__m512)n);
 #else
-    // 2^n as the product of two halves, so that neither overflows where the result does not.
-    // Of an x far out these are any numbers, which is why they are unsigned.
-    vec_i32 exponent = (vec_i32)((vec_u32)shifted - 0x4b400000u), half = exponent >> 1;
-    vec_f32 low = (vec_f32)((vec_u32)(half + 127) << 23), high = (vec_f32)((vec_u32)(exponent - half + 127) << 23);
-    vec_f32 y = p * low * high;
-    y = vec_select(x < -87.33655f, (vec_f32){0}, y);
-    return vec_select(x > 88.72284f, vec_splat(__builtin_inff()), y);
+    // n, the low bits of `shifted`, is added to the exponent of p. Of an x far out that gives any bits.
+    const vec_u32 y = (vec_u32)p + ((vec_u32)shifted << 23), normal = (vec_u32)(x > -87.33655f);
+    return vec_select(x < 88.72284f, (vec_f32)(y & normal), x + __builtin_inff());
 #endif
 }
 
