@@ -303,15 +303,16 @@ struct cutter {
     char *file;
 };
 
-static bool cutter_begin(void *user, size_t number, size_t bytes) {
-    struct cutter *c = user;
-    return c->to->begin(c->to->user, number, bytes);
+static bool cutter_begin(const struct parameter_values *values, size_t number, size_t bytes) {
+    const struct cutter *c = values->user;
+    return c->to->begin(c->to, number, bytes);
 }
 
-static void cutter_put(void *user, size_t number, size_t at, size_t bytes, const void *from) {
-    struct cutter *c = user;
+static void cutter_put(const struct parameter_values *values, size_t number, size_t at, size_t bytes,
+                       const void *from) {
+    const struct cutter *c = values->user;
     assert_int_equal(truncate(c->file, 4096), 0);
-    c->to->put(c->to->user, number, at, bytes, from);
+    c->to->put(c->to, number, at, bytes, from);
 }
 
 // A program that writes the file anew, while it is read, would end this one by SIGBUS.
