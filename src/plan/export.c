@@ -117,6 +117,48 @@ static void heads_are_not_there(struct text *cannot, const struct model_config *
 
 // ---- Megatron-LM
 
+// All linear layers have biases, or queries, keys and values alone, or none.
+static void megatron_biases(struct text *out, struct text *cannot, const struct model_config *m) {
+    bool gpt2 = m->family == FAMILY_GPT2, qkv = gpt2 ? m->bias : m->attention_bias;
+    bool rest[] = {gpt2 ? m->bias : m->attention_output_bias, gpt2 ? m->bias : m->mlp_bias};
+    if (qkv && rest[0] && rest[1])
+        return;
+    text_add(out, "--disable-bias-linear %s\\\n", qkv ? "--add-qkv-bias " : "");
+    if (gpt2)
+        text_add(cannot, "# not there: LayerNorm without biases\n");
+    for (int i = 0; i < 2; i++)
+        if (rest[i])
+            text_add(cannot, "# not there: biases of %s, where not all linear layers have them\n",
+                     i ? "the feed-forward" : "attention's output");
+}
+
+// Fused with biases, as by default, GELU is its approximation by tanh; else it is exact.
+static void megatron_activation(struct text *out, struct text *cannot, const struct model_config *m) {
+    if (m->bias && m->activation == ACTIVATION_GELU)
+        text_add(out, "--no-bias-gelu-fusion \\\n");
+    if (!m->bias && m->activation == ACTIVATION_GELU_TANH)
+        text_add(cannot, "# not there: GELU by tanh without biases; here it is exact\n");
+}
+
+static void megatron_rope(struct text *out, struct text *cannot, const struct model_config *m) {
+    text_add(out, "--position-embedding-type rope --rotary-base %.0f \\\n", m->rope_theta);
+    if (m->rope_theta != rint(m->rope_theta))
+        text_add(cannot, "# not there: a base of rotary frequencies that is no whole number, %.10g\n", m->rope_theta);
+    if (m->rope_scaling == ROPE_SCALING_LINEAR && m->rope_factor == rint(m->rope_factor))
+        text_add(out, "--rotary-seq-len-interpolation-factor %.0f \\\n", m->rope_factor);
+    else if (m->rope_scaling == ROPE_SCALING_LINEAR)
+        text_add(cannot, "# not there: positions divided by what is no whole number, %.10g\n", m->rope_factor);
+    if (m->rope_scaling != ROPE_SCALING_LLAMA3)
+        return;
+    text_add(out, "--use-rope-scaling --rope-scaling-factor %.10g \\\n", m->rope_factor);
+    if (m->rope_low_freq_factor != 1 || m->rope_high_freq_factor != 4 ||
+        m->rope_original_max_position_embeddings != 8192)
+        text_add(cannot,
+                 "# not there: scaling of rotary frequencies between %.10g and %.10g turns in %" PRId64
+                 " positions; here between 1 and 4 in 8192\n",
+                 m->rope_low_freq_factor, m->rope_high_freq_factor, m->rope_original_max_position_embeddings);
+}
+
 static void megatron_model(struct text *out, struct text *cannot, const struct model_config *m,
                            const struct config *c) {
     text_add(out,
@@ -128,19 +170,17 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
     text_add(out, "--seq-length %" PRId64 " --max-position-embeddings %" PRId64 " --norm-epsilon %g \\\n",
              c->training.seq_len, m->max_position_embeddings, m->norm_eps);
     if (m->family == FAMILY_LLAMA)
-        text_add(out,
-                 "--normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope "
-                 "--rotary-base %.0f \\\n",
-                 m->rope_theta);
-    if (m->family == FAMILY_GPT2 && !m->bias) {
-        text_add(out, "--disable-bias-linear \\\n");
-        text_add(cannot, "# not there: LayerNorm without biases\n");
-    }
+        text_add(out, "--normalization RMSNorm --swiglu \\\n");
+    else
+        megatron_activation(out, cannot, m);
+    megatron_biases(out, cannot, m);
+    if (m->family == FAMILY_LLAMA)
+        megatron_rope(out, cannot, m);
+    if (m->sliding_window > 0)
+        text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0)\n", m->sliding_window - 1);
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 \\\n");
     if (!m->tie_word_embeddings)
         text_add(out, "--untie-embeddings-and-output-weights \\\n");
-    if (m->attention_bias)
-        text_add(out, "--add-qkv-bias \\\n");
     if (m->qk_norm)
         text_add(out, "--qk-layernorm \\\n");
 }
@@ -292,10 +332,6 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
         text_add(&flags, "--grad-reduce-in-bf16 \\\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
         text_add(&cannot, "# not there: training in f64\n");
-    if (r->model->family == FAMILY_LLAMA && r->model->rope_scaling != ROPE_SCALING_NONE)
-        text_add(&cannot, "# to be set: the scaling of rotary frequencies (--use-rope-scaling)\n");
-    if (r->model->sliding_window > 0)
-        text_add(&cannot, "# to be set: the sliding window (--window-size)\n");
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
     megatron_model(&flags, &cannot, r->model, config);
@@ -404,6 +440,20 @@ static void titan_optimizer(struct text *out, struct text *cannot, const struct 
     titan_rate(out, cannot, c);
 }
 
+static void titan_model(struct text *cannot, const struct model_config *m) {
+    if (m->family == FAMILY_GPT2) {
+        text_add(cannot, "# not there: GPT-2\n");
+        return;
+    }
+    text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    if (m->attention_bias || m->mlp_bias)
+        text_add(cannot, "# not there: biases of linear layers\n");
+    if (m->sliding_window > 0)
+        text_add(cannot, "# not there: a sliding window\n");
+    if (m->rope_scaling == ROPE_SCALING_LINEAR)
+        text_add(cannot, "# not there: linear scaling of rotary frequencies\n");
+}
+
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     const struct config *config = r->config;
@@ -443,9 +493,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: training in f64\n");
     if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
-    text_add(&cannot, "%s",
-             r->model->family == FAMILY_GPT2 ? "# not there: GPT-2\n"
-                                             : "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    titan_model(&cannot, r->model);
     text_add(out,
              "# TorchTitan until February 2026, on %d rank%s; later ones have no TOML: fields of mostly these names\n"
              "%s\n%s",

@@ -1,6 +1,6 @@
 """trireme plan export=: the flags or the TOML of other systems."""
 
-import re
+import json
 
 import tool
 
@@ -82,9 +82,52 @@ def test_exports_what_is_given():
     assert "--recompute-method uniform " in flags and differ.format(2, "none", "selective") in flags, flags
     toml = exported("torchtitan", "llama-5m", "full_layers=2")
     assert 'mode = "full"' in toml and "(full: 2; selective: none; the rest: none)" in toml, toml
-    # Biases.
-    assert "--disable-bias-linear" in exported("megatron", "gpt2-124m", "model.bias=false")
-    assert "--disable-bias-linear" not in exported("megatron", "gpt2-124m")
+
+
+def test_exports_the_model():
+    llama = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
+             "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64, "max_position_embeddings": 64}
+
+    def exported(to, model, *words):
+        if isinstance(model, dict):
+            tool.write("model.json", json.dumps({**llama, **model}))
+            model = "model.config=model.json"
+        return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=64", "global_batch_size=1", "mode=none",
+                         *words, f"export={to}")
+    # Biases of all linear layers, of some that Megatron-LM tells apart, and of others.
+    assert "bias" not in exported("megatron", "gpt2-124m")
+    assert "--disable-bias-linear \\\n" in exported("megatron", "gpt2-124m", "model.bias=false")
+    assert "--disable-bias-linear --add-qkv-bias " in exported("megatron", "qwen2-0.5b")
+    assert "bias" not in exported("megatron", {"attention_bias": True, "mlp_bias": True})
+    flags = exported("megatron", {"attention_bias": True})
+    assert "--disable-bias-linear --add-qkv-bias " in flags, flags
+    assert "# not there: biases of attention's output, where not all" in flags and "feed-forward" not in flags, flags
+    flags = exported("megatron", {"mlp_bias": True})
+    assert "--add-qkv-bias" not in flags and "# not there: biases of the feed-forward, where not all" in flags, flags
+    # GELU in either form.
+    flags = exported("megatron", "gpt2-124m", "model.activation=gelu")
+    assert "--no-bias-gelu-fusion " in flags and "GELU" not in flags, flags
+    flags = exported("megatron", "gpt2-124m", "model.bias=false")
+    assert "not there: GELU by tanh without biases" in flags and "gelu" not in flags, flags
+    # Positions.
+    assert "--use-rope-scaling --rope-scaling-factor 32 " in exported("megatron", "llama3.2-1b")
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32}
+    flags = exported("megatron", {"rope_scaling": scaling})
+    assert "not there: scaling of rotary frequencies between 1 and 4 turns in 32 positions; here" in flags, flags
+    linear = {"rope_type": "linear", "factor": 4.0}
+    flags = exported("megatron", {"rope_scaling": linear})
+    assert "--rotary-seq-len-interpolation-factor 4 " in flags and "rope-scaling" not in flags, flags
+    flags = exported("megatron", {"rope_scaling": {**linear, "factor": 1.5}, "rope_theta": 100.5})
+    assert "not there: positions divided by what is no whole number, 1.5" in flags, flags
+    assert "not there: a base of rotary frequencies that is no whole number, 100.5" in flags, flags
+    window = {"architectures": ["MistralForCausalLM"], "num_key_value_heads": 2, "sliding_window": 8}
+    assert "to be set: the sliding window (--window-size 7,0)" in exported("megatron", window)
+    # What no dense model of TorchTitan has.
+    for model, what in (({"mlp_bias": True}, "biases of linear layers"), (window, "a sliding window"),
+                        ({"rope_scaling": linear}, "linear scaling of rotary frequencies")):
+        assert f"# not there: {what}\n" in exported("torchtitan", model), model
+    assert "not there: biases" not in exported("torchtitan", {"rope_scaling": scaling})
 
 
 def test_exports_the_optimizer():
