@@ -106,8 +106,6 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
 }
 
 static trireme_status fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error) {
-    if (config_is_set(config, "generate.max_new_tokens"))
-        return TRIREME_OK;
     struct model_config model;
     TRY(model_config_read(&model, directory, error));
     int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens + 1; // the last takes no position
@@ -115,7 +113,8 @@ static trireme_status fit(struct config *config, const char *directory, size_t p
         FAIL(TRIREME_ERROR_USAGE,
              "the prompt has %zu tokens, and the model %lld positions, which leaves none to write: shorten the prompt",
              prompt_tokens, (long long)model.max_position_embeddings);
-    config->generate.max_new_tokens = MIN(config->generate.max_new_tokens, left);
+    if (!config_is_set(config, "generate.max_new_tokens"))
+        config->generate.max_new_tokens = MIN(config->generate.max_new_tokens, left);
     return TRIREME_OK;
 }
 

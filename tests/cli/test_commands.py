@@ -251,8 +251,10 @@ def test_eval_and_generate():
             assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
         tool.refused(2, rf"16 positions .* leaves room for {most}\b", *long, "--prompt", prompt,
                      f"--max_new_tokens={most + 1}")
-    line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a")
-    assert "max_new_tokens" not in line, line
+    for given in (), ("--max_new_tokens=1",):
+        line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a",
+                            *given)
+        assert "max_new_tokens" not in line, line
 
 
 def test_edited_config():
