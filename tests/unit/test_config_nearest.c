@@ -31,6 +31,17 @@ static void what_is_meant_is_told(void **state) {
         {"use-flash-attn", "; every step is compiled and its attention fused"},
         {"num_samples", "; generate.seed gives another text each time"},
         {"exit-interval", "; a signal saves and ends a run (man trireme, train)"},
+        // Words of schedules alone, and of plans.
+        {"chunks", "; use parallelism.pipeline_parallel_chunks: a whole number from 0 to 65536 (chunks)"},
+        {"stages", "; use parallelism.pipeline_parallel_degree: a whole number from -1 to 1048576 (ranks)"},
+        {"layout", "; use parallelism.pipeline_parallel_layout: text (layers)"},
+        {"vocabulary", "; use parallelism.vocabulary_parallel: true or false"},
+        {"microbatch", "; use training.micro_batch_size: a whole number from 0 to 16777216 (sequences)"},
+        {"gbs", "; use training.global_batch_size: a whole number from 1 to 16777216 (sequences)"},
+        {"batch", "; use training.global_batch_size or training.micro_batch_size"},
+        {"nodes",
+         "; a cluster's file has nodes, and devices=N takes its first N devices (trireme help simulate, plan)"},
+        {"waves", "; a wave is two of parallelism.pipeline_parallel_chunks"},
         // What has little in common is not near.
         {"n", "; `trireme help config` lists all keys"},
         {"dir", "; `trireme help config` lists all keys"},
