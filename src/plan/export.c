@@ -323,6 +323,10 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (r->model->intermediate_size % c->tensor)
         text_add(&cannot, "# not there: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
                  r->model->intermediate_size, c->tensor);
+    // Without it they are refused there, but for Megatron-FSDP, which does better without.
+    if (c->tensor > 1 && c->zero_stage < 2)
+        text_add(&cannot, "# to be set: CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, which tensor parallel ranks "
+                          "need on GPUs before Blackwell\n");
     megatron_data(&flags, &cannot, c);
     units_to_be_set(&cannot, r, c);
     megatron_recompute(&flags, &cannot, r, c);

@@ -11,6 +11,9 @@ def test_exports():
     words = *MODEL, "tensor_parallel_degree=2", "mode=none", "micro_batch_size=4"
     flags = tool.good("plan", *words, "export=megatron")
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
+    connections = "# to be set: CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment"
+    assert connections in flags, flags
+    assert connections not in tool.good("plan", *MODEL, "tensor_parallel_degree=1", "export=megatron")
     toml = tool.good("plan", *words, "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
     for to, text in ("megatron", flags), ("torchtitan", toml):
