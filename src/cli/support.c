@@ -1,5 +1,6 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
 #include "base/clock.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "compile/options.h"
 #include "model/model.h"
@@ -20,15 +21,37 @@ bool arguments_ask_for(const struct arguments *a, const char *part) {
     return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
 }
 
-// A word that names no file may be a model's name, which stands elsewhere; a directory that of a run, which has one.
+// Whether the file describes a model as Hugging Face's config.json does; of any other name it is not read, as it may be
+// a pipe.
+static bool describes_model(const char *path) {
+    enum { LIMIT = 1 << 20 };
+    size_t length = strlen(path);
+    json_t *root = NULL;
+    trireme_error none;
+    if (length < strlen(".json") || strcmp(path + length - strlen(".json"), ".json") != 0 ||
+        json_parse_file(path, LIMIT, &root, &none) != TRIREME_OK)
+        return false;
+    bool is = json_object_get(root, "model_type") || json_object_get(root, "architectures");
+    json_decref(root);
+    return is;
+}
+
+// A word that names no file may be a model's name, which stands elsewhere; a directory that of a run, which has one;
+// and either a model that others describe.
 static trireme_status refuse_operand(const char *path, trireme_error *error) {
     struct model_config model;
     trireme_error none;
     char *inside = path ? mem_printf("%s/config.yaml", path) : mem_strdup("");
     bool is_run = access(inside, F_OK) == 0;
     free(inside);
+    inside = path ? mem_printf("%s/config.json", path) : mem_strdup("");
+    bool is_model = describes_model(inside);
+    free(inside);
     if (is_run)
         FAIL(TRIREME_ERROR_USAGE, "%s is a directory: its configuration is config.yaml in there", path);
+    if (is_model || (path && describes_model(path)))
+        FAIL(TRIREME_ERROR_USAGE, "%s describes a model: its sizes are given by --model.config=%s%s", path, path,
+             is_model ? ", its weights too by --model.init_from" : "");
     if (path && access(path, F_OK) != 0 && model_config_preset(&model, path, &none) == TRIREME_OK)
         FAIL(TRIREME_ERROR_USAGE, "%s: cannot open: the model of that name is given by --model.preset=%s", path, path);
     return TRIREME_OK;

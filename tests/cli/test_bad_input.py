@@ -98,6 +98,15 @@ def test_settings():
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:
         untouched(2, r"a_run/? is a directory: its configuration is config\.yaml in there", *command, "a_run/")
+    # A model as Hugging Face describes it is no configuration, whose keys would be told one by one.
+    os.makedirs("a_model")
+    tool.write("a_model/config.json", '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
+    for command in ["train"], ["plan", "cluster=h100"], ["simulate", "cluster=h100"], ["show", "memory"]:
+        untouched(2, r"a_model describes a model: its sizes are given by --model\.config=a_model, its weights too by "
+                  r"--model\.init_from$", *command, "a_model")
+        untouched(2, r"its sizes are given by --model\.config=a_model/config\.json$", *command, "a_model/config.json")
+    tool.write("own.json", '{"model": {"family": "llama"}}')
+    untouched(2, r"num_hidden_layers", "verify", "own.json")
     for name in "show", "verify", "bench":
         what = {"show": ["memory"], "bench": ["step"], "verify": []}[name]
         untouched(2, r"num_attention_heads 3", name, *what, "c.yaml", "--model.num_attention_heads=3")
