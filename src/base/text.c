@@ -304,7 +304,8 @@ size_t text_distance(const char *a, const char *b) {
 }
 
 size_t text_misspelt_distance(const char *word) {
-    return MAX((size_t)2, strlen(word) / 3);
+    size_t length = strlen(word);
+    return MIN(MAX((size_t)2, length / 3), length - (length > 0));
 }
 
 enum { WORD_MAX_LENGTH = 255 }; // of one that is compared

@@ -38,7 +38,7 @@ trireme_status directory_create(const char *path, trireme_error *error);
 
 // Number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.
 size_t text_distance(const char *a, const char *b);
-// How far `word` may be from the one that was meant.
+// How far `word` may be from the one that was meant: not so far that no letter of it is left.
 size_t text_misspelt_distance(const char *word);
 // Of `count` known words the nearest to one that is misspelt, else one that it begins; NULL where none is near. The
 // words are members of an array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count,

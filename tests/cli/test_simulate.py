@@ -239,6 +239,10 @@ def test_refusals():
     numbers = "stages=4", "microbatches=4"
     refused(r'"zbh1".*zb-h1, .*did you mean zb-h1\?', "schedule=zbh1", *numbers)
     refused(r'no key "stage" \(given: "4"\).*did you mean stages; there are: schedule, ', "schedule=1f1b", "stage=4")
+    for letter, key in {"p": "stages", "m": "microbatches", "v": "chunks", "F": "forward", "B": "backward_input",
+                        "W": "backward_weight", "C": "latency"}.items():
+        refused(f'no key "{letter}" \\(given: "4"\\).*did you mean {key}; there are: ', "schedule=1f1b", f"{letter}=4")
+    refused(r'no key "s" \(given: "4"\) with schedule=; there are: ', "schedule=1f1b", *numbers, "s=4")
     refused(r'no key "training.steps"', "schedule=1f1b", *numbers, "training.steps=4")
     refused(r'unexpected "c.yaml"', "schedule=1f1b", *numbers, "c.yaml")
     refused(r"microbatches is missing", "schedule=1f1b", "stages=4")

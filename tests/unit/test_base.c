@@ -126,6 +126,9 @@ static void text_nearest_finds_what_was_meant(void **state) {
         const char *nearest = text_nearest(CASES[i][0], &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]);
         assert_string_equal(nearest ? nearest : "none", CASES[i][1] ? CASES[i][1] : "none");
     }
+    assert_int_equal(text_misspelt_distance("v"), 0);
+    assert_int_equal(text_misspelt_distance("trie"), 2);
+    assert_int_equal(text_misspelt_distance("learning_rate"), 4);
     char long_word[300] = "";
     memset(long_word, 'x', sizeof long_word - 1);
     assert_null(text_nearest(long_word, &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]));
