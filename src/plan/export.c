@@ -491,7 +491,10 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, a, sequences);
     titan_recompute(&body, &cannot, r, c);
-    if (config->training.dtype == CONFIG_DTYPE_BF16)
+    if (config->training.dtype == CONFIG_DTYPE_BF16 && c->shards == 1 && c->tensor * c->stages > 1)
+        text_add(&cannot,
+                 "# not there: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32\n");
+    else if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
         text_add(&cannot, "# not there: training in f64\n");

@@ -50,6 +50,11 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
     assert "not there: replicas without shards beside" in toml, toml
+    assert "not there: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32" in toml, toml
+    for words in ("tensor_parallel_degree=1",), ("data_parallel_shard_degree=2", "tensor_parallel_degree=2"):
+        toml = exported("torchtitan", "devices=4", "global_batch_size=4", "pipeline_parallel_degree=1", "zero_stage=2",
+                        *words)
+        assert "bf16 in tensor" not in toml and "parameters kept in bf16" in toml, toml
 
 
 def test_heads_that_others_do_not_split():
