@@ -90,14 +90,29 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
     return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
 }
 
+// Whether no rank has taken its model from a checkpoint, where rank 0 then found none. All come to the same answer.
+static trireme_status check_no_checkpoint(struct run *r, trireme_error *error) {
+    const struct world_place *place = world_place(r->engine.member.world);
+    const int ranks = place ? place->ranks : 1;
+    int32_t own = !r->start, *all = mem_alloc((size_t)ranks * sizeof *all);
+    trireme_status status = TRIREME_OK;
+    if (place)
+        status = comm_all_gather(r->control, &own, all, 1, DTYPE_I32, error);
+    else
+        *all = own;
+    for (int rank = 0; rank < ranks && status == TRIREME_OK; rank++)
+        if (all[rank])
+            status = config_refuse(r->config, "run.directory", error,
+                                   "where rank %d found a checkpoint and rank 0 then none: it must be one directory "
+                                   "for all ranks, and no other's",
+                                   place ? rank : r->engine.member.rank);
+    free(all);
+    return status;
+}
+
 static trireme_status load_progress(struct run *r, trireme_error *error) {
-    if (!r->resumed_from && !r->start) // whose model was taken from there
-        return config_refuse(r->config, "run.directory", error,
-                             "where rank %d found a checkpoint and rank 0 then none: it must be one directory for all "
-                             "ranks, and no other's",
-                             r->engine.member.rank);
     if (!r->resumed_from)
-        return TRIREME_OK;
+        return check_no_checkpoint(r, error);
     TRY(state_files_progress(r->resumed_from, &r->progress, error));
     // What a run saves next, and what of it goes, depends on the numbers that checkpoints have.
     if (r->progress.step != r->saved_step)
