@@ -130,11 +130,13 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
     trireme_status status = parallel_resolve(&p.plan, &p.config, r->model, error);
     if (status == TRIREME_OK)
         status = topology_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
+    const int64_t room = memory == PLAN_SOON          ? ROOM_SOON
+                         : memory == PLAN_WITHIN_ROOM ? least_room(r->cluster, p.ranks_per_device)
+                                                      : 0;
     if (status == TRIREME_OK)
-        status =
-            stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                   topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
-                                   memory == PLAN_WITHIN_ROOM ? least_room(r->cluster, p.ranks_per_device) : 0, error);
+        status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
+                                        topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
+                                        room, error);
     if (status == TRIREME_OK)
         *out = p;
     else

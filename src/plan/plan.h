@@ -97,8 +97,9 @@ void plan_result_release(struct plan_result *result);
 // The configuration that a choice makes: trains, verifies and simulates unchanged. The caller releases it.
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
-// As `train` has it; or, sooner known, in what the smallest device leaves a rank, where it fits there.
-enum plan_memory { PLAN_LEAST_MEMORY, PLAN_WITHIN_ROOM };
+// As `train` has it; or, sooner known, in what the smallest device leaves a rank, where it fits there; or as is known
+// soonest, which is rarely more.
+enum plan_memory { PLAN_LEAST_MEMORY, PLAN_WITHIN_ROOM, PLAN_SOON };
 // Compiles and simulates it, layers that are not chosen yet as if nothing was computed again. TRIREME_ERROR_USAGE where
 // it is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,

@@ -17,7 +17,8 @@ int64_t place_some(struct lifetimes *lifetimes, const int *which, size_t count);
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
 // `enough` bytes are looked for, and where that takes long, `fair` ones. It ends sooner where `room` bytes do, and else
-// finds what it finds without: with `room` it returns more than that only where it does with 0, too.
+// finds what it finds without: with `room` it returns more than that only where it does with 0, too. ROOM_SOON: ranges
+// are not put anew where they are in the way (place_repair).
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough, int64_t fair,
                    int64_t room, int microbatches);
 
@@ -33,6 +34,11 @@ int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
 // Gives each an offset within so many bytes, or none: false. A period is how long it takes until the like is in use
 // again; `share`: the part of the time that such a search may take (place_repair.c).
 bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period, double share);
+
+// What so many bytes leave of the room of program_plan.
+static inline int64_t room_beside(int64_t room, int64_t bytes) {
+    return room == ROOM_SOON ? room : room - bytes;
+}
 
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
 void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);

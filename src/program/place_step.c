@@ -307,7 +307,8 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         arrange(&s, first);
         vary(&s, &best);
     }
-    try_repair(&s, &best, fair, microbatches);
+    if (room != ROOM_SOON)
+        try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
         s.item[s.order[i]].offset = best.offset[s.order[i]];
     free(best.offset);

@@ -107,8 +107,9 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     bool shared = program_shares_region(program);
     int64_t least = shared ? 0 : most_live(program, &l);
     plan_slots(program, &l);
-    bool wasteful = !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)(room - state));
-    if (!(wasteful || had_parts) || !plan_parts(program, table, room - state, had_parts))
+    bool wasteful =
+        !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)room_beside(room, state));
+    if (!(wasteful || had_parts) || !plan_parts(program, table, room_beside(room, state), had_parts))
         set_offsets(program, &l);
     lifetimes_release(&l);
     return TRIREME_OK;

@@ -305,7 +305,9 @@ trireme_status program_parse(struct program *program, const struct op_table *tab
 
 // Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
 // same ones first share the arena. Both arenas that take no more than `room` bytes need not be smaller, which is sooner
-// found; 0: as small as can be. Refuses tables that are not well formed or an offset that would not fit 63 bits.
+// found; 0: as small as can be; ROOM_SOON: as small as is found without what takes long, and rarely finds less. Refuses
+// tables that are not well formed or an offset that would not fit 63 bits.
+#define ROOM_SOON INT64_MIN
 trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error);
 
 // One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
