@@ -464,13 +464,18 @@ static void measure_answers(struct search *s) {
         take(s->out, &answer[i]);
 }
 
-// Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes.
+// Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes; of
+// what is so soon, the best by estimate.
 static void search_quickest(struct search *s, struct candidates *all) {
     struct candidate *quickest = &all->item[0];
     int64_t until = s->until;
-    for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++)
-        if (time_of(s, &all->item[i].choice) < time_of(s, &quickest->choice))
-            quickest = &all->item[i];
+    for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++) {
+        struct candidate *c = &all->item[i];
+        // What does not take long is as quick as anything.
+        double time = fmax(time_of(s, &c->choice), LONG_TIME), least = fmax(time_of(s, &quickest->choice), LONG_TIME);
+        if (time < least || (time == least && c->estimate.seconds < quickest->estimate.seconds))
+            quickest = c;
+    }
     s->until = 0;
     run_batch(s, &quickest, 1);
     s->until = until;

@@ -462,6 +462,14 @@ links:
     assert tool.good_json("simulate", "room.best.yaml", "cluster=room.yaml")["fits"]
 
 
+def test_no_time():
+    """One plan is found in any case: where all are compiled in no time the one that seems best, not the simplest."""
+    words = "qwen3-0.6b", "cluster=a100", "devices=4", "global_batch_size=16", "seq_len=1024"
+    soon, best = tool.good_json("plan", *words, "seconds=0.001"), tool.good_json("plan", *words)
+    assert soon["simulated"] == 1 and not soon["complete"], soon
+    assert soon["plans"][0]["step_seconds"] < 1.2 * best["plans"][0]["step_seconds"], (soon, best["plans"][0])
+
+
 def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "plan", *words)
