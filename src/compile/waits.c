@@ -8,14 +8,18 @@
 // Which instructions of each stream touch a root buffer, somewhere in the program.
 struct touched {
     bool read[STREAM_COUNT], written[STREAM_COUNT];
+    int template; // that alone does, or SEVERAL
     // Of the state: how often a step writes it, and the stream's instructions that come behind in that template.
     int writes[STREAM_COUNT], behind[STREAM_COUNT];
 };
+
+enum { SEVERAL = -2 };
 
 struct waiter {
     struct program *program;
     struct touched *anywhere;              // [buffers]
     bool uses_scratch[STREAM_COUNT];       // touches memory that templates share
+    int template;                          // at hand
     int (*read)[STREAM_COUNT];             // [buffers]: how many of a stream's instructions of this template had
     int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
     int done[STREAM_COUNT];                // instructions of this template so far
@@ -39,6 +43,7 @@ static void each_touched(struct waiter *w, struct instruction *in,
 static void note_anywhere(struct waiter *w, struct instruction *in, int root, bool writes) {
     struct touched *t = &w->anywhere[root];
     *(writes ? &t->written[in->stream] : &t->read[in->stream]) = true;
+    t->template = t->template == NONE || t->template == w->template ? w->template : SEVERAL;
     enum buffer_scope scope = w->program->buffers.item[root].scope;
     // The plan may give memory of a slot to what other templates use meanwhile, but for what lingers.
     if (scope == SCOPE_LOCAL || (scope == SCOPE_SLOT && !instruction_lingers(in)))
@@ -118,6 +123,11 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
     // Memory that a communication writes may have been another buffer's until just now.
     if (writes && in->stream != STREAM_COMPUTE)
         wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
+    // Or until its template's end: other templates use this one, so that it has no memory of its own.
+    bool shares = writes && w->program->buffers.item[root].scope == SCOPE_SLOT && t->template == SEVERAL;
+    for (int s = 0; s < STREAM_COUNT && shares && !w->uses_scratch[in->stream]; s++)
+        if (w->uses_scratch[s])
+            wait_for(w, in, s, 0);
 }
 
 static void note_touched(struct waiter *w, struct instruction *in, int root, bool writes) {
@@ -155,12 +165,16 @@ void pass_waits(struct program *program) {
     w.read = mem_alloc(n * sizeof *w.read);
     w.written = mem_alloc(n * sizeof *w.written);
     bool many = false;
-    for (size_t t = 0; t < program->templates.count; t++)
+    for (size_t i = 0; i < n; i++)
+        w.anywhere[i].template = NONE;
+    for (size_t t = 0; t < program->templates.count; t++) {
+        w.template = (int)t;
         for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
             struct instruction *in = &program->templates.item[t].instructions.item[i];
             many |= in->stream != STREAM_COMPUTE;
             each_touched(&w, in, note_anywhere);
         }
+    }
     count_writes(&w);
     for (size_t t = 0; t < program->templates.count && many; t++)
         run_template(&w, &program->templates.item[t]);

@@ -1,23 +1,17 @@
 #include "program/lifetime.h"
 
+#include "program/lingering.h"
+
 int lifetime_awaited(const struct template *t, int i) {
-    int stream = t->instructions.item[i].stream, behind = 0; // instructions of the stream from the i-th on
-    if (stream == STREAM_COMPUTE)
-        return i;
-    for (int k = i; k < (int)t->instructions.count; k++) {
-        const struct instruction *in = &t->instructions.item[k];
-        if (in->stream == STREAM_COMPUTE && in->wait[stream] && in->wait[stream] - 1 < behind)
-            return k;
-        behind += in->stream == stream;
-    }
-    return (int)t->instructions.count - 1;
+    int at = t->instructions.item[i].stream == STREAM_COMPUTE ? i : template_wait_for(t, i);
+    return at == NONE ? (int)t->instructions.count - 1 : at;
 }
 
 // Of one instruction: its template, whose chunk, NONE where it is not invoked for one microbatch, and when it has what
 // it touches.
 struct use {
     int template, by, time, until;
-    bool lingers, arrives;
+    bool arrives;
 };
 
 static bool is_one_slot_part(const struct program *program, const struct buffer *b) {
@@ -33,7 +27,7 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
     if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
         return;
     int pool = program_whole_pool(program, b->pool);
-    if (use.lingers || (b->scope == SCOPE_SLOT && pool != use.by)) {
+    if (b->scope == SCOPE_SLOT && pool != use.by) {
         use.time = 0;
         use.until = l->length - 1;
     }
@@ -50,7 +44,6 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
                                                       .offset = -1});
     }
     struct allocation *a = &l->allocations.item[l->allocation[root]];
-    a->lingers |= use.lingers;
     a->first = MIN(a->first, use.time);
     a->last = MAX(a->last, use.until);
     a->chunk = a->chunk == use.by ? use.by : NONE;
@@ -173,10 +166,16 @@ static void touch_template(struct lifetimes *l, const struct program *program, i
                           .by = one ? t->chunk : NONE,
                           .time = l->start[template] + (int)i,
                           .until = l->start[template] + lifetime_awaited(t, (int)i),
-                          .lingers = instruction_lingers(instruction),
                           .arrives = instruction_arrives(instruction)};
         touch_all(program, l, instruction, use);
     }
+}
+
+static void note_lingering(const struct lifetimes *l, struct allocation *a, bool lingers) {
+    a->lingers = lingers;
+    a->once &= lingers;
+    a->first = lingers ? 0 : a->first;
+    a->last = lingers ? l->length - 1 : a->last;
 }
 
 void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table,
@@ -188,8 +187,10 @@ void lifetimes_create(struct lifetimes *l, const struct program *program, const 
     find_order(&order, l, program);
     for (size_t k = 0; k < order.templates.count; k++)
         touch_template(l, program, order.templates.item[k], order.one[order.templates.item[k]]);
+    bool *lingers = find_lingering(program, l->allocation, l->allocations.count);
     for (size_t i = 0; i < l->allocations.count; i++)
-        l->allocations.item[i].once &= l->allocations.item[i].lingers;
+        note_lingering(l, &l->allocations.item[i], lingers[i]);
+    free(lingers);
     if (all_slots)
         make_slots(l);
     struct owners owners = find_owners(l, program->buffers.count);

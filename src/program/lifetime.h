@@ -16,7 +16,7 @@ struct allocation {
     int chunk;    // LOCAL: the one whose microbatches' templates alone touch it, else NONE
     int template; // the one that alone touches it, NONE: several
     bool arrives; // what comes from another rank is written here
-    bool lingers; // others than its own templates wait for it: it has memory of its own
+    bool lingers; // may be in use when compute uses it last, or before: it has memory of its own (lingering.h)
     bool once;    // and the same for all microbatches
     int64_t bytes;
     int first, last; // inclusive

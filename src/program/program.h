@@ -260,7 +260,8 @@ struct instruction *program_communicate(struct program *program, int template, e
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last);
 // Whether communication is between the rank and its peer alone, of a larger group perhaps.
 bool instruction_is_pair(const struct instruction *instruction);
-// Whether others than its own template wait for the instruction: what it touches has memory of its own in its slot.
+// Whether others than its own template may wait for the instruction, so that what it touches may need memory of its
+// own.
 bool instruction_lingers(const struct instruction *instruction);
 // Whether its output comes from another rank, as soon as that has it and the slot is free.
 bool instruction_arrives(const struct instruction *instruction);

@@ -1,0 +1,146 @@
+#include "program/lingering.h"
+
+// Of an allocation: the template that alone uses it, the one whose end a use outlasts, NONE, or SEVERAL; on which
+// streams.
+struct lingerer {
+    int user, outlasts;
+    unsigned streams;
+    bool known; // to compute as done, when it uses it in a later template
+    bool early; // communication writes it before its template's first arithmetic
+};
+enum { SEVERAL = -2 };
+
+struct search {
+    const struct program *program;
+    const int *allocation; // [buffers]
+    struct lingerer *of;   // [allocations]
+    int *position;         // [microbatches][templates]: invocation, NONE
+};
+
+// The instruction and what it knows while it is looked at.
+struct look {
+    int template;
+    const struct instruction *in;
+    unsigned known; // streams of which compute, here, has waited for all that was invoked before
+};
+
+// Calls for every allocation that the instruction touches.
+static void each_touched(struct search *s, const struct look *look,
+                         void (*visit)(struct search *, struct lingerer *, const struct look *)) {
+    const struct instruction *in = look->in;
+    const int operands = in->inputs + in->outputs, more[] = {in->workspace, in->predicate};
+    for (int k = 0; k < operands + (int)ARRAY_LENGTH(more); k++) {
+        int buffer = k < operands ? instruction_operand_at(in, k)->buffer : more[k - operands];
+        int a = buffer == NONE ? NONE : s->allocation[program_root(s->program, buffer)];
+        if (a != NONE)
+            visit(s, &s->of[a], look);
+    }
+}
+
+static int one_or_several(int so_far, int template) {
+    return so_far == NONE || so_far == template ? template : SEVERAL;
+}
+
+static void note_user(struct search *s, struct lingerer *l, const struct look *look) {
+    (void)s;
+    l->user = one_or_several(l->user, look->template);
+}
+
+static void note_outlasts(struct search *s, struct lingerer *l, const struct look *look) {
+    (void)s;
+    l->outlasts = one_or_several(l->outlasts, instruction_arrives(look->in) ? SEVERAL : look->template);
+    l->streams |= 1U << look->in->stream;
+}
+
+static void note_early(struct search *s, const struct instruction *in) {
+    for (int o = 0; o < in->outputs; o++) {
+        int a = in->out[o].buffer == NONE ? NONE : s->allocation[program_root(s->program, in->out[o].buffer)];
+        if (a != NONE)
+            s->of[a].early = true;
+    }
+}
+
+static void find_uses(struct search *s, int template) {
+    const struct template *t = &s->program->templates.item[template];
+    bool computes = false;
+    for (int i = 0; i < (int)t->instructions.count; i++) {
+        struct look look = {template, &t->instructions.item[i], 0};
+        each_touched(s, &look, note_user);
+        computes |= look.in->stream == STREAM_COMPUTE;
+        if (!instruction_lingers(look.in))
+            continue;
+        if (!computes)
+            note_early(s, look.in);
+        if (instruction_arrives(look.in) || template_wait_for(t, i) == NONE)
+            each_touched(s, &look, note_outlasts);
+    }
+}
+
+static bool always_before(const struct search *s, int template, int other) {
+    for (int m = 0; m < s->program->microbatches; m++) {
+        const int *position = s->position + (size_t)m * s->program->templates.count;
+        if (position[template] == NONE || position[other] <= position[template])
+            return false;
+    }
+    return true;
+}
+
+static void note_known(struct search *s, struct lingerer *l, const struct look *look) {
+    l->known |= l->outlasts >= 0 && (l->streams & ~look->known) == 0 && always_before(s, l->outlasts, look->template);
+}
+
+static void find_known(struct search *s, int template) {
+    const struct template *t = &s->program->templates.item[template];
+    struct look look = {.template = template};
+    int done[STREAM_COUNT] = {0};
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        look.in = &t->instructions.item[i];
+        done[look.in->stream]++;
+        if (look.in->stream != STREAM_COMPUTE)
+            continue;
+        for (int k = 0; k < STREAM_COUNT; k++)
+            if (look.in->wait[k] == WAIT_OWN || (look.in->wait[k] && look.in->wait[k] - 1 <= done[k]))
+                look.known |= 1U << k;
+        each_touched(s, &look, note_known);
+    }
+}
+
+static int *find_positions(const struct program *p) {
+    size_t cells = (size_t)p->microbatches * p->templates.count;
+    int *position = mem_alloc(cells * sizeof *position);
+    for (size_t i = 0; i < cells; i++)
+        position[i] = NONE;
+    for (size_t k = 0; k < p->schedule.count; k++) {
+        const struct invocation *v = &p->schedule.item[k];
+        if (v->microbatch != NONE)
+            position[(size_t)v->microbatch * p->templates.count + (size_t)v->template] = (int)k;
+    }
+    return position;
+}
+
+int template_wait_for(const struct template *t, int i) {
+    int stream = t->instructions.item[i].stream, behind = 0; // instructions of the stream from the i-th on
+    for (int k = i; k < (int)t->instructions.count; k++) {
+        const struct instruction *in = &t->instructions.item[k];
+        if (in->stream == STREAM_COMPUTE && in->wait[stream] && in->wait[stream] - 1 < behind)
+            return k;
+        behind += in->stream == stream;
+    }
+    return NONE;
+}
+
+bool *find_lingering(const struct program *program, const int *allocation, size_t allocations) {
+    bool *lingers = mem_alloc(allocations * sizeof *lingers);
+    struct search s = {program, allocation, mem_alloc(allocations * sizeof *s.of), find_positions(program)};
+    for (size_t i = 0; i < allocations; i++)
+        s.of[i] = (struct lingerer){.user = NONE, .outlasts = NONE};
+    for (size_t t = 0; t < program->templates.count; t++)
+        find_uses(&s, (int)t);
+    for (size_t t = 0; t < program->templates.count; t++)
+        find_known(&s, (int)t);
+    for (size_t i = 0; i < allocations; i++)
+        lingers[i] = (s.of[i].outlasts != NONE && !s.of[i].known) || (s.of[i].early && s.of[i].user != SEVERAL);
+    free(s.of);
+    free(s.position);
+    return lingers;
+}
