@@ -1,15 +1,12 @@
 // By the skyline, and where that is not tight, greedy in several orders: each allocation goes to the lowest offset
-// where nothing that lives at the same time stands. As long as the best result is not tight, orders are varied: what
-// stood on top is placed earlier. Where all is one region, and that leaves much, it is repaired.
+// where nothing that lives at the same time stands. Where all is one region, and that leaves much, it is repaired.
 #include "program/place.h"
 
-#include "base/rng.h"
 #include "program/spans.h"
 
-enum { ROUNDS = 400, CANDIDATES = 12, QUARTERS = 4 }; // quarters of a microbatch: a repair's period
-static const int64_t WORK = 30000000; // pairs of allocations that may be compared while one order is varied
-static const double TIGHT = 1.002;    // of the bound
-static const double FAIR = 1.015;     // more of a region is worth a repair
+enum { CANDIDATES = 12, QUARTERS = 4 }; // quarters of a microbatch: a repair's period
+static const double TIGHT = 1.002;      // of the bound
+static const double FAIR = 1.015;       // more of a region is worth a repair
 
 struct placing {
     struct allocation *item;
@@ -28,12 +25,11 @@ static void put(struct placing *p, const struct allocation *a) {
     spans_insert(&p->placed, (struct span){a->offset, a->offset + a->bytes, a->first, a->last});
 }
 
-// Places all in the order given; returns the bytes that they span. Once those are more than `most` they do not matter:
-// then some have not been placed.
-static int64_t place(struct placing *p, int64_t most) {
+// Places all in the order given; returns the bytes that they span.
+static int64_t place(struct placing *p) {
     int64_t top = 0;
     p->placed.count = 0;
-    for (size_t i = 0; i < p->count && top <= most; i++) {
+    for (size_t i = 0; i < p->count; i++) {
         struct allocation *a = &p->item[p->order[i]];
         a->offset = lowest_offset(p, a);
         top = MAX(top, a->offset + a->bytes);
@@ -107,44 +103,6 @@ static int64_t bound(const struct placing *p) {
     return most;
 }
 
-static void move_up(int *order, size_t from, size_t to) {
-    int number = order[from];
-    memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
-    order[to] = number;
-}
-
-static int highest(const struct placing *p, int64_t top) {
-    for (size_t i = 0; i < p->count; i++)
-        if (p->item[p->order[i]].offset + p->item[p->order[i]].bytes == top)
-            return p->order[i];
-    return NONE;
-}
-
-// Moves allocation `number` to an earlier place in the order, and every other time something else, too.
-static void vary(const struct placing *p, int number, int64_t round) {
-    struct rng_block random = rng_philox(0, 0, (uint64_t)round);
-    size_t at = 0, other = random.word[1] % p->count;
-    while (p->order[at] != number)
-        at++;
-    if (at)
-        move_up(p->order, at, random.word[0] % at);
-    if (random.word[2] % 2 && other)
-        move_up(p->order, other, random.word[3] % other);
-}
-
-struct best {
-    int64_t top;
-    int64_t *offset; // by allocation
-};
-
-static void note(struct best *best, const struct placing *p, int64_t top) {
-    if (top >= best->top)
-        return;
-    best->top = top;
-    for (size_t i = 0; i < p->count; i++)
-        best->offset[p->order[i]] = p->item[p->order[i]].offset;
-}
-
 static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
     struct in_use *all = in_use_all(p);
     int64_t top = place_skyline(all, p->count, enough);
@@ -158,37 +116,21 @@ static int64_t place_region(struct placing *p, size_t total) {
     static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
     if (p->count == 0)
         return 0;
-    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset)};
-    int64_t enough = (int64_t)(TIGHT * (double)bound(p));
-    int64_t one = (int64_t)p->count * (int64_t)p->count / 2, rounds = MIN((int64_t)ROUNDS, WORK / MAX(one, 1));
-    best.top = place_by_skyline(p, enough, best.offset);
-    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
+    int64_t enough = (int64_t)(TIGHT * (double)bound(p)), *offset = mem_alloc(total * sizeof *offset);
+    int64_t best = place_by_skyline(p, enough, offset);
+    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best > enough; o++) {
         sort(p, ORDERS[o]);
-        note(&best, p, place(p, INT64_MAX));
-    }
-    int *kept = mem_alloc(p->count * sizeof *kept);
-    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best.top > enough; o++) {
-        sort(p, ORDERS[o]);
-        int64_t lowest = place(p, INT64_MAX);
-        int top_most = highest(p, lowest);
-        for (int64_t round = 0; round < rounds && best.top > enough; round++) {
-            memcpy(kept, p->order, p->count * sizeof *kept);
-            vary(p, top_most, round);
-            int64_t top = place(p, lowest);
-            note(&best, p, top);
-            if (top <= lowest) {
-                lowest = top;
-                top_most = highest(p, top);
-            } else {
-                memcpy(p->order, kept, p->count * sizeof *kept);
-            }
-        }
+        int64_t top = place(p);
+        if (top >= best)
+            continue;
+        best = top;
+        for (size_t i = 0; i < p->count; i++)
+            offset[p->order[i]] = p->item[p->order[i]].offset;
     }
     for (size_t i = 0; i < p->count; i++)
-        p->item[p->order[i]].offset = best.offset[p->order[i]];
-    free(kept);
-    free(best.offset);
-    return best.top;
+        p->item[p->order[i]].offset = offset[p->order[i]];
+    free(offset);
+    return best;
 }
 
 static struct placing placing_create(const struct lifetimes *l, int chunk) {
@@ -396,7 +338,7 @@ int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
     // What crosses templates lives at once where they meet. What lives longest goes below: the room is above it.
     choose(p, total, SCOPE_SLOT, false);
     sort(p, by_lifetime);
-    a.full = place(p, INT64_MAX);
+    a.full = place(p);
     if (a.full > (int64_t)(TIGHT * (double)bound(p)))
         a.full = place_region(p, total);
     a.least = least_bytes(l, chunk, slots, a.full);

@@ -7,25 +7,33 @@
 
 #include <math.h>
 
-// Ranges that may be looked at in all attempts, and since an attempt has come further: part of so many and three times
-// the square of all.
-static const int64_t WORK = 40000000, ATTEMPT = 1000000;
+// Ranges that may be looked at in all attempts: so many and so many times the square of all, but no more than
+// MOST_WORK; and since an attempt has come further: part of so many and three times the square of all.
+static const int64_t WORK = 40000000, MOST_WORK = 600000000, ATTEMPT = 1000000;
+enum { SQUARES = 10, MANY = 20000 }; // more ranges than that are too many
 static const double STUCK = .6;
+enum { SMALL = 1000 };              // of the whole: ranges that come last in every other attempt
 static const double HEAVIER = 3;    // times its bytes, what had to go
 static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
 static const double DIFFERENT = .5; // of its bytes, at most: what an attempt makes a range weigh more
 
-// What stands somewhere. Kept by where it begins and by where it ends.
-enum { BY_BEGIN, BY_END, ORDERS };
-
-struct standing {
-    int64_t begin, end;
-    int first, last, rank;
+// When what stands somewhere is in use.
+struct span_of_time {
+    int first, last;
 };
 
 struct weighed {
     int64_t begin, end;
     double weight;
+    int rank;
+};
+
+enum { BY_BEGIN, BY_END, ORDERS };
+
+// What stands, by where it begins or ends.
+struct standing {
+    VEC(struct span_of_time) times;
+    VEC(int) ranks;
 };
 
 struct repair {
@@ -34,8 +42,8 @@ struct repair {
     int64_t bytes, work, most_work;
     int *by_rank;                     // ranges, in the order in which they are placed
     double *weight;                   // [rank]
-    char *stands;                     // [rank]
-    VEC(struct standing) all[ORDERS]; // that stand
+    int64_t *at;                      // [rank]: where it stands, -1: nowhere
+    struct standing all[ORDERS];      // that stand
     VEC(struct weighed) near[ORDERS]; // of those, what is in use at the same time as the one to be placed
 };
 
@@ -45,12 +53,17 @@ static const struct in_use *range_of(const struct repair *r, int rank) {
 
 static void find_near(struct repair *r, int order, const struct in_use *range) {
     const int first = range->first, last = range->last;
-    const struct standing *s = r->all[order].item, *end = s + r->all[order].count;
+    const struct standing *all = &r->all[order];
+    const struct span_of_time *time = all->times.item;
+    const size_t count = all->times.count;
     r->near[order].count = 0;
-    for (; s < end; s++)
-        if (!((s->last < first) | (s->first > last)))
-            VEC_PUSH(&r->near[order], (struct weighed){s->begin, s->end, r->weight[s->rank]});
-    r->work += (int64_t)r->all[order].count;
+    for (size_t i = 0; i < count; i++)
+        if (!((time[i].last < first) | (time[i].first > last))) {
+            int rank = all->ranks.item[i];
+            VEC_PUSH(&r->near[order],
+                     (struct weighed){r->at[rank], r->at[rank] + range_of(r, rank)->bytes, r->weight[rank], rank});
+        }
+    r->work += (int64_t)count;
 }
 
 static int64_t lowest_free(const struct repair *r, int64_t bytes) {
@@ -84,64 +97,72 @@ static void find_lightest(const struct repair *r, int64_t bytes, bool below, str
     }
 }
 
-static bool in_way(const struct standing *s, const struct in_use *range, int64_t at) {
-    return s->begin < at + range->bytes && s->end > at && s->first <= range->last && s->last >= range->first;
+static int64_t edge(const struct repair *r, int order, int rank) {
+    return r->at[rank] + (order == BY_END ? range_of(r, rank)->bytes : 0);
 }
 
-// How many stand that begin, or end, at a place or below it.
-static size_t up_to(const struct repair *r, int order, int64_t place) {
-    const struct standing *all = r->all[order].item;
-    return PARTITION_POINT(i, r->all[order].count, (order == BY_BEGIN ? all[i].begin : all[i].end) <= place);
+// How many stand that begin, or end, below a place.
+static size_t below(const struct repair *r, int order, int64_t place) {
+    const struct standing *all = &r->all[order];
+    return PARTITION_POINT(i, all->ranks.count, edge(r, order, all->ranks.item[i]) < place);
+}
+
+static void stand(struct repair *r, int rank, int64_t at) {
+    const struct in_use *range = range_of(r, rank);
+    r->at[rank] = at;
+    for (int order = 0; order < ORDERS; order++) {
+        struct standing *all = &r->all[order];
+        size_t i = below(r, order, edge(r, order, rank)), behind = all->ranks.count - i;
+        VEC_PUSH(&all->ranks, rank);
+        VEC_PUSH(&all->times, (struct span_of_time){0});
+        memmove(&all->ranks.item[i + 1], &all->ranks.item[i], behind * sizeof *all->ranks.item);
+        memmove(&all->times.item[i + 1], &all->times.item[i], behind * sizeof *all->times.item);
+        all->ranks.item[i] = rank;
+        all->times.item[i] = (struct span_of_time){range->first, range->last};
+    }
+}
+
+static void leave(struct repair *r, int rank) {
+    for (int order = 0; order < ORDERS; order++) {
+        struct standing *all = &r->all[order];
+        size_t i = below(r, order, edge(r, order, rank));
+        while (all->ranks.item[i] != rank)
+            i++;
+        size_t behind = --all->ranks.count - i;
+        all->times.count--;
+        memmove(&all->ranks.item[i], &all->ranks.item[i + 1], behind * sizeof *all->ranks.item);
+        memmove(&all->times.item[i], &all->times.item[i + 1], behind * sizeof *all->times.item);
+    }
+    r->at[rank] = -1;
 }
 
 // What is in the way has to go. Returns the lowest rank of that, or `lowest`.
-static int clear(struct repair *r, const struct in_use *range, int64_t at, int lowest) {
-    for (int order = 0; order < ORDERS; order++) {
-        struct standing *all = r->all[order].item;
-        size_t kept = order == BY_END ? up_to(r, BY_END, at) : 0, count = r->all[order].count;
-        size_t end = order == BY_BEGIN ? up_to(r, BY_BEGIN, at + range->bytes - 1) : count;
-        for (size_t i = kept; i < end; i++) {
-            if (!in_way(&all[i], range, at)) {
-                all[kept++] = all[i];
-                continue;
-            }
-            int rank = all[i].rank;
-            if (r->stands[rank])
-                r->weight[rank] += HEAVIER * ((double)range_of(r, rank)->bytes + LITTLE * (double)r->bytes);
-            r->stands[rank] = false;
-            lowest = MIN(lowest, rank);
-        }
-        memmove(&all[kept], &all[end], (count - end) * sizeof *all);
-        r->all[order].count -= end - kept;
+static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
+    for (size_t i = 0; i < r->near[BY_BEGIN].count && r->near[BY_BEGIN].item[i].begin < end; i++) {
+        const struct weighed *near = &r->near[BY_BEGIN].item[i];
+        if (near->end <= begin)
+            continue;
+        r->weight[near->rank] += HEAVIER * ((double)(near->end - near->begin) + LITTLE * (double)r->bytes);
+        lowest = MIN(lowest, near->rank);
+        leave(r, near->rank);
     }
     return lowest;
-}
-
-static void stand(struct repair *r, int rank, const struct in_use *range, int64_t at) {
-    const struct standing s = {at, at + range->bytes, range->first, range->last, rank};
-    for (int order = 0; order < ORDERS; order++) {
-        size_t place = up_to(r, order, order == BY_BEGIN ? s.begin : s.end);
-        VEC_PUSH(&r->all[order], s);
-        struct standing *all = r->all[order].item;
-        memmove(&all[place + 1], &all[place], (r->all[order].count - 1 - place) * sizeof s);
-        all[place] = s;
-    }
-    r->stands[rank] = true;
 }
 
 // Gives up when it has not come further for a while: another beginning more often helps.
 static bool attempt(struct repair *r, uint64_t number) {
     const double patience = STUCK * ((double)ATTEMPT + 3 * (double)r->count * (double)r->count);
-    r->all[BY_BEGIN].count = r->all[BY_END].count = 0;
-    memset(r->stands, false, r->count);
+    for (int order = 0; order < ORDERS; order++)
+        r->all[order].ranks.count = r->all[order].times.count = 0;
     for (size_t i = 0; i < r->count; i++) {
         double more = DIFFERENT * (double)rng_philox(0, number, i).word[0] / UINT32_MAX;
         r->weight[i] = (1 + more) * (double)range_of(r, (int)i)->bytes;
+        r->at[i] = -1;
     }
     int furthest = 0;
     int64_t since = r->work;
     for (int lowest = 0; r->work < r->most_work && (double)(r->work - since) < patience;) {
-        while (lowest < (int)r->count && r->stands[lowest])
+        while (lowest < (int)r->count && r->at[lowest] >= 0)
             lowest++;
         if (lowest == (int)r->count)
             return true;
@@ -157,9 +178,9 @@ static bool attempt(struct repair *r, uint64_t number) {
             find_near(r, BY_END, range);
             find_lightest(r, range->bytes, false, &best);
             find_lightest(r, range->bytes, true, &best);
-            lowest = clear(r, range, best.at, lowest);
+            lowest = clear(r, best.at, best.at + range->bytes, lowest);
         }
-        stand(r, rank, range, best.at);
+        stand(r, rank, best.at);
     }
     return false;
 }
@@ -167,6 +188,7 @@ static bool attempt(struct repair *r, uint64_t number) {
 struct sort_context {
     const struct in_use *range;
     int window;
+    int64_t small; // bytes: up to these, ranges come last, whenever they begin
 };
 
 static double score_of(const struct in_use *r) {
@@ -178,6 +200,9 @@ static int compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;
     const struct in_use *x = &c->range[i], *y = &c->range[k];
+    int small = (x->bytes <= c->small) - (y->bytes <= c->small);
+    if (small)
+        return small;
     int windows = x->first / c->window - y->first / c->window;
     if (windows)
         return windows;
@@ -207,29 +232,31 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period,
     struct repair r = {.range = range,
                        .count = count,
                        .bytes = bytes / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT,
-                       .most_work = (int64_t)(share * (double)WORK)};
+                       .most_work = MIN(MOST_WORK, WORK + SQUARES * (int64_t)(count * count))};
+    r.most_work = (int64_t)(share * (double)r.most_work);
     bool placed = false;
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
-    r.stands = mem_alloc(count);
+    r.at = mem_alloc(count * sizeof *r.at);
     r.weight = mem_alloc(count * sizeof *r.weight);
-    bool worthwhile = (int64_t)(count * count) <= WORK && in_use_most(range, count) <= bytes;
+    bool worthwhile = count <= MANY && in_use_most(range, count) <= bytes;
     for (size_t i = 0; worthwhile && r.work < r.most_work && !placed; i++) {
-        struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2)};
+        struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2),
+                                       i % 2 ? 0 : r.bytes / SMALL};
         for (size_t k = 0; k < count; k++)
             r.by_rank[k] = (int)k;
         qsort_r(r.by_rank, count, sizeof *r.by_rank, compare, &context);
         placed = attempt(&r, i);
     }
     for (size_t i = 0; i < count && placed; i++) {
-        const struct standing *s = &r.all[BY_BEGIN].item[i];
-        range[r.by_rank[s->rank]].offset = s->begin;
+        range[r.by_rank[i]].offset = r.at[i];
     }
     for (int order = 0; order < ORDERS; order++) {
-        VEC_RELEASE(&r.all[order]);
+        VEC_RELEASE(&r.all[order].times);
+        VEC_RELEASE(&r.all[order].ranks);
         VEC_RELEASE(&r.near[order]);
     }
     free(r.by_rank);
-    free(r.stands);
+    free(r.at);
     free(r.weight);
     return placed;
 }

@@ -1,17 +1,13 @@
 // Greedy, as place.c does it, for ranges as many as microbatches times allocations: class after class, the largest or
 // those that live longest first, each range at the lowest offset where nothing that is in use at the same time stands.
 // Ranges of a class are of one size and come in the order of time, so that only what is in use around that time has to
-// be looked at. As long as the result is not tight, the skyline is tried, the largest take turns at several places, and
-// the order of classes is varied.
-#include "base/rng.h"
+// be looked at. As long as the result is not tight, other orders are tried, the skyline, and repair.
 #include "program/place.h"
 #include "program/spans.h"
 
-static const int64_t WORK = 3000000; // pairs of ranges that may be compared, or 8 moved, while orders are varied
+static const int64_t WORK = 3000000; // ranges times classes: more are placed in one order alone
 enum {
     HOLES = 50,    // of the whole, that orders may leave
-    LARGE = 20,    // of the whole: a large class
-    TURNS = 6,     // places at which it takes turns, at most
     FEW = 1 << 20, // bytes
 };
 
@@ -19,8 +15,6 @@ enum {
 struct range_class {
     int64_t bytes;
     size_t from, to;
-    int turns; // 0, or it is placed first: each microbatch's one `distance` further than the one's before, of so many
-    int64_t distance;
 };
 
 struct stepping {
@@ -32,7 +26,6 @@ struct stepping {
     VEC(struct range_class) classes; // in the order in which they are placed
     spans placed;                    // by time, those of earlier classes
     spans active;                    // by offset, those in use about now
-    int64_t work;                    // so far
 };
 
 static void forget_before(spans *active, int time) {
@@ -58,7 +51,7 @@ static void merge(spans *placed, const spans *more) {
 static int64_t place_class(struct stepping *s, const struct range_class *c) {
     spans mine = {0}, more = {0};
     size_t next = 0, many = 64; // of which most may be over
-    int64_t top = 0, turn = 0;
+    int64_t top = 0;
     s->active.count = 0;
     for (size_t i = c->from; i < c->to; i++) {
         struct live_range *r = &s->item[s->order[i]];
@@ -67,36 +60,27 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
             many = 2 * s->active.count + 64;
         }
         for (; next < s->placed.count && s->placed.item[next].first <= r->last; next++)
-            if (s->placed.item[next].last >= r->first) {
-                VEC_PUSH(&more, s->placed.item[next]); // work is counted as if each moved the others by itself
-                s->work += (int64_t)(s->active.count + more.count) / 8;
-            }
+            if (s->placed.item[next].last >= r->first)
+                VEC_PUSH(&more, s->placed.item[next]);
         spans_merge(&s->active, &more);
-        s->work += (int64_t)s->active.count;
-        turn += i > c->from && s->item[s->order[i - 1]].microbatch != r->microbatch;
-        r->offset = c->turns ? turn % c->turns * c->distance : spans_lowest(&s->active, r->first, r->last, c->bytes);
+        r->offset = spans_lowest(&s->active, r->first, r->last, c->bytes);
         struct span span = {r->offset, r->offset + c->bytes, r->first, r->last};
         spans_insert(&s->active, span);
-        s->work += (int64_t)s->active.count / 8;
         VEC_PUSH(&mine, span);
         top = MAX(top, span.end);
     }
     merge(&s->placed, &mine);
-    s->work += (int64_t)s->placed.count;
     VEC_RELEASE(&mine);
     VEC_RELEASE(&more);
     return top;
 }
 
-// Returns the bytes that all span, and the class that spans most. Once those are more than `most` they do not matter:
-// then some classes have not been placed.
-static int64_t place(struct stepping *s, int64_t most, size_t *highest) {
+// Returns the bytes that all span.
+static int64_t place(struct stepping *s) {
     int64_t top = 0;
     s->placed.count = 0;
-    for (size_t i = 0; i < s->classes.count && top <= most; i++) {
+    for (size_t i = 0; i < s->classes.count; i++) {
         int64_t reached = place_class(s, &s->classes.item[i]);
-        if (reached > top)
-            *highest = i;
         top = MAX(top, reached);
     }
     return top;
@@ -155,12 +139,6 @@ static bool too_many(const struct stepping *s) {
     return (int64_t)(s->classes.count * s->count) > WORK;
 }
 
-static void move_up(struct stepping *s, size_t from, size_t to) {
-    struct range_class c = s->classes.item[from];
-    memmove(&s->classes.item[to + 1], &s->classes.item[to], (from - to) * sizeof c);
-    s->classes.item[to] = c;
-}
-
 struct best {
     int64_t top;
     int64_t *offset; // by range
@@ -195,66 +173,6 @@ static void try_skyline(const struct stepping *s, struct best *best, int64_t eno
     free(all);
 }
 
-// A class that is larger than all others and a large part of the whole, of which one range is in use at a time; NONE
-// where there is none.
-static int find_largest(const struct stepping *s, int64_t whole) {
-    int largest = 0;
-    if (s->classes.count == 0)
-        return NONE;
-    for (int i = 1; i < (int)s->classes.count; i++)
-        if (s->classes.item[i].bytes > s->classes.item[largest].bytes)
-            largest = i;
-    const struct range_class *c = &s->classes.item[largest];
-    bool alone = c->bytes > whole / LARGE && c->bytes < whole;
-    for (int i = 0; i < (int)s->classes.count; i++)
-        alone &= i == largest || s->classes.item[i].bytes < c->bytes;
-    for (size_t i = c->from + 1; i < c->to; i++)
-        alone &= s->item[s->order[i]].first > s->item[s->order[i - 1]].last;
-    return alone ? largest : NONE;
-}
-
-// Blocks as large as logits that are always at the same place leave a hole: what lives from one of them to the next
-// cannot be there. Where they take turns at as many places as microbatches are in flight, what the last one leaves is
-// room for the next microbatch. The order is by invocation.
-static void take_turns(struct stepping *s, struct best *best, int64_t enough) {
-    int largest = find_largest(s, enough);
-    if (largest == NONE)
-        return;
-    move_up(s, (size_t)largest, 0);
-    struct range_class *c = s->classes.item;
-    size_t highest = 0;
-    for (c->turns = 2; c->turns <= TURNS; c->turns++)
-        for (int part = 5; part > 2 && best->top > best->end; part -= 2) { // fifths of what there is
-            c->distance = (enough - c->bytes) / (c->turns - 1) / 5 * part / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
-            note(best, s, place(s, best->top, &highest));
-        }
-}
-
-// What stands on top is placed earlier, and every other time something else, too, as long as that helps.
-static void vary(struct stepping *s, struct best *best) {
-    size_t highest = 0, classes = s->classes.count, size = classes * sizeof *s->classes.item;
-    struct range_class *kept = mem_alloc(size);
-    int64_t least = place(s, INT64_MAX, &highest);
-    for (uint64_t round = 0; classes > 1 && best->top > best->end && s->work < WORK; round++) {
-        struct rng_block random = rng_philox(0, 1, round);
-        size_t other = random.word[1] % classes, now = 0;
-        memcpy(kept, s->classes.item, size);
-        if (highest)
-            move_up(s, highest, random.word[0] % highest);
-        if (random.word[2] % 2 && other)
-            move_up(s, other, random.word[3] % other);
-        int64_t top = place(s, least, &now);
-        note(best, s, top);
-        if (top <= least) {
-            least = top;
-            highest = now;
-        } else {
-            memcpy(s->classes.item, kept, size);
-        }
-    }
-    free(kept);
-}
-
 // Where more than `fair` bytes are taken, more than is enough, and more than a few: it aims at so many, then, for half
 // as long, at what lies half way.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
@@ -277,7 +195,7 @@ static void try_repair(const struct stepping *s, struct best *best, int64_t fair
 
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair, int64_t room,
                    int microbatches) {
-    size_t total = ranges->items.count, highest = 0;
+    size_t total = ranges->items.count;
     struct stepping s = {.item = ranges->items.item,
                          .allocation = l->allocations.item,
                          .longest = mem_alloc(l->allocations.count * sizeof(int)),
@@ -288,25 +206,12 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         s.order[s.count++] = (int)i;
     }
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset), MAX(enough, room)};
-    enum order first = BY_BYTES;
-    int64_t least = INT64_MAX;
     for (int by = 0; by < ORDERS && best.top > best.end; by++) {
         arrange(&s, (enum order)by);
-        if (by && too_many(&s))
-            continue;
-        int64_t top = place(&s, INT64_MAX, &highest);
-        note(&best, &s, top);
-        first = top < least ? (enum order)by : first;
-        least = MIN(least, top);
+        if (by == 0 || !too_many(&s))
+            note(&best, &s, place(&s));
     }
     try_skyline(&s, &best, enough);
-    arrange(&s, BY_INVOCATION);
-    if (best.top > best.end && !too_many(&s)) {
-        take_turns(&s, &best, enough);
-        s.work = 0;
-        arrange(&s, first);
-        vary(&s, &best);
-    }
     if (room != ROOM_SOON)
         try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
