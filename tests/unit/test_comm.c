@@ -1,7 +1,9 @@
 // Collectives against plain sums in order of index, bit by bit.
+#include "base/region.h"
 #include "comm/arithmetic.h"
 #include "comm/comm.h"
 #include "kernels/bf16.h"
+#include "support/sanitized.h"
 #include "support/team.h"
 #include "support/test.h"
 
@@ -381,8 +383,33 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
     }
 }
 
+// A rank of a large model has dozens of communicators, of which most never move what is short or to be added up.
+static void open_many(struct teammate *mate) {
+    enum { COMMUNICATORS = 8 };
+    const size_t *before = mate->context;
+    struct communicator *c[COMMUNICATORS];
+    for (int i = 0; i < COMMUNICATORS; i++)
+        if (!(c[i] = teammate_open(mate)))
+            return;
+    trireme_error error;
+    teammate_failed(mate, comm_barrier(c[0], &error), &error);
+    size_t taken = memory_resident() - *before;
+    if (!SANITIZED && taken > (size_t)mate->ranks * COMMUNICATORS * (24 << 10))
+        teammate_wrong(mate, "%d communicators of %d ranks take %zu bytes", COMMUNICATORS, mate->ranks, taken);
+    teammate_failed(mate, comm_barrier(c[0], &error), &error);
+    for (int i = 0; i < COMMUNICATORS; i++)
+        communicator_free(c[i]);
+}
+
+static void unused_communicators_take_little(void **state) {
+    (void)state;
+    size_t before = memory_resident();
+    team_run(24, 60, open_many, &before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unused_communicators_take_little), // first: of what others have freed it takes nothing
         cmocka_unit_test(reductions_are_sums_in_order_of_index),
         cmocka_unit_test(moves_bring_every_byte_to_its_place),
         cmocka_unit_test(large_data_too),

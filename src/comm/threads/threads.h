@@ -25,7 +25,7 @@ enum { SLOT_BYTES = 8192, LINE = 128 }; // LINE: two cache lines, which are fetc
 
 struct posted {
     struct comm_call call;
-    _Alignas(64) char data[SLOT_BYTES];
+    char *data; // [SLOT_BYTES], the group's: of pages that nobody has written to yet there is no memory
 };
 
 struct member {
@@ -47,6 +47,7 @@ struct group {
     _Alignas(LINE) _Atomic uint32_t arrivals;
     struct gate meeting; // the number of the last meeting that all have come to
     struct member *member;
+    char *data; // of all slots of all members
 };
 
 struct thread_world {
@@ -68,7 +69,7 @@ struct thread_communicator {
     uint32_t calls, meetings; // collective calls begun, meetings come to
     const void **in;          // room for a pointer of each member
     void **out;
-    struct chunk chunk;
+    struct chunk chunk; // the last: it is not zeroed
 };
 
 // ---- of all calls (meet.c)

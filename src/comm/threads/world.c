@@ -3,11 +3,11 @@
 
 #include "base/crew.h"
 
-static void *aligned_zeroed(size_t bytes) {
-    bytes = (bytes + LINE - 1) / LINE * LINE;
-    void *p = aligned_alloc(LINE, bytes);
+// The first `zeroed` bytes of it are. What comes behind them takes memory where it is used.
+static void *aligned(size_t bytes, size_t zeroed) {
+    void *p = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
     CHECK(p);
-    return memset(p, 0, bytes);
+    return memset(p, 0, zeroed);
 }
 
 static struct thread_world *world_of(struct world *world) {
@@ -46,13 +46,16 @@ static void threads_reason(struct world *base, char *text, size_t limit) {
 // ---- groups
 
 static struct group *group_create(struct thread_world *world, int size, const int *members, const char *name) {
-    struct group *group = aligned_zeroed(sizeof *group);
+    struct group *group = aligned(sizeof *group, sizeof *group);
     group->name = mem_strdup(name);
     group->size = size;
     group->rank = mem_alloc((size_t)size * sizeof *group->rank);
     memcpy(group->rank, members, (size_t)size * sizeof *members);
     group->is_in = mem_alloc((size_t)size * sizeof *group->is_in);
-    group->member = aligned_zeroed((size_t)size * sizeof *group->member);
+    group->member = aligned((size_t)size * sizeof *group->member, (size_t)size * sizeof *group->member);
+    group->data = aligned((size_t)size * 2 * SLOT_BYTES, 0);
+    for (int i = 0; i < 2 * size; i++)
+        group->member[i / 2].posted[i % 2].data = group->data + (size_t)i * SLOT_BYTES;
     struct group **last = &world->groups;
     while (*last)
         last = &(*last)->next;
@@ -70,6 +73,7 @@ static void group_release(struct thread_world *world, struct group *group) {
     free(group->rank);
     free(group->is_in);
     free(group->member);
+    free(group->data);
     free(group);
 }
 
@@ -155,7 +159,7 @@ static trireme_status threads_open(struct communicator **out, struct world *base
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
 
-    struct thread_communicator *c = aligned_zeroed(sizeof *c);
+    struct thread_communicator *c = aligned(sizeof *c, offsetof(struct thread_communicator, chunk));
     c->base = (struct communicator){.transport = base->transport, .size = size};
     c->base.index = index_of(members, size, rank);
     c->world = world;
