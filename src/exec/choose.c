@@ -18,7 +18,8 @@ static int64_t invocations(const struct program *program, int template, const st
 
 // The call as it is made most often: a template's first invocation may be the only one that does not accumulate.
 static struct call usual_call(const struct executor *e, int template, const struct resolved *r) {
-    struct call call = r->call;
+    struct call call;
+    resolved_call(&call, e, r);
     int64_t adds = 0;
     for (size_t i = 0; i < e->program->schedule.count; i++) {
         const struct invocation *v = &e->program->schedule.item[i];
@@ -55,7 +56,7 @@ void executor_choose(struct executor *e, const struct choices *choices) {
             struct resolved *r = &e->templates[t].item[i];
             if (r->ways > 1U << WAY_RULE) {
                 const struct call call = usual_call(e, (int)t, r);
-                r->call.way = choices_way(choices, e->table, &call, r->ways);
+                r->way = choices_way(choices, e->table, &call, r->ways);
             }
         }
 }

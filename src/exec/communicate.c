@@ -46,8 +46,7 @@ void channels_close(struct executor *e) {
     channels_release(&e->channels);
 }
 
-trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error) {
-    const struct call *call = &r->call;
+trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error) {
     const struct tensor *in = &call->in[0], *out = &call->out[0];
     struct communicator *c = r->communicator;
     enum dtype dtype = call->inputs && in->data ? in->dtype : out->dtype;
@@ -61,7 +60,8 @@ trireme_status communicate(const struct resolved *r, bool accumulate, trireme_er
         return comm_all_reduce(c, in->data, out->data, in->dim[0], dtype,
                                call->attribute[0].i ? REDUCE_MAX : REDUCE_SUM, wire, error);
     case OP_REDUCE_SCATTER:
-        return comm_reduce_scatter(c, in->data, out->data, out->dim[0], dtype, REDUCE_SUM, wire, accumulate, error);
+        return comm_reduce_scatter(c, in->data, out->data, out->dim[0], dtype, REDUCE_SUM, wire, call->accumulate,
+                                   error);
     case OP_ALL_GATHER:
         return comm_all_gather(c, in->data, out->data, in->dim[0], dtype, error);
     case OP_REDUCE: // Other ranks sum in their own input and drop the result.

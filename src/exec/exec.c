@@ -18,24 +18,35 @@ static struct location location_of(const struct program *program, int buffer, in
     return place;
 }
 
-static trireme_status resolve(struct executor *e, struct resolved *r, const struct instruction *instruction,
-                              enum kernel_set set, int threads, trireme_error *error) {
+static int locations_of(const struct instruction *in) {
+    return in->inputs + in->outputs + (in->workspace != NONE) + (in->predicate != NONE);
+}
+
+// *next is the first of the template's locations that nobody has yet.
+static void locate_operands(const struct executor *e, struct resolved *r, struct location **next) {
+    const struct instruction *instruction = r->instruction;
+    r->at = *next;
+    for (int i = 0; i < instruction->inputs + instruction->outputs; i++) {
+        struct operand o = operand_of_rank(e->program, *instruction_operand_at(instruction, i), e->member.rank);
+        struct location *at = (*next)++;
+        if (o.buffer != NONE)
+            *at = location_of(e->program, o.buffer, o.offset);
+    }
+    if (instruction->predicate != NONE) {
+        **next = location_of(e->program, instruction->predicate, 0);
+        r->predicate = (*next)++;
+    }
+    if (instruction->workspace != NONE) {
+        **next = location_of(e->program, instruction->workspace, 0);
+        r->workspace = (*next)++;
+        r->workspace_bytes = buffer_bytes(&e->program->buffers.item[instruction->workspace]);
+    }
+}
+
+static trireme_status resolve(struct executor *e, struct resolved *r, enum kernel_set set, trireme_error *error) {
     const struct program *program = e->program;
-    r->instruction = instruction;
-    call_describe(&r->call, program, instruction, instruction->stream == STREAM_COMPUTE ? threads : 1);
-    for (int i = 0; i < instruction->inputs; i++) {
-        struct operand in = operand_of_rank(program, instruction->in[i], e->member.rank);
-        if (in.buffer != NONE)
-            r->in[i] = location_of(program, in.buffer, in.offset);
-    }
-    for (int i = 0; i < instruction->outputs; i++) {
-        struct operand out = operand_of_rank(program, instruction->out[i], e->member.rank);
-        if (out.buffer != NONE)
-            r->out[i] = location_of(program, out.buffer, out.offset);
-    }
-    r->predicated = instruction->predicate != NONE;
-    if (r->predicated)
-        r->predicate = location_of(program, instruction->predicate, 0);
+    const struct instruction *instruction = r->instruction;
+    r->threads = instruction->stream == STREAM_COMPUTE ? e->threads : 1;
     if (e->table->op[instruction->op].role == ROLE_COMMUNICATION) {
         r->communicator = e->communicator[channels_find(&e->channels, instruction)];
         if (instruction->stream != STREAM_COMPUTE)
@@ -43,26 +54,31 @@ static trireme_status resolve(struct executor *e, struct resolved *r, const stru
         return TRIREME_OK;
     }
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
+    struct call call;
+    call_describe(&call, program, instruction, r->threads);
     r->run = kernel.run;
     r->release = kernel.release;
-    r->ways = kernel.ways ? kernel.ways(&r->call) : 1U << WAY_RULE;
+    r->ways = kernel.ways ? kernel.ways(&call) : 1U << WAY_RULE;
     int64_t bytes = 0;
     if (kernel.prepare)
-        TRY(kernel.prepare(&r->call, &r->call.prepared, &bytes, error));
-    if (instruction->workspace != NONE) {
-        r->workspace = location_of(program, instruction->workspace, 0);
-        r->call.workspace_bytes = buffer_bytes(&program->buffers.item[instruction->workspace]);
-    }
-    if (bytes > r->call.workspace_bytes)
+        TRY(kernel.prepare(&call, &r->prepared, &bytes, error));
+    if (bytes > r->workspace_bytes)
         FAIL(TRIREME_ERROR_PROGRAM,
              "%s needs %lld bytes of workspace, the program has %lld: it was compiled for other kernels",
-             e->table->op[instruction->op].name, (long long)bytes, (long long)r->call.workspace_bytes);
+             e->table->op[instruction->op].name, (long long)bytes, (long long)r->workspace_bytes);
     return TRIREME_OK;
+}
+
+void resolved_call(struct call *call, const struct executor *e, const struct resolved *r) {
+    call_describe(call, e->program, r->instruction, r->threads);
+    call->prepared = r->prepared;
+    call->way = r->way;
+    call->workspace_bytes = r->workspace_bytes;
 }
 
 // What each wait of the template's instructions counts up to, from the template's start.
 static void count_waits(struct resolved_template *t) {
-    int64_t before[STREAM_COUNT] = {0};
+    int before[STREAM_COUNT] = {0};
     for (int i = 0; i < t->count; i++) {
         const struct instruction *in = t->item[i].instruction;
         for (int s = 0; s < STREAM_COUNT; s++)
@@ -117,14 +133,20 @@ static void share_out(const struct op_table *table, struct resolved_template *t)
     VEC_RELEASE(&waiting);
 }
 
-static trireme_status resolve_template(struct executor *e, int number, enum kernel_set set, int threads,
-                                       trireme_error *error) {
+static trireme_status resolve_template(struct executor *e, int number, enum kernel_set set, trireme_error *error) {
     const struct template *template = &e->program->templates.item[number];
     struct resolved_template *t = &e->templates[number];
+    size_t locations = 0;
+    for (size_t i = 0; i < template->instructions.count; i++)
+        locations += (size_t)locations_of(&template->instructions.item[i]);
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
+    t->locations = mem_alloc(locations * sizeof *t->locations);
+    struct location *next = t->locations;
     for (size_t i = 0; i < template->instructions.count; i++) {
-        t->count++; // one that is refused is released, too
-        trireme_status status = resolve(e, &t->item[i], &template->instructions.item[i], set, threads, error);
+        struct resolved *r = &t->item[t->count++]; // one that is refused is released, too
+        r->instruction = &template->instructions.item[i];
+        locate_operands(e, r, &next);
+        trireme_status status = resolve(e, r, set, error);
         if (status != TRIREME_OK)
             return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
@@ -148,7 +170,7 @@ trireme_status executor_create(struct executor **out, const struct program *prog
     slot_waits_create(&e->slot_waits, program);
     trireme_status status = channels_open(e, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
-        status = resolve_template(e, (int)t, set, threads, error);
+        status = resolve_template(e, (int)t, set, error);
     trireme_error thread_error = {0};
     trireme_status started = streams_start(e, &thread_error);
     if (status == TRIREME_OK && started != TRIREME_OK) {
@@ -170,11 +192,12 @@ void executor_free(struct executor *e) {
     for (size_t t = 0; t < e->program->templates.count; t++) {
         struct resolved_template *template = &e->templates[t];
         for (int i = 0; i < template->count; i++)
-            if (template->item[i].release && template->item[i].call.prepared)
-                template->item[i].release(template->item[i].call.prepared);
+            if (template->item[i].release && template->item[i].prepared)
+                template->item[i].release(template->item[i].prepared);
         for (int s = 0; s < STREAM_COUNT; s++)
             VEC_RELEASE(&template->of[s]);
         free(template->item);
+        free(template->locations);
     }
     channels_close(e);
     free(e->templates);
@@ -190,7 +213,7 @@ static void *locate(const struct executor *e, const struct location *place, int 
            (pool ? pool->base[pool->slot[microbatch]] : microbatch * place->step);
 }
 
-trireme_status execute(struct executor *e, struct resolved *r, const struct invocation *v, trireme_error *error) {
+trireme_status execute(struct executor *e, const struct resolved *r, const struct invocation *v, trireme_error *error) {
     int microbatch = v->microbatch == NONE ? 0 : v->microbatch;
     if (e->pace.seconds && !r->communicator) {
         pace(e, r, v);
@@ -198,20 +221,22 @@ trireme_status execute(struct executor *e, struct resolved *r, const struct invo
     }
     if (r->instruction->only_last && !v->last)
         return TRIREME_OK;
-    if (r->predicated && *(const int32_t *)locate(e, &r->predicate, microbatch) == 0)
+    if (r->predicate && *(const int32_t *)locate(e, r->predicate, microbatch) == 0)
         return TRIREME_OK;
-    for (int i = 0; i < r->call.inputs; i++)
-        if (r->call.in[i].data)
-            r->call.in[i].data = locate(e, &r->in[i], microbatch);
-    for (int i = 0; i < r->call.outputs; i++)
-        if (r->call.out[i].data)
-            r->call.out[i].data = locate(e, &r->out[i], microbatch);
-    r->call.accumulate = instruction_accumulates(r->instruction, v);
+    struct call call;
+    resolved_call(&call, e, r);
+    for (int i = 0; i < call.inputs; i++)
+        if (call.in[i].data)
+            call.in[i].data = locate(e, &r->at[i], microbatch);
+    for (int i = 0; i < call.outputs; i++)
+        if (call.out[i].data)
+            call.out[i].data = locate(e, &r->at[call.inputs + i], microbatch);
+    call.accumulate = instruction_accumulates(r->instruction, v);
     if (r->communicator)
-        return communicate(r, r->call.accumulate, error);
-    if (r->call.workspace_bytes)
-        r->call.workspace = locate(e, &r->workspace, microbatch);
-    r->run(&r->call);
+        return communicate(r, &call, error);
+    if (r->workspace)
+        call.workspace = locate(e, r->workspace, microbatch);
+    r->run(&call);
     return TRIREME_OK;
 }
 

@@ -16,22 +16,26 @@ struct location {
     int64_t offset, step;    // bytes
 };
 
+// Small, since each rank has its own: what a call is but for this, the instruction says (resolved_call).
 struct resolved {
+    const struct instruction *instruction;
     void (*run)(const struct call *call);
     void (*release)(void *prepared);
+    void *prepared;
     unsigned ways; // that there are to run the call
-    struct call call;
-    struct location in[OP_MAX_IN], out[OP_MAX_OUT], workspace, predicate;
-    bool predicated;
-    const struct instruction *instruction;
+    enum kernel_way way;
+    int threads;
+    bool computes;                                     // run by compute's thread, which would only wait for it
+    const struct location *at, *workspace, *predicate; // of inputs and then outputs; NULL: none
+    int64_t workspace_bytes;
     struct communicator *communicator; // communication: NULL for kernels
-    int64_t target[STREAM_COUNT]; // with its waits: instructions of each stream that come before it in its template
-    int64_t turn;                 // instructions of its own stream that do
-    bool computes;                // run by compute's thread, which would only wait for it
+    int target[STREAM_COUNT]; // with its waits: instructions of each stream that come before it in its template
+    int turn;                 // instructions of its own stream that do
 };
 
 struct resolved_template {
     struct resolved *item;
+    struct location *locations; // of all items
     int count;
     VEC(int) of[STREAM_COUNT]; // instructions that each stream's thread runs
 };
@@ -88,7 +92,7 @@ struct executor {
 // communicate.c: the program's channels; an instruction.
 trireme_status channels_open(struct executor *e, trireme_error *error);
 void channels_close(struct executor *e);
-trireme_status communicate(const struct resolved *r, bool accumulate, trireme_error *error);
+trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error);
 
 // streams.c
 trireme_status streams_start(struct executor *executor, trireme_error *error);
@@ -97,7 +101,9 @@ trireme_status streams_run(struct executor *executor, struct trace *trace, trire
 // pace.c: in place of a kernel.
 void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
 // exec.c: runs an instruction with addresses of this invocation.
-trireme_status execute(struct executor *executor, struct resolved *r, const struct invocation *invocation,
+trireme_status execute(struct executor *executor, const struct resolved *r, const struct invocation *invocation,
                        trireme_error *error);
+// The call without data.
+void resolved_call(struct call *call, const struct executor *executor, const struct resolved *r);
 
 #endif

@@ -96,7 +96,7 @@ static void count(struct counter *c, const struct instruction *in, const struct 
 }
 
 // By compute's thread, of another stream: compute waits for it meanwhile.
-static trireme_status run_for(struct executor *e, struct resolved *r, const struct invocation *v,
+static trireme_status run_for(struct executor *e, const struct resolved *r, const struct invocation *v,
                               trireme_error *error) {
     int stream = r->instruction->stream;
     pthread_mutex_lock(&e->mutex);
@@ -110,7 +110,7 @@ static trireme_status run_for(struct executor *e, struct resolved *r, const stru
 }
 
 // By the thread of `own`. *begin is when all waits were over.
-static trireme_status run_one(struct executor *e, int own, struct resolved *r, size_t invocation, int64_t *begin,
+static trireme_status run_one(struct executor *e, int own, const struct resolved *r, size_t invocation, int64_t *begin,
                               trireme_error *error) {
     int stream = r->instruction->stream;
     struct counter *counter = &e->counters[stream];

@@ -23,7 +23,7 @@ static int other_ways(const struct engine *e, bool taken) {
     for (size_t t = 0; t < e->train.program.templates.count; t++)
         for (int i = 0; i < e->train_executor->templates[t].count; i++) {
             const struct resolved *r = &e->train_executor->templates[t].item[i];
-            count += (taken ? r->call.way : last_way(r->ways)) != WAY_RULE;
+            count += (taken ? r->way : last_way(r->ways)) != WAY_RULE;
         }
     return count;
 }
@@ -39,7 +39,8 @@ static void write_last_ways(const struct engine *e, const char *directory) {
             struct choice c = {.way = last_way(r->ways)};
             if (c.way == WAY_RULE)
                 continue;
-            struct call call = r->call;
+            struct call call;
+            resolved_call(&call, e->train_executor, r);
             call.accumulate = false; // one microbatch of two adds, which is not most
             c.call = choices_call(e->ops, &call);
             c.on = mem_strdup(tuning.choices.on);
