@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -197,6 +200,12 @@ size_t memory_available(void) {
 size_t memory_resident(void) {
     uint64_t mapped, resident;
     return own_memory(&mapped, &resident) ? (size_t)resident : 0;
+}
+
+void memory_give_back(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 // ---- taking it

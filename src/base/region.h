@@ -21,6 +21,8 @@ size_t memory_available(void);
 // Either without the address space's limit, with /proc and /sys read below `root`: for tests.
 enum memory_room { MEMORY_WHOLE, MEMORY_LEFT };
 size_t memory_below(const char *root, enum memory_room room);
+// Gives back to the system what has been freed. For after work that takes much memory for a while.
+void memory_give_back(void);
 // Resident bytes of this process now.
 size_t memory_resident(void);
 

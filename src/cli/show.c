@@ -161,32 +161,33 @@ static trireme_status show_timeline(const struct config *config, const struct mo
     return status;
 }
 
-static trireme_status compile_rank(struct engine *e, const struct config *config, const struct model_config *model,
-                                   trireme_error *error) {
-    struct parallel plan;
-    TRY(parallel_resolve(&plan, config, model, error));
-    int ranks = mesh_ranks(&plan.mesh), rank = (int)config->show.rank;
-    trireme_status status =
-        rank < ranks ? engine_compile(e, config, model, &plan, ENGINE_TRAIN, rank, error)
-                     : config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
-    parallel_release(&plan);
-    return status;
+// `plan` is the caller's to release, and the engine's while there is one.
+static trireme_status compile_rank(struct engine *e, struct parallel *plan, const struct config *config,
+                                   const struct model_config *model, trireme_error *error) {
+    TRY(parallel_resolve(plan, config, model, error));
+    int ranks = mesh_ranks(&plan->mesh), rank = (int)config->show.rank;
+    if (rank >= ranks)
+        return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
+    return engine_compile(e, config, model, plan, ENGINE_TRAIN, rank, error);
 }
 
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
                            trireme_error *error) {
     struct model_config model;
+    struct parallel plan = {0};
     struct engine engine;
     TRY(synthetic_model(&model, config, error));
     if (strcmp(what, "timeline") == 0)
         return show_timeline(config, &model, out, error);
-    TRY(compile_rank(&engine, config, &model, error));
-    if (strcmp(what, "program") == 0)
+    trireme_status status = compile_rank(&engine, &plan, config, &model, error);
+    if (status == TRIREME_OK && strcmp(what, "program") == 0)
         show_program(&engine, out);
-    else
+    else if (status == TRIREME_OK)
         show_memory(&engine, json, out);
-    engine_release(&engine);
-    return TRIREME_OK;
+    if (status == TRIREME_OK)
+        engine_release(&engine);
+    parallel_release(&plan);
+    return status;
 }
 
 static trireme_status show_ranks(const char *directory, bool json, struct text *out, trireme_error *error) {

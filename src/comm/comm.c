@@ -1,8 +1,21 @@
 #include "comm/transport.h"
 
+void world_keep(struct world *world, void *what, void (*release)(void *what)) {
+    struct world_kept *kept = mem_alloc(sizeof *kept);
+    *kept = (struct world_kept){what, release, atomic_load(&world->kept)};
+    while (!atomic_compare_exchange_weak(&world->kept, &kept->next, kept))
+        ;
+}
+
 void world_free(struct world *world) {
-    if (world)
-        world->transport->world_free(world);
+    if (!world)
+        return;
+    for (struct world_kept *kept = atomic_load(&world->kept), *next; kept; kept = next) {
+        next = kept->next;
+        kept->release(kept->what);
+        free(kept);
+    }
+    world->transport->world_free(world);
 }
 
 void world_break(struct world *world, const char *reason) {

@@ -46,6 +46,9 @@ const struct world_place *world_place(const struct world *world);
 // After all of its communicators. Of processes all ranks come here; in a broken world, or where one of them keeps the
 // others in MPI's last call for longer than the deadline or 5 s, MPI is left as it is, and the process should end.
 void world_free(struct world *world);
+// Keeps what ranks of a world of threads have in common until the world is freed: `release` gets it then. Any rank may
+// call it at any time.
+void world_keep(struct world *world, void *what, void (*release)(void *what));
 // From now on calls of this process have this deadline; those that it waits in already keep theirs. For every rank to
 // call, with the same, where all have just met.
 void world_deadline(struct world *world, double seconds);

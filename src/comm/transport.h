@@ -55,11 +55,18 @@ struct missing {
 void missing_add(struct missing *missing, int rank);
 void missing_text(const struct missing *missing, char text[MISSING_TEXT]);
 
+struct world_kept {
+    void *what;
+    void (*release)(void *what);
+    struct world_kept *next;
+};
+
 // A transport's own structs begin with these two.
 struct world {
     const struct transport *transport;
     struct world_place place; // of ranks that are processes; else zero
     _Atomic int64_t deadline; // nanoseconds; 0: none
+    struct world_kept *_Atomic kept;
 };
 
 struct communicator {

@@ -23,9 +23,14 @@ static enum recompute recompute_mode(const struct config *config) {
 
 void options_tables(struct parameter_table *whole, struct parameter_table *local, const struct model_config *model,
                     const struct parallel *plan, int rank) {
+    parameter_table_create(whole, model);
+    options_local_table(local, whole, model, plan, rank);
+}
+
+void options_local_table(struct parameter_table *local, const struct parameter_table *whole,
+                         const struct model_config *model, const struct parallel *plan, int rank) {
     struct parallel own = *plan;
     own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
-    parameter_table_create(whole, model);
     int *joined = parallel_joined(&own, whole->units.count);
     parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
                           parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0);

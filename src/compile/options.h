@@ -10,6 +10,8 @@ enum kernel_set options_kernels(const struct config *config);
 // The parameters of the whole model, and what a rank of the plan has of them. The caller releases both.
 void options_tables(struct parameter_table *whole, struct parameter_table *local, const struct model_config *model,
                     const struct parallel *plan, int rank);
+void options_local_table(struct parameter_table *local, const struct parameter_table *whole,
+                         const struct model_config *model, const struct parallel *plan, int rank);
 // Everything is borrowed: the plan's schedule and layers, too, whose `stage` is that of the rank.
 struct compile_options options_create(const struct config *config, const struct model_config *model,
                                       const struct parameter_table *local, const struct op_table *ops,

@@ -17,7 +17,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     const struct config_training *t = &config->training;
     struct parallel parallel;
     if (plan)
-        parallel = parallel_copy(plan);
+        parallel = *plan;
     else
         TRY(parallel_resolve(&parallel, config, model, error));
     *e = (struct engine){.model = *model,
@@ -26,6 +26,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                          .kernels = options_kernels(config),
                          .threads = engine_threads(config, mesh_ranks(&parallel.mesh)),
                          .parallel = parallel,
+                         .owns_plan = !plan,
                          .member = {.rank = rank},
                          .micro_batch_size = parallel.micro_batch_size,
                          .seq_len = t->seq_len,
@@ -43,6 +44,21 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     if (status != TRIREME_OK)
         engine_release(e);
     return status;
+}
+
+// Whether both ranks, of one stage, hold the same parts of the parameters.
+static bool same_parts(const struct parallel *plan, int a, int b) {
+    return mesh_index(&plan->mesh, a, AXES_TENSOR) == mesh_index(&plan->mesh, b, AXES_TENSOR) &&
+           parallel_vocabulary_index(plan, a) == parallel_vocabulary_index(plan, b);
+}
+
+void engine_borrow(struct engine *e, const struct engine *lender, const struct member *member) {
+    *e = *lender;
+    e->lender = lender;
+    e->member = *member;
+    CHECK(mesh_coordinate(&e->parallel.mesh, member->rank, AXIS_PP) == e->parallel.stage);
+    if (!same_parts(&e->parallel, member->rank, lender->member.rank))
+        options_local_table(&e->local, &e->table, &e->model, &e->parallel, member->rank);
 }
 
 int64_t engine_first_sequence(const struct engine *e) {
@@ -145,16 +161,22 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
 }
 
 // One rank proves the programs of all, before any of them can run.
-static trireme_status verify_all(const struct engine *e, const struct config *config, enum engine_use use,
-                                 trireme_error *error) {
+static trireme_status verify_stages(const struct stages *stages, const struct engine *e, trireme_error *error) {
+    TRY(check_all_memory(stages, world_place(e->member.world), error));
+    if (e->trains)
+        TRY(stages_verify(stages, true, error));
+    return stages_verify(stages, false, error);
+}
+
+// Of ranks that are processes.
+static trireme_status compare_processes(const struct engine *e, const struct config *config, enum engine_use use,
+                                        trireme_error *error) {
     struct stages stages;
+    if (e->member.rank != 0)
+        return stages_compare(NULL, e, error);
     TRY(stages_compile(&stages, config, &e->model, use, e, error));
-    trireme_status status = check_all_memory(&stages, world_place(e->member.world), error);
-    if (status == TRIREME_OK && e->trains)
-        status = stages_verify(&stages, true, error);
+    trireme_status status = verify_stages(&stages, e, error);
     if (status == TRIREME_OK)
-        status = stages_verify(&stages, false, error);
-    if (status == TRIREME_OK && world_place(e->member.world))
         status = stages_compare(&stages, e, error);
     stages_release(&stages);
     return status;
@@ -181,28 +203,58 @@ static void pin(struct engine *e) {
     free(core);
 }
 
+static trireme_status refuse_many(const struct engine *e, trireme_error *error) {
+    if (mesh_ranks(&e->parallel.mesh) == 1)
+        return TRIREME_OK;
+    char *mesh = mesh_print(&e->parallel.mesh);
+    error_set(error, TRIREME_ERROR_USAGE,
+              "this command runs on one rank, and the mesh has %d (%s): leave out the degrees of parallelism that make "
+              "it larger",
+              mesh_ranks(&e->parallel.mesh), mesh);
+    free(mesh);
+    return TRIREME_ERROR_USAGE;
+}
+
+// Programs and arenas, proved to be sound and to fit.
+static trireme_status get_programs(struct engine *e, const struct config *config, const struct model_config *model,
+                                   const struct parallel *plan, enum engine_use use, const struct member *member,
+                                   trireme_error *error) {
+    const bool threads = member && member->world && !world_place(member->world);
+    struct stages stages;
+    if (threads)
+        TRY(stages_share(&stages, config, model, plan, use, member, error));
+    trireme_status status = TRIREME_OK;
+    if (threads)
+        engine_borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
+    else
+        status = engine_compile(e, config, model, plan, use, member ? member->rank : 0, error);
+    if (status != TRIREME_OK)
+        return status;
+    if (member)
+        e->member = *member;
+    else
+        status = refuse_many(e, error);
+    if (status == TRIREME_OK)
+        status = take_memory(e, error);
+    if (status == TRIREME_OK && threads && member->rank == 0)
+        status = verify_stages(&stages, e, error);
+    if (threads)
+        stages_release(&stages);
+    if (status == TRIREME_OK && member && world_place(member->world))
+        status = compare_processes(e, config, use, error);
+    if (!threads || member->rank == 0)
+        memory_give_back();
+    if (status != TRIREME_OK)
+        engine_release(e);
+    return status;
+}
+
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, enum engine_use use, const struct member *member,
                              trireme_error *error) {
-    TRY(engine_compile(e, config, model, plan, use, member ? member->rank : 0, error));
+    TRY(get_programs(e, config, model, plan, use, member, error));
     trireme_status status = TRIREME_OK;
-    if (member)
-        e->member = *member;
-    else if (mesh_ranks(&e->parallel.mesh) > 1) {
-        char *mesh = mesh_print(&e->parallel.mesh);
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "this command runs on one rank, and the mesh has %d (%s): leave out the degrees of "
-                           "parallelism that make it larger",
-                           mesh_ranks(&e->parallel.mesh), mesh);
-        free(mesh);
-    }
-    if (status == TRIREME_OK)
-        status = take_memory(e, error);
-    if (status == TRIREME_OK && e->member.world && e->member.rank == 0)
-        status = verify_all(e, config, use, error);
-    else if (status == TRIREME_OK && world_place(e->member.world))
-        status = stages_compare(NULL, e, error);
-    if (status == TRIREME_OK && e->trains)
+    if (e->trains)
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
                                  e->step.base, &e->member, error);
     if (status == TRIREME_OK)
@@ -215,17 +267,25 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     return status;
 }
 
+static void release_programs(struct engine *e) {
+    compiled_release(&e->train);
+    compiled_release(&e->evaluate);
+    parameter_table_release(&e->table);
+    parameter_table_release(&e->local);
+    if (e->owns_plan)
+        parallel_release(&e->parallel);
+    free(e->ops);
+}
+
 void engine_release(struct engine *e) {
     executor_free(e->train_executor);
     executor_free(e->evaluate_executor);
     region_release(&e->state);
     region_release(&e->step);
-    compiled_release(&e->train);
-    compiled_release(&e->evaluate);
-    parameter_table_release(&e->table);
-    parameter_table_release(&e->local);
-    parallel_release(&e->parallel);
-    free(e->ops);
+    if (!e->lender)
+        release_programs(e);
+    else if (e->local.parameters.item != e->lender->local.parameters.item)
+        parameter_table_release(&e->local);
     *e = (struct engine){0};
 }
 

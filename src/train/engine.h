@@ -15,8 +15,11 @@ struct engine {
     struct model_config model;
     struct parameter_table table; // of the whole model
     struct parameter_table local; // of what this rank has
-    struct parallel parallel;
+    struct parallel parallel;     // with tables of the plan that it was created with
+    bool owns_plan;               // since there was none
     struct member member;
+    // Where the tables above and the programs are another engine's: ranks that are threads have those of a stage once.
+    const struct engine *lender;
     struct optimizer_config optimizer;
     enum dtype dtype;
     enum kernel_set kernels;
@@ -34,9 +37,9 @@ int engine_threads(const struct config *config, int ranks);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
 // before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `plan` is what the
-// configuration asks for, which the engine copies, or NULL to have it resolved. `member` is the rank's (NULL where the
-// plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves the programs of
-// all of them first (train/stages.h).
+// configuration asks for, which must outlive engine and world, or NULL to have it resolved. `member` is the rank's
+// (NULL where the plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves
+// the programs of all of them first (train/stages.h).
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, enum engine_use use, const struct member *member,
                              trireme_error *error);
@@ -48,6 +51,8 @@ trireme_status engine_peak(const struct engine *engine, struct communicator *con
 // Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, enum engine_use use, int rank, trireme_error *error);
+// The same of a rank of the same stage: all but what is the member's own remains the lender's, which must outlive it.
+void engine_borrow(struct engine *engine, const struct engine *lender, const struct member *member);
 // The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size.
 int64_t engine_first_sequence(const struct engine *engine);
 // Both arenas of this rank, which all its programs share: what it is predicted to take.

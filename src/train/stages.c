@@ -19,18 +19,18 @@ static trireme_status compile(struct stages *s, const struct config *config, con
 
 trireme_status stages_compile(struct stages *out, const struct config *config, const struct model_config *model,
                               enum engine_use use, const struct engine *own, trireme_error *error) {
-    struct parallel parallel;
+    struct stages s = {0};
     if (own)
-        parallel = parallel_copy(&own->parallel);
+        s.plan = parallel_copy(&own->parallel);
     else
-        TRY(parallel_resolve(&parallel, config, model, error));
-    struct stages s = {.count = parallel.mesh.degree[AXIS_PP], .ranks = mesh_ranks(&parallel.mesh)};
+        TRY(parallel_resolve(&s.plan, config, model, error));
+    s.count = s.plan.mesh.degree[AXIS_PP];
+    s.ranks = mesh_ranks(&s.plan.mesh);
     s.of = mem_alloc((size_t)s.count * sizeof *s.of);
     s.compiled = mem_alloc((size_t)s.count * sizeof *s.compiled);
     trireme_status status = TRIREME_OK;
     for (int stage = 0; stage < s.count && status == TRIREME_OK; stage++)
-        status = compile(&s, config, model, &parallel, use, own, stage, error);
-    parallel_release(&parallel);
+        status = compile(&s, config, model, &s.plan, use, own, stage, error);
     if (status == TRIREME_OK)
         *out = s;
     else
@@ -38,12 +38,69 @@ trireme_status stages_compile(struct stages *out, const struct config *config, c
     return status;
 }
 
+static void release_lender(void *lender) {
+    engine_release(lender);
+    free(lender);
+}
+
+// NULL where another rank does it.
+static trireme_status compile_lender(struct engine **out, const struct mesh *mesh, const struct config *config,
+                                     const struct model_config *model, const struct parallel *plan, enum engine_use use,
+                                     const struct member *member, trireme_error *error) {
+    *out = NULL;
+    if (member->rank % (mesh_ranks(mesh) / mesh->degree[AXIS_PP]) != 0)
+        return TRIREME_OK;
+    struct engine *lender = mem_alloc(sizeof *lender);
+    trireme_status status = engine_compile(lender, config, model, plan, use, member->rank, error);
+    if (status != TRIREME_OK) {
+        free(lender);
+        return status;
+    }
+    world_keep(member->world, lender, release_lender);
+    *out = lender;
+    return TRIREME_OK;
+}
+
+static trireme_status share(struct stages *out, const struct mesh *mesh, const struct config *config,
+                            const struct model_config *model, const struct parallel *plan, enum engine_use use,
+                            const struct member *member, trireme_error *error) {
+    struct engine *own;
+    struct communicator *all;
+    struct stages s = {.count = mesh->degree[AXIS_PP], .ranks = mesh_ranks(mesh)};
+    TRY(compile_lender(&own, mesh, config, model, plan, use, member, error));
+    TRY(ranks_control(&all, member, s.ranks, error));
+    const struct engine **of_rank = mem_alloc((size_t)s.ranks * sizeof *of_rank);
+    trireme_status status = comm_all_gather(all, &own, of_rank, sizeof own / sizeof(int32_t), DTYPE_I32, error);
+    communicator_free(all);
+    if (status == TRIREME_OK) {
+        s.of = mem_alloc((size_t)s.count * sizeof *s.of);
+        for (int stage = 0; stage < s.count; stage++)
+            s.of[stage] = of_rank[s.ranks / s.count * stage];
+        *out = s;
+    }
+    free(of_rank);
+    return status;
+}
+
+trireme_status stages_share(struct stages *out, const struct config *config, const struct model_config *model,
+                            const struct parallel *plan, enum engine_use use, const struct member *member,
+                            trireme_error *error) {
+    struct parallel parallel;
+    if (plan)
+        return share(out, &plan->mesh, config, model, plan, use, member, error);
+    TRY(parallel_resolve(&parallel, config, model, error));
+    trireme_status status = share(out, &parallel.mesh, config, model, NULL, use, member, error);
+    parallel_release(&parallel);
+    return status;
+}
+
 void stages_release(struct stages *s) {
-    for (int stage = 0; stage < s->count; stage++)
+    for (int stage = 0; stage < s->count && s->compiled; stage++)
         if (s->of[stage] == &s->compiled[stage])
             engine_release(&s->compiled[stage]);
     free(s->of);
     free(s->compiled);
+    parallel_release(&s->plan);
     *s = (struct stages){0};
 }
 

@@ -6,10 +6,16 @@
 
 struct stages {
     int count, ranks;
+    struct parallel plan;     // that compiled ones have
     const struct engine **of; // [count]
-    struct engine *compiled;  // [count]: those that are the struct's own
+    struct engine *compiled;  // [count]: those that are the struct's own; NULL: none
 };
 
+// Ranks that are threads call it together: the first of each stage compiles its programs, and all have them, for as
+// long as their world is there.
+trireme_status stages_share(struct stages *out, const struct config *config, const struct model_config *model,
+                            const struct parallel *plan, enum engine_use use, const struct member *member,
+                            trireme_error *error);
 // Compiles every stage's programs, but for that of `own` (NULL: none), whose engine they are.
 trireme_status stages_compile(struct stages *out, const struct config *config, const struct model_config *model,
                               enum engine_use use, const struct engine *own, trireme_error *error);
