@@ -48,19 +48,17 @@ struct directory_search {
     VEC(struct directory_skipped) skipped; // newer than what was found, newest first: tell the user
 };
 
-// The complete directory `parent`/`prefix`N with the largest N. A missing parent is an empty one. Finishes a
+// The complete directory `parent`/step-N with the largest N. A missing parent is an empty one. Finishes a
 // replacement that a crash left half done. `watch` (may be NULL) is told while content is read. Caller releases
 // *out.
-trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
-                                const struct checksum_watch *watch, struct directory_search *out, trireme_error *error);
+trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
+                                struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
-// The largest N below `number` for which it is complete by its sizes; -1: none.
-int64_t directory_before(const char *parent, const char *prefix, int64_t number);
+// The largest N below `number` for which step-N is complete by its sizes; -1: none.
+int64_t directory_before(const char *parent, int64_t number);
 
-// Of those with numbers up to `last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
+// Of step-1 to step-`last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
 // Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest.
-// *removed (may be NULL) counts.
-trireme_status directory_prune(const char *parent, const char *prefix, int64_t last, size_t keep, size_t *removed,
-                               trireme_error *error);
+trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error);
 
 #endif

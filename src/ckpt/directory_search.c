@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+static const char STEP[] = "step-";
+
 struct candidate {
     int64_t number;
     char *name;
@@ -43,18 +45,16 @@ static int compare_newest_first(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static trireme_status list_candidates(const char *parent, const char *prefix, struct candidates *out,
-                                      trireme_error *error) {
+static trireme_status list_candidates(const char *parent, struct candidates *out, trireme_error *error) {
     DIR *dir = opendir(parent);
     if (!dir && errno == ENOENT)
         return TRIREME_OK;
     if (!dir)
         FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", parent, strerror(errno));
-    size_t length = strlen(prefix);
     struct dirent *e;
     while (errno = 0, (e = readdir(dir)) != NULL) {
-        const char *digits = e->d_name + length;
-        if (strncmp(e->d_name, prefix, length) || !*digits || strlen(digits) > 18 ||
+        const char *digits = e->d_name + strlen(STEP);
+        if (strncmp(e->d_name, STEP, strlen(STEP)) || !*digits || strlen(digits) > 18 ||
             digits[strspn(digits, "0123456789")])
             continue;
         VEC_PUSH(&out->entry, (struct candidate){strtoll(digits, NULL, 10), mem_strdup(e->d_name)});
@@ -79,12 +79,11 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-trireme_status directory_newest(const char *parent, const char *prefix, struct manifest_check check,
-                                const struct checksum_watch *watch, struct directory_search *out,
-                                trireme_error *error) {
+trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
+                                struct directory_search *out, trireme_error *error) {
     struct candidates c = {0};
-    temporary_sweep(parent, prefix, false);
-    TRY(list_candidates(parent, prefix, &c, error));
+    temporary_sweep(parent, STEP, false);
+    TRY(list_candidates(parent, &c, error));
     *out = (struct directory_search){0};
     for (size_t i = 0; i < c.entry.count && !out->path; i++) {
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
@@ -99,10 +98,10 @@ trireme_status directory_newest(const char *parent, const char *prefix, struct m
     return TRIREME_OK;
 }
 
-int64_t directory_before(const char *parent, const char *prefix, int64_t number) {
+int64_t directory_before(const char *parent, int64_t number) {
     struct candidates c = {0};
     int64_t found = -1;
-    if (list_candidates(parent, prefix, &c, NULL) != TRIREME_OK)
+    if (list_candidates(parent, &c, NULL) != TRIREME_OK)
         return found;
     for (size_t i = 0; i < c.entry.count && found < 0; i++) {
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
@@ -126,26 +125,23 @@ static trireme_status remove_directory(const char *parent, const char *name, con
     return status;
 }
 
-trireme_status directory_prune(const char *parent, const char *prefix, int64_t last, size_t keep, size_t *removed,
-                               trireme_error *error) {
+trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error) {
+    if (!keep)
+        return TRIREME_OK;
     struct candidates c = {0};
-    TRY(list_candidates(parent, prefix, &c, error));
+    TRY(list_candidates(parent, &c, error));
     trireme_status status = TRIREME_OK;
-    size_t complete = 0, count = 0;
-    for (size_t i = 0; keep && i < c.entry.count && status == TRIREME_OK; i++) {
+    size_t complete = 0;
+    for (size_t i = 0; i < c.entry.count && status == TRIREME_OK; i++) {
         if (c.entry.item[i].number > last)
             continue;
         char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
         if (complete < keep)
             complete += directory_verify(path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK;
-        else if (directory_is_ours(path, NULL)) {
+        else if (directory_is_ours(path, NULL))
             status = remove_directory(parent, c.entry.item[i].name, path, error);
-            count += status == TRIREME_OK;
-        }
         free(path);
     }
     candidates_release(&c);
-    if (removed)
-        *removed = count;
     return status;
 }

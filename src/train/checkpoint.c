@@ -80,10 +80,8 @@ trireme_status checkpoint_save(const struct engine *e, struct communicator *cont
 }
 
 trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error) {
-    if (!keep)
-        return TRIREME_OK;
     char *parent = mem_printf("%s/checkpoint", run_directory);
-    trireme_status status = directory_prune(parent, "step-", step, keep, NULL, error);
+    trireme_status status = directory_prune(parent, step, keep, error);
     free(parent);
     return status;
 }
@@ -159,7 +157,7 @@ static bool is_directory(const char *path) {
 // The directory of a run that holds its checkpoints.
 static bool holds_checkpoints(const char *path) {
     struct directory_search search = {0};
-    bool any = directory_newest(path, "step-", MODEL_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
+    bool any = directory_newest(path, MODEL_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
     directory_search_release(&search);
     return any;
 }
@@ -181,7 +179,7 @@ static trireme_status find_newest(const char *run, struct manifest_check check, 
     trireme_status status = TRIREME_OK;
     *out = NULL;
     if (is_directory(parent))
-        status = directory_newest(parent, "step-", check, NULL, &search, error);
+        status = directory_newest(parent, check, NULL, &search, error);
     free(parent);
     TRY(status);
     // An older model in place of the one that was asked for would be a silent answer to another question.
@@ -239,7 +237,7 @@ static char *find_own(const char *run) {
     struct directory_search search = {0};
     const struct manifest_check check = {.content_of = "config.json"};
     trireme_error ignored;
-    if (directory_newest(parent, "step-", check, NULL, &search, &ignored) == TRIREME_OK && search.path)
+    if (directory_newest(parent, check, NULL, &search, &ignored) == TRIREME_OK && search.path)
         own = mem_strdup(search.path);
     struct model_config model;
     for (size_t i = 0; i < search.skipped.count && !own; i++)

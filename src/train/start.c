@@ -56,8 +56,7 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     const struct checksum_watch watch = {tell_of_file, r};
     char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
     struct directory_search search;
-    trireme_status status =
-        directory_newest(parent, "step-", MANIFEST_CONTENT, r->control ? &watch : NULL, &search, error);
+    trireme_status status = directory_newest(parent, MANIFEST_CONTENT, r->control ? &watch : NULL, &search, error);
     free(parent);
     TRY(status);
     for (size_t i = 0; i < search.skipped.count; i++)
@@ -84,7 +83,7 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
         return TRIREME_OK;
     if (r->leads) {
         char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
-        r->sound_step = directory_before(parent, "step-", r->progress.step - r->progress.skipped_in_a_row + 1);
+        r->sound_step = directory_before(parent, r->progress.step - r->progress.skipped_in_a_row + 1);
         free(parent);
     }
     return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;

@@ -161,7 +161,7 @@ static void crash_everywhere(const char *folder, const char *name, bool no_excha
         bool crashed = WEXITSTATUS(status) == CRASHED;
         assert_true(crashed || WEXITSTATUS(status) == 0);
         struct directory_search found = {0};
-        assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
+        assert_ok(directory_newest(folder, MANIFEST_CONTENT, NULL, &found, &error), &error);
         assert_non_null(found.path);
         assert_int_equal(found.skipped.count, 0);
         int version = sample_version(found.path);
@@ -209,7 +209,7 @@ static void fail_everywhere(const char *folder, const char *name, int code, bool
             assert_true(reached && error.message[0] && !strchr(error.message, '\n'));
             failures++;
         }
-        assert_ok(directory_newest(folder, "step-", MANIFEST_CONTENT, NULL, &found, &error), &error);
+        assert_ok(directory_newest(folder, MANIFEST_CONTENT, NULL, &found, &error), &error);
         assert_non_null(found.path);
         assert_int_equal(found.skipped.count, 0);
         assert_true(sample_version(found.path) == 2 || status != TRIREME_OK);
