@@ -76,14 +76,11 @@ void resolved_call(struct call *call, const struct executor *e, const struct res
     call->workspace_bytes = r->workspace_bytes;
 }
 
-// What each wait of the template's instructions counts up to, from the template's start.
-static void count_waits(struct resolved_template *t) {
+static void count_before(struct resolved_template *t) {
     int before[STREAM_COUNT] = {0};
     for (int i = 0; i < t->count; i++) {
-        const struct instruction *in = t->item[i].instruction;
-        for (int s = 0; s < STREAM_COUNT; s++)
-            t->item[i].target[s] = before[s] - (in->wait[s] - 1);
-        t->item[i].turn = before[in->stream]++;
+        memcpy(t->item[i].before, before, sizeof before);
+        before[t->item[i].instruction->stream]++;
     }
 }
 
@@ -108,7 +105,8 @@ static int find_awaiter(const struct op_table *table, const struct resolved_temp
         const struct instruction *next = t->item[i].instruction;
         if (next->stream != STREAM_COMPUTE)
             continue;
-        if (next->wait[in->stream] && t->item[i].target[in->stream] > t->item[index].turn)
+        int wait = next->wait[in->stream];
+        if (wait && t->item[i].before[in->stream] - wait >= t->item[index].before[in->stream])
             return i;
         if (table->op[next->op].family != FAMILY_REST || waits_for_others(next))
             return NONE;
@@ -150,7 +148,7 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
         if (status != TRIREME_OK)
             return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
-    count_waits(t);
+    count_before(t);
     share_out(e->table, t);
     return TRIREME_OK;
 }

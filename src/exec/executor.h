@@ -29,8 +29,7 @@ struct resolved {
     const struct location *at, *workspace, *predicate; // of inputs and then outputs; NULL: none
     int64_t workspace_bytes;
     struct communicator *communicator; // communication: NULL for kernels
-    int target[STREAM_COUNT]; // with its waits: instructions of each stream that come before it in its template
-    int turn;                 // instructions of its own stream that do
+    int before[STREAM_COUNT];          // instructions of each stream that come before it in its template
 };
 
 struct resolved_template {

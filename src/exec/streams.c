@@ -116,9 +116,8 @@ static trireme_status run_one(struct executor *e, int own, const struct resolved
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream && s != own) {
-            bool slot = r->instruction->wait[s] >= WAIT_OWN;
-            int64_t count = slot ? slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s)
-                                 : e->slot_waits.before[invocation][s] + r->target[s];
+            int64_t before = e->slot_waits.before[invocation][s] + r->before[s];
+            int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
             if (reached(e, s, count))
                 continue;
             count_waiting(counter, s);
@@ -162,7 +161,7 @@ static void walk(struct executor *e, int own) {
                 count_waiting(&e->counters[own], stream);
             }
             if (e->stream[stream].counted)
-                wait_for(e, own, stream, e->slot_waits.before[k][stream] + t->item[index].turn);
+                wait_for(e, own, stream, e->slot_waits.before[k][stream] + t->item[index].before[stream]);
             if (atomic_load(&e->failed)) // it may not be this one's turn, and the stream's counter is another's
                 return;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);

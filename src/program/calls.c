@@ -27,8 +27,7 @@ static bool run_waits(const struct program *p, const struct slot_waits *waits, c
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (!i->wait[s] || s == i->stream)
             continue;
-        int64_t which =
-            i->wait[s] >= WAIT_OWN ? slot_waits_count(waits, p, invocation, i, s) - 1 : history[s].steps - i->wait[s];
+        int64_t which = slot_waits_count(waits, p, invocation, i, s, history[s].steps) - 1;
         if (which < 0)
             continue;
         waited = true;

@@ -270,7 +270,7 @@ bool instruction_leaves(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 
-// What WAIT_OWN and WAIT_SLOT wait for.
+// What waits count up to, WAIT_OWN and WAIT_SLOT among them.
 struct slot_waits {
     int64_t (*before)[STREAM_COUNT]; // instructions of each stream that come before each invocation, [schedule + 1]
     int64_t (*own)[STREAM_COUNT];    // those to the end of the last one for its microbatch that has some, [schedule]
@@ -279,9 +279,9 @@ struct slot_waits {
 };
 void slot_waits_create(struct slot_waits *waits, const struct program *program);
 void slot_waits_release(struct slot_waits *waits);
-// How many instructions of the stream must be done.
+// How many instructions of the stream must be done for the instruction that waits for it, behind `before` of them.
 int64_t slot_waits_count(const struct slot_waits *waits, const struct program *program, size_t invocation,
-                         const struct instruction *instruction, int stream);
+                         const struct instruction *instruction, int stream, int64_t before);
 
 // Instructions that a step runs (over the schedule).
 int64_t program_length(const struct program *program);

@@ -1,5 +1,5 @@
-// How many instructions of a stream must be done where a wait is for a slot or for the same microbatch (WAIT_SLOT,
-// WAIT_OWN).
+// How many instructions of a stream must be done where an instruction waits for it: for those before it, for the same
+// microbatch's (WAIT_OWN), or for a slot (WAIT_SLOT).
 #include "program/program.h"
 
 // The microbatch that has a slot, its last invocation, and that of who had the slot before.
@@ -98,8 +98,11 @@ void slot_waits_release(struct slot_waits *w) {
 }
 
 int64_t slot_waits_count(const struct slot_waits *w, const struct program *program, size_t invocation,
-                         const struct instruction *instruction, int stream) {
-    if (instruction->wait[stream] == WAIT_OWN)
+                         const struct instruction *instruction, int stream, int64_t before) {
+    int wait = instruction->wait[stream];
+    if (wait < WAIT_OWN)
+        return before - (wait - 1);
+    if (wait == WAIT_OWN)
         return w->own[invocation][stream];
     int pool = program->buffers.item[instruction->out[0].buffer].pool;
     return w->before[w->previous[pool][invocation] + 1][stream];

@@ -392,9 +392,7 @@ static void run_waits(struct memory_check *c, const struct instruction *instruct
         if (!instruction->wait[s])
             continue;
         const struct history *h = &c->history[s];
-        int64_t which = instruction->wait[s] >= WAIT_OWN
-                            ? slot_waits_count(&c->waits, c->program, c->invocation, instruction, s) - 1
-                            : h->steps - instruction->wait[s];
+        int64_t which = slot_waits_count(&c->waits, c->program, c->invocation, instruction, s, h->steps) - 1;
         if (which < 0)
             continue;
         const int32_t *known = history_at(h, which);

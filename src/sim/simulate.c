@@ -302,7 +302,7 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
             const struct invocation *v = &pp->program->schedule.item[line->invocation];
             count = slot_waits_count(&pp->slot_waits, pp->program, line->invocation,
                                      &pp->program->templates.item[v->template].instructions.item[item->index],
-                                     wait->stream);
+                                     wait->stream, 0);
         } else {
             count = pp->slot_waits.before[line->invocation][wait->stream] + wait->target;
         }
