@@ -92,23 +92,11 @@ static size_t *first_reads(const struct program *program, int template, const in
     return first;
 }
 
-static int clone(struct program *program, int buffer, int parent) {
-    const struct buffer b = program->buffers.item[buffer];
-    char *name = mem_printf("%s.again", b.name);
-    int again = parent == NONE ? program_buffer(program, name, b.dtype, b.kind, b.scope, b.ndim, b.dim)
-                               : program_slice(program, parent, name, b.parent_offset, b.ndim, b.dim);
-    free(name);
-    struct buffer *copy = &program->buffers.item[again];
-    copy->recomputes = buffer;
-    memcpy(copy->placement, b.placement, sizeof b.placement);
-    return again;
-}
-
 // A second buffer for a gathered unit, with the same slices; `again` maps buffers to it.
 static int clone_unit(struct program *program, const struct slices *slices, int root, int *again) {
-    again[root] = clone(program, root, NONE);
+    again[root] = program_again(program, root, NONE);
     FOR_SLICES(slices, s, root)
-        again[s] = clone(program, s, again[root]);
+        again[s] = program_again(program, s, again[root]);
     return again[root];
 }
 

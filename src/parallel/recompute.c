@@ -108,15 +108,6 @@ static void replace_inputs(struct rewrite *r, struct instruction *instruction) {
             instruction->in[i].buffer = replace(r, instruction->in[i].buffer);
 }
 
-static int add_again(struct rewrite *r, int buffer) {
-    const struct buffer b = r->program->buffers.item[buffer];
-    char *name = mem_printf("%s.again", b.name);
-    int again = program_buffer(r->program, name, b.dtype, b.kind, SCOPE_LOCAL, b.ndim, b.dim);
-    r->program->buffers.item[again].recomputes = buffer;
-    free(name);
-    return again;
-}
-
 static int replace_root(struct rewrite *r, int root) {
     if (r->replaced[root] != NONE)
         return r->replaced[root];
@@ -129,7 +120,7 @@ static int replace_root(struct rewrite *r, int root) {
             if (f.out[k].buffer != NONE) {
                 int made = f.out[k].buffer;
                 if (r->replaced[made] == NONE)
-                    r->replaced[made] = add_again(r, made);
+                    r->replaced[made] = program_again(r->program, made, NONE);
                 f.out[k].buffer = r->replaced[made];
             }
         f.phase = PHASE_BACKWARD;
@@ -147,14 +138,8 @@ static int replace(struct rewrite *r, int buffer) {
     int again = replace_root(r, root);
     if (root == buffer)
         return again;
-    if (r->replaced[buffer] == NONE) {
-        const struct buffer b = r->program->buffers.item[buffer];
-        char *name = mem_printf("%s.again", b.name);
-        int64_t offset = program_root_offset(r->program, buffer);
-        r->replaced[buffer] = program_slice(r->program, again, name, offset, b.ndim, b.dim);
-        r->program->buffers.item[r->replaced[buffer]].recomputes = buffer;
-        free(name);
-    }
+    if (r->replaced[buffer] == NONE)
+        r->replaced[buffer] = program_again(r->program, buffer, again);
     return r->replaced[buffer];
 }
 

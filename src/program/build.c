@@ -70,6 +70,20 @@ int program_slice(struct program *program, int parent, const char *name, int64_t
     return buffer;
 }
 
+int program_again(struct program *program, int buffer, int parent) {
+    const struct buffer b = program->buffers.item[buffer];
+    CHECK((b.parent == NONE) == (parent == NONE));
+    char *name = mem_printf("%s.again", b.name);
+    int again = b.parent == NONE
+                    ? program_buffer(program, name, b.dtype, b.kind, SCOPE_LOCAL, b.ndim, b.dim)
+                    : program_slice(program, parent, name, program_root_offset(program, buffer), b.ndim, b.dim);
+    free(name);
+    struct buffer *copy = &program->buffers.item[again];
+    copy->recomputes = buffer;
+    memcpy(copy->placement, b.placement, sizeof b.placement);
+    return again;
+}
+
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to) {
     struct buffer *b = &program->buffers.item[buffer];
     CHECK(strlen(as) < sizeof b->as);

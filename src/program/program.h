@@ -208,6 +208,9 @@ int program_buffer(struct program *program, const char *name, enum dtype dtype, 
                    enum buffer_scope scope, int ndim, const int64_t *dim);
 // Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim);
+// Adds NAME.again, which holds the value of buffer NAME once more: LOCAL, or the slice of `parent` that NAME is of its
+// root (NONE: it is no slice).
+int program_again(struct program *program, int buffer, int parent);
 // Says what a buffer means to those outside the program, who know it by name: instructions may touch it as the operand
 // `as` of their rows only. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
