@@ -14,6 +14,14 @@ static int64_t vocabulary_part(const struct model_config *c, int ranks) {
     return divide_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT) * VOCAB_ALIGNMENT;
 }
 
+static trireme_status check_enough(int64_t parts, const char *what, int ranks, trireme_error *error) {
+    if (ranks > parts)
+        FAIL(TRIREME_ERROR_USAGE,
+             "parallelism.tensor_parallel_degree: a model of %lld %s cannot be split over %d ranks", (long long)parts,
+             what, ranks);
+    return TRIREME_OK;
+}
+
 trireme_status model_split_create(struct model_split *out, const struct model_config *c, int ranks, bool sequence,
                                   trireme_error *error) {
     if (ranks == 1) {
@@ -26,11 +34,9 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
                                     .vocab_size = c->padded_vocab_size};
         return TRIREME_OK;
     }
-    if (ranks > c->num_attention_heads || ranks > c->intermediate_size || ranks > c->vocab_size)
-        FAIL(TRIREME_ERROR_USAGE,
-             "parallelism.tensor_parallel_degree: a model of %lld heads, %lld columns in its MLPs and %lld tokens "
-             "cannot be split over %d ranks",
-             (long long)c->num_attention_heads, (long long)c->intermediate_size, (long long)c->vocab_size, ranks);
+    TRY(check_enough(c->num_attention_heads, "heads", ranks, error));
+    TRY(check_enough(c->intermediate_size, "columns in its MLPs", ranks, error));
+    TRY(check_enough(c->vocab_size, "tokens", ranks, error));
     struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1};
     int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
     if (groups >= ranks) {

@@ -153,12 +153,19 @@ static void take_and_give(void **state) {
 
 static void refusals(void **state) {
     (void)state;
-    struct model_config c;
-    config_of(&c, 4, 2, 24, 50);
-    struct model_split split;
-    trireme_error error = {0};
-    assert_int_equal(model_split_create(&split, &c, 5, true, &error), TRIREME_ERROR_USAGE);
-    assert_non_null(strstr(error.message, "cannot be split over 5 ranks"));
+    static const struct {
+        int heads, columns, tokens;
+        const char *few;
+    } MODEL[] = {{4, 24, 50, "of 4 heads"}, {6, 4, 50, "of 4 columns in its MLPs"}, {6, 24, 4, "of 4 tokens"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(MODEL); i++) {
+        struct model_config c;
+        config_of(&c, MODEL[i].heads, 2, MODEL[i].columns, MODEL[i].tokens);
+        struct model_split split;
+        trireme_error error = {0};
+        assert_int_equal(model_split_create(&split, &c, 5, true, &error), TRIREME_ERROR_USAGE);
+        assert_non_null(strstr(error.message, MODEL[i].few));
+        assert_non_null(strstr(error.message, "cannot be split over 5 ranks"));
+    }
 }
 
 int main(void) {
