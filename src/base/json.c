@@ -149,8 +149,10 @@ trireme_status json_parse(const char *text, size_t length, const char *where, js
 trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error) {
     TRY(check_bounds(text, length, offset, error));
     json_error_t refusal;
-    json_t *tree =
-        json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &refusal);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *tree = json_loadb(text, length, flags, &refusal);
+    if (!tree && json_error_code(&refusal) == json_error_numeric_overflow)
+        tree = json_loadb(text, length, flags | JSON_DECODE_INT_AS_REAL, &refusal);
     if (!tree) {
         char place[32];
         snprintf(place, sizeof place, "byte %" PRId64, offset + refusal.position);

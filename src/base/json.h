@@ -18,8 +18,9 @@
 
 // Parses one object or array that fills all `length` bytes (no NUL needed at the end). The caller owns *out.
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error);
-// The same for one line of others' JSON, behind the same bounds: integers may be larger than 64 bits and are read as
-// doubles, strings may hold NUL. Messages have no `where`, but count bytes from `offset`, the line's first in its file.
+// The same for one line of others' JSON, behind the same bounds: integers may be larger than 64 bits and are then read
+// as doubles, strings may hold NUL. Messages have no `where`, but count bytes from `offset`, the line's first in its
+// file.
 trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error);
 // json_parse of a file of at most `limit` bytes.
 trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error);

@@ -214,7 +214,7 @@ static void test_bad_json(void **state) {
     refuse_corrupt(state, "a.jsonl", "{\"content\": \"a\", \"b\": 1}\n",
                    "line 1: there is no field \"text\" (data.text_field names it); the first of 2 is \"content\"");
     refuse_corrupt(state, "a.jsonl", "{}\n", "the first of 0 is none");
-    refuse_corrupt(state, "a.jsonl", "{\"text\": 12}\n", "line 1: the field \"text\" must be a string, found 12");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": [12]}\n", "line 1: the field \"text\" must be a string, found [12]");
     refuse_corrupt(state, "a.jsonl", "{\"text\": null}\n", "must be a string, found null");
     refuse(state, &plain, "a.jsonl", "{\"text\": \"a\"}\n\0\n", 16, TRIREME_ERROR_CORRUPT, "line 2: byte");
     char *deep = mem_alloc(100001);
