@@ -70,11 +70,11 @@ static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t cou
         return TRIREME_OK;
     }
     struct text piece = {0};
-    TRY(tokenizer_decode(reader->continuation->tokenizer, tokens, count, &piece, error));
-    if (!reader->text(reader->user, piece.text ? piece.text : "", piece.length))
+    trireme_status status = tokenizer_decode(reader->continuation->tokenizer, tokens, count, &piece, error);
+    if (status == TRIREME_OK && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
         reader->stop = 1;
     text_release(&piece);
-    return TRIREME_OK;
+    return status;
 }
 
 trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
