@@ -164,6 +164,17 @@ bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b) {
            a->peer == b->peer && a->count == b->count;
 }
 
+int64_t comm_call_bytes(const struct comm_call *call) {
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE:
+    case OPERATION_REDUCE_SCATTER:
+    case OPERATION_ALL_GATHER:
+        return call->count * dtype_size(call->dtype);
+    default:
+        return call->count;
+    }
+}
+
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]) {
     const char *name = NAMES[call->operation], *dtype = dtype_name(call->dtype);
     long long count = (long long)call->count;

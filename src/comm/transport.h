@@ -38,6 +38,8 @@ struct comm_call {
 
 // Whether two members may meet with these calls.
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
+// Bytes of its count: of a rank's data or, in a reduce-scatter or an all-to-all, of its data for each of the ranks.
+int64_t comm_call_bytes(const struct comm_call *call);
 // "all_reduce of 768 f32 (sum, wire bf16)"
 enum { COMM_CALL_TEXT = 96 };
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);

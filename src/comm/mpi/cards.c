@@ -15,26 +15,10 @@ static const char *card_print(const struct card *card, char text[COMM_CALL_TEXT]
     return comm_call_print(&call, text);
 }
 
-// Bytes of data for each member, where all of them have as many.
-static int64_t data_bytes(const struct comm_call *call) {
-    switch (call->operation) {
-    case OPERATION_ALL_REDUCE:
-    case OPERATION_REDUCE_SCATTER:
-    case OPERATION_ALL_GATHER:
-        return call->count * dtype_size(call->dtype);
-    default:
-        return call->count;
-    }
-}
-
-bool cards_carry(const struct comm_call *call) {
-    return call->operation != OPERATION_ALL_TO_ALL_V && data_bytes(call) <= CARD_DATA;
-}
-
 // What goes to `member` with the card.
 static int64_t enclose(const struct process_communicator *c, struct card *card, int member) {
     const struct comm_call *call = c->call;
-    int64_t bytes = data_bytes(call);
+    int64_t bytes = comm_call_bytes(call);
     if (!cards_carry(call) || bytes == 0 || (call->operation == OPERATION_BROADCAST && call->peer != c->base.index))
         return 0;
     bool apart = call->operation == OPERATION_REDUCE_SCATTER || call->operation == OPERATION_ALL_TO_ALL;

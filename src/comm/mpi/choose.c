@@ -1,5 +1,9 @@
-// Which algorithm follows the cards.
+// What comes with the cards, and which algorithm follows them.
 #include "comm/mpi/processes.h"
+
+bool cards_carry(const struct comm_call *call) {
+    return call->operation != OPERATION_ALL_TO_ALL_V && comm_call_bytes(call) <= CARD_DATA;
+}
 
 round_function *algorithm_of(const struct process_communicator *c) {
     const struct comm_call *call = c->call;

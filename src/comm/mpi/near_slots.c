@@ -3,15 +3,7 @@
 
 // Of a member's input.
 static int64_t input_bytes(const struct process_communicator *c, const struct comm_call *call) {
-    switch (call->operation) {
-    case OPERATION_ALL_REDUCE:
-    case OPERATION_ALL_GATHER:
-        return call->count * dtype_size(call->dtype);
-    case OPERATION_REDUCE_SCATTER:
-        return call->count * dtype_size(call->dtype) * c->base.size;
-    default:
-        return call->count;
-    }
+    return comm_call_bytes(call) * (call->operation == OPERATION_REDUCE_SCATTER ? c->base.size : 1);
 }
 
 static void copy_in(struct process_communicator *c, const struct comm_call *call) {

@@ -188,8 +188,6 @@ int missing_print(const struct process_communicator *c, char text[MISSING_TEXT])
 // ---- calls (cards.c)
 
 void call_begin(struct process_communicator *c);
-// Whether all data come with the cards.
-bool cards_carry(const struct comm_call *call);
 
 // ---- algorithms: what follows the cards
 
@@ -201,7 +199,10 @@ round_function all_gather_window, all_to_all_window, all_to_all_v_window; // win
 round_function broadcast_parts;                                           // broadcast.c
 round_function all_reduce_nodes, reduce_scatter_nodes, all_gather_nodes;  // nodes.c
 round_function broadcast_nodes;
-round_function *algorithm_of(const struct process_communicator *c); // choose.c
+
+// choose.c: functions of what all members agree on.
+bool cards_carry(const struct comm_call *call); // all data
+round_function *algorithm_of(const struct process_communicator *c);
 
 // ---- parts of a long reduction (parts.c): that of member i is reduced by member i, segment by segment
 

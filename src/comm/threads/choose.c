@@ -15,10 +15,7 @@ struct traffic {
 };
 
 static struct traffic traffic_of(const struct comm_call *call, int ranks) {
-    double n = ranks, bytes = (double)call->count;
-    if (call->operation == OPERATION_ALL_REDUCE || call->operation == OPERATION_REDUCE_SCATTER ||
-        call->operation == OPERATION_ALL_GATHER)
-        bytes *= (double)dtype_size(call->dtype);
+    double n = ranks, bytes = (double)comm_call_bytes(call);
     switch (call->operation) {
     case OPERATION_ALL_REDUCE:
         return (struct traffic){bytes, (n + 2) * bytes, 2 * bytes};
