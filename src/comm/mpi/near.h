@@ -45,11 +45,24 @@ struct near {
     bool slept;               // in this call, which is when that has begun
 };
 
+// Wakes a member, who sleeps until its bell changes.
+static inline void near_ring(struct near_member *member) {
+    atomic_fetch_add(&member->bell, 1);
+    futex_wake(&member->bell, true);
+}
+
 // ---- waits and memory (near.c)
 
+// Waits until all others have posted this call.
+trireme_status near_await_posts(struct process_communicator *c, const struct comm_call *call, trireme_error *error);
 // Waits until all others have counted up to `steps`.
 trireme_status near_await(struct process_communicator *c, const struct comm_call *call, uint32_t steps,
                           trireme_error *error);
+// Wakes those who sleep, since there is something to see.
+void near_ring_sleepers(const struct process_communicator *c);
+// The world is broken: fills in the error of a call that was `waiting`.
+trireme_status near_lost(const struct process_communicator *c, const struct comm_call *call, const char *waiting,
+                         trireme_error *error);
 // Counts one step more, and wakes those who sleep.
 void near_step(struct process_communicator *c);
 // One step more, and a wait for all others to have come as far.

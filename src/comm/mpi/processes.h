@@ -229,13 +229,14 @@ static inline bool process_was_away(const struct process_world *w, int64_t pause
     return deadline && pause >= deadline / 2;
 }
 void *progress_run(void *world); // progress.c: the thread
-// From any thread: notes the first reason, and wakes the thread, which tells all ranks.
-void process_world_break(struct world *world, const char *reason); // world.c
 trireme_status process_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                             const char *name, trireme_error *error); // open.c
 void process_close(struct communicator *communicator);
-// To the thread; waits until it is done.
+// inbox.c, on any thread. A call goes to the thread, and is waited for.
 trireme_status process_hand_over(struct process_communicator *c, const struct comm_call *call, trireme_error *error);
+// Notes the first reason, and wakes the thread, which tells all ranks.
+void process_world_break(struct world *world, const char *reason);
+void process_wake(struct process_world *world); // the thread looks at what has changed
 #define PROCESS_HAS_DIED "the process of rank %d on %s has died"
 // neighbours.c, on the thread: fills in the place and what to watch.
 trireme_status neighbours_find(struct process_world *world, trireme_error *error);
@@ -246,7 +247,7 @@ void neighbours_release(struct process_world *world);
 // waiting, or that nobody knows who does (unstarted.c).
 void unstarted_print(char *text, size_t limit);
 
-// ---- memory that members of a node share (near.c)
+// ---- memory that members of a node share (near_call.c)
 
 // What a rank shows others of its node, to see what the system lets them do. It stays where it is until they have.
 struct near_probe {
@@ -263,7 +264,5 @@ void near_release(struct process_communicator *c);
 // A collective call. Not `done`: the thread does it.
 trireme_status near_call(struct process_communicator *c, const struct comm_call *call, bool *done,
                          trireme_error *error);
-// Breaking the world; the lock is held.
-void near_wake_all(struct process_world *world);
 
 #endif

@@ -1,63 +1,11 @@
 // A world of processes, as others see it.
 #include "comm/mpi/processes.h"
 
-#include "base/clock.h"
-
-static void wake(struct process_world *w) {
-    atomic_fetch_add(&w->inbox.word, 1);
-    gate_wake(&w->inbox);
-}
-
-// How long this process was stopped just now, where the others may have lost it for that; else 0. The thread may not
-// know yet.
-static int64_t stopped_just_now(struct process_world *w) {
-    enum { SOON = 1000000000 }; // what others did meanwhile is known by then
-    const int64_t now = clock_now(), looked = atomic_load(&w->looked), resumed = atomic_load(&w->resumed);
-    if (looked && process_was_away(w, now - looked))
-        return now - looked;
-    return resumed && now - resumed < SOON ? atomic_load(&w->stopped) : 0;
-}
-
-// A process that was stopped finds the others gone, who could not wait for it: that is why, not what it sees first.
-void process_world_break(struct world *base, const char *reason) {
-    struct process_world *w = (struct process_world *)base;
-    pthread_mutex_lock(&w->lock);
-    if (!atomic_load(&w->broken)) {
-        const int64_t stopped = stopped_just_now(w);
-        if (stopped)
-            snprintf(w->reason, sizeof w->reason,
-                     "rank %d was stopped for %.3g s, and the others wait for it no longer than %.3g s: %.480s",
-                     w->base.place.rank, (double)stopped * 1e-9, (double)w->base.deadline * 1e-9, reason);
-        else
-            snprintf(w->reason, sizeof w->reason, "%s", reason);
-        atomic_store(&w->broken, true);
-        near_wake_all(w);
-    }
-    pthread_mutex_unlock(&w->lock);
-    wake(w);
-}
-
 static void process_world_reason(struct world *base, char *text, size_t limit) {
     struct process_world *world = (struct process_world *)base;
     pthread_mutex_lock(&world->lock);
     snprintf(text, limit, "%s", world->reason);
     pthread_mutex_unlock(&world->lock);
-}
-
-trireme_status process_hand_over(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
-    struct process_world *w = c->world;
-    uint32_t seen = atomic_load(&c->finished.word);
-    c->call = call;
-    c->error = error;
-    c->status = TRIREME_OK;
-    c->lost = false;
-    c->next = atomic_load(&w->posted);
-    while (!atomic_compare_exchange_weak(&w->posted, &c->next, c))
-        continue;
-    wake(w);
-    // No spinning: the thread may need this very core.
-    gate_wait(&c->finished, seen, 0, 0);
-    return c->status;
 }
 
 static trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {
@@ -83,7 +31,7 @@ static struct patience patience_with(const struct process_world *w, int64_t leas
 static void process_world_free(struct world *base) {
     struct process_world *w = (struct process_world *)base;
     atomic_store(&w->ending, true);
-    wake(w);
+    process_wake(w);
     gate_wait(&w->left, 0, 0, 0);
     struct patience patience = patience_with(w, END_LEAST);
     while (!gate_wait(&w->left, LEAVING, 0, patience_sleep(&patience)))
