@@ -37,6 +37,8 @@ enum pass_kind {
     PASS_EMBED_WEIGHT,    // G
     PASS_KINDS
 };
+// Of each kind, as above.
+#define PASS_LETTERS "FBIWELTG"
 
 struct pass {
     enum pass_kind kind;

@@ -5,19 +5,9 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-static const char LETTERS[PASS_KINDS] = {
-    [PASS_FORWARD] = 'F', [PASS_BACKWARD] = 'B', [PASS_BACKWARD_INPUT] = 'I', [PASS_BACKWARD_WEIGHT] = 'W',
-    [PASS_EMBED] = 'E',   [PASS_LOSS] = 'L',     [PASS_LOSS_WEIGHT] = 'T',    [PASS_EMBED_WEIGHT] = 'G'};
 static const char PLACEMENT[] = "placement";
 
 // ---- printing
-
-const char *pass_print(const struct schedule *schedule, struct pass pass, char text[PASS_TEXT]) {
-    int length = snprintf(text, PASS_TEXT, "%c%d", LETTERS[pass.kind], pass.microbatch);
-    if (schedule->chunks > 1 && pass.kind < PASS_EMBED)
-        snprintf(text + length, (size_t)(PASS_TEXT - length), ".%d", pass.chunk);
-    return text;
-}
 
 // Whether a text without a line "placement" means this.
 static bool is_placed_plainly(const struct schedule *s) {
@@ -131,11 +121,11 @@ static trireme_status parse_pass(struct parser *p, struct token token, struct pa
     struct token rest = token;
     bool many = p->chunks > 1;
     const char *expected = many ? "a pass such as F0.0, B0.0, I0.0 or W0.0" : "a pass such as F0, B0, I0 or W0";
-    const char *letter = memchr(LETTERS, *rest.at++, PASS_KINDS);
+    const char *letters = PASS_LETTERS, *letter = memchr(letters, *rest.at++, PASS_KINDS);
     *pass = (struct pass){0};
     if (!letter || !token_number(&rest, &pass->microbatch))
         return bad(p, token, expected);
-    pass->kind = (enum pass_kind)(letter - LETTERS);
+    pass->kind = (enum pass_kind)(letter - letters);
     if (pass->kind >= PASS_EMBED) {
         p->vocabulary = true;
         return rest.at == rest.end ? TRIREME_OK : bad(p, token, "a pass of no chunk, such as E0, L0, T0 or G0");
