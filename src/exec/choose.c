@@ -19,7 +19,7 @@ static int64_t invocations(const struct program *program, int template, const st
 // The call as it is made most often: a template's first invocation may be the only one that does not accumulate.
 static struct call usual_call(const struct executor *e, int template, const struct resolved *r) {
     struct call call;
-    resolved_call(&call, e, r);
+    instruction_call(&call, e, r);
     int64_t adds = 0;
     for (size_t i = 0; i < e->program->schedule.count; i++) {
         const struct invocation *v = &e->program->schedule.item[i];

@@ -16,7 +16,7 @@ struct location {
     int64_t offset, step;    // bytes
 };
 
-// Small, since each rank has its own: what a call is but for this, the instruction says (resolved_call).
+// Small, since each rank has its own: what a call is but for this, the instruction says (instruction_call).
 struct resolved {
     const struct instruction *instruction;
     void (*run)(const struct call *call);
@@ -99,10 +99,17 @@ void streams_stop(struct executor *executor);
 trireme_status streams_run(struct executor *executor, struct trace *trace, trireme_error *error);
 // pace.c: in place of a kernel.
 void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
-// exec.c: runs an instruction with addresses of this invocation.
-trireme_status execute(struct executor *executor, const struct resolved *r, const struct invocation *invocation,
-                       trireme_error *error);
+
+// instruction.c: how many locations it has; resolves it, which takes as many from *next. What is resolved may hold
+// something to release when it fails, too.
+int instruction_locations(const struct instruction *instruction);
+trireme_status instruction_resolve(struct executor *executor, struct resolved *out,
+                                   const struct instruction *instruction, struct location **next, enum kernel_set set,
+                                   trireme_error *error);
 // The call without data.
-void resolved_call(struct call *call, const struct executor *executor, const struct resolved *r);
+void instruction_call(struct call *call, const struct executor *executor, const struct resolved *r);
+// Runs it with addresses of this invocation.
+trireme_status instruction_execute(struct executor *executor, const struct resolved *r,
+                                   const struct invocation *invocation, trireme_error *error);
 
 #endif

@@ -102,7 +102,7 @@ static trireme_status run_for(struct executor *e, const struct resolved *r, cons
     pthread_mutex_lock(&e->mutex);
     want(e, stream, 1);
     pthread_mutex_unlock(&e->mutex);
-    trireme_status status = execute(e, r, v, error);
+    trireme_status status = instruction_execute(e, r, v, error);
     pthread_mutex_lock(&e->mutex);
     want(e, stream, -1);
     pthread_mutex_unlock(&e->mutex);
@@ -131,7 +131,7 @@ static trireme_status run_one(struct executor *e, int own, const struct resolved
         counter->since = *begin;
     counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
     const struct invocation *v = &e->program->schedule.item[invocation];
-    return r->computes ? run_for(e, r, v, error) : execute(e, r, v, error);
+    return r->computes ? run_for(e, r, v, error) : instruction_execute(e, r, v, error);
 }
 
 // "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before what went wrong.
