@@ -3,7 +3,6 @@
 #include "data/manifest.h"
 #include "data/sampler.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[200];

@@ -7,8 +7,6 @@
 
 #include "train/engine.h"
 
-#include <unistd.h>
-
 struct subject {
     const char *name;
     const char *overrides[10];

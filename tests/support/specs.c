@@ -1,8 +1,6 @@
 // Ways to train, as the tests of meshes name them: their words, batches and schedule files.
 #include "support/meshes_internal.h"
 
-#include <unistd.h>
-
 int spec_ranks(const struct spec *s) {
     return degree(s->dp) * degree(s->fsdp) * degree(s->tp) * degree(s->pp);
 }

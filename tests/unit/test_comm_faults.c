@@ -1,7 +1,6 @@
 // Ranks that call different things, many at once, or crowd on few cores.
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <time.h>
 
 #include "base/clock.h"
