@@ -62,7 +62,7 @@ static trireme_status write_directory(struct whole *whole, const struct tokenize
 
 static trireme_status save(struct whole *whole, const struct tokenizer_files *tokenizer, const char *run_directory,
                            const struct state_progress *progress, trireme_error *error) {
-    char *path = mem_printf("%s/checkpoint/step-%lld", run_directory, (long long)progress->step);
+    char *path = mem_printf(CHECKPOINT_PATH, run_directory, (long long)progress->step);
     trireme_status status = write_directory(whole, tokenizer, path, progress, error);
     free(path);
     return status;
@@ -80,7 +80,7 @@ trireme_status checkpoint_save(const struct engine *e, struct communicator *cont
 }
 
 trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error) {
-    char *parent = mem_printf("%s/checkpoint", run_directory);
+    char *parent = mem_printf(CHECKPOINTS_PATH, run_directory);
     trireme_status status = directory_prune(parent, step, keep, error);
     free(parent);
     return status;
@@ -174,7 +174,7 @@ static trireme_status refuse_path(const char *path, trireme_error *error) {
 
 // A run's newest checkpoint; NULL where there is none.
 static trireme_status find_newest(const char *run, struct manifest_check check, char **out, trireme_error *error) {
-    char *parent = mem_printf("%s/checkpoint", run);
+    char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
     *out = NULL;
@@ -233,7 +233,7 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
 // which all of a run's are alike in. Where all are damaged, any that has a model: run_start says what is wrong with
 // them.
 static char *find_own(const char *run) {
-    char *parent = mem_printf("%s/checkpoint", run), *own = NULL;
+    char *parent = mem_printf(CHECKPOINTS_PATH, run), *own = NULL;
     struct directory_search search = {0};
     const struct manifest_check check = {.content_of = "config.json"};
     trireme_error ignored;

@@ -7,6 +7,10 @@
 #include "data/tokenizer_files.h"
 #include "train/engine.h"
 
+// Formats: where a run's checkpoints are, below its directory, and one of them, by its step (long long).
+#define CHECKPOINTS_PATH "%s/checkpoint"
+#define CHECKPOINT_PATH CHECKPOINTS_PATH "/step-%lld"
+
 // Saves RUN/checkpoint/step-N, N = progress->step. All ranks take part, over `control` (NULL where there is one), which
 // has them by number; rank 0 writes. The files are the same on every mesh.
 trireme_status checkpoint_save(const struct engine *engine, struct communicator *control,

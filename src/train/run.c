@@ -63,7 +63,7 @@ static trireme_status save(struct run *r, trireme_error *error) {
         return say_what_is_lost(r, "saved", error);
     TRY(status);
     r->saved_step = r->progress.step;
-    run_tell(r, "saved %s/checkpoint/step-%lld", r->config->run.directory, (long long)r->progress.step);
+    run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
     // Whatever stays there, this one is saved. Those from within a row of skipped steps take no other's place.
     trireme_error why;
     size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
@@ -319,7 +319,7 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
         return fail(r, &batch, error);
     if (r->progress.step == 0)
         return TRIREME_OK;
-    snprintf(result->checkpoint, sizeof result->checkpoint, "%s/checkpoint/step-%lld", r->config->run.directory,
+    snprintf(result->checkpoint, sizeof result->checkpoint, CHECKPOINT_PATH, r->config->run.directory,
              (long long)r->progress.step);
     result->step = r->progress.step;
     bool complete = r->progress.step == r->config->training.steps;
@@ -420,7 +420,7 @@ static trireme_status check_directory(const struct config *config, trireme_error
     if (!*directory)
         return config_refuse(config, "run.directory", error, "expected a path");
     size_t room = sizeof((struct train_result *)NULL)->checkpoint - 1;
-    int bytes = snprintf(NULL, 0, "%s/checkpoint/step-%lld", directory, (long long)config->training.steps);
+    int bytes = snprintf(NULL, 0, CHECKPOINT_PATH, directory, (long long)config->training.steps);
     if ((size_t)bytes > room)
         return config_refuse(config, "run.directory", error,
                              "which is too long by %zu: a checkpoint's path has at most %zu bytes (a relative one may "

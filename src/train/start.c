@@ -54,7 +54,7 @@ static void tell_differences(const struct run *r) {
 
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     const struct checksum_watch watch = {tell_of_file, r};
-    char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
+    char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
     struct directory_search search;
     trireme_status status = directory_newest(parent, MANIFEST_CONTENT, r->control ? &watch : NULL, &search, error);
     free(parent);
@@ -82,31 +82,32 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
     if (!r->progress.skipped_in_a_row)
         return TRIREME_OK;
     if (r->leads) {
-        char *parent = mem_printf("%s/checkpoint", r->config->run.directory);
+        char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
         r->sound_step = directory_before(parent, r->progress.step - r->progress.skipped_in_a_row + 1);
         free(parent);
     }
     return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
 }
 
-// Whether no rank has taken its model from a checkpoint, where rank 0 then found none. All come to the same answer.
+// The first rank for which it holds, -1: for none. All processes come to the same answer; ranks of one know the same.
+static trireme_status first_rank(const struct run *r, bool holds, int *rank, trireme_error *error) {
+    int32_t most = holds ? -r->engine.member.rank : INT32_MIN;
+    if (world_place(r->engine.member.world))
+        TRY(comm_all_reduce(r->control, &most, &most, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    *rank = most == INT32_MIN ? -1 : -most;
+    return TRIREME_OK;
+}
+
+// Whether no rank has taken its model from a checkpoint, where rank 0 then found none.
 static trireme_status check_no_checkpoint(struct run *r, trireme_error *error) {
-    const struct world_place *place = world_place(r->engine.member.world);
-    const int ranks = place ? place->ranks : 1;
-    int32_t own = !r->start, *all = mem_alloc((size_t)ranks * sizeof *all);
-    trireme_status status = TRIREME_OK;
-    if (place)
-        status = comm_all_gather(r->control, &own, all, 1, DTYPE_I32, error);
-    else
-        *all = own;
-    for (int rank = 0; rank < ranks && status == TRIREME_OK; rank++)
-        if (all[rank])
-            status = config_refuse(r->config, "run.directory", error,
-                                   "where rank %d found a checkpoint and rank 0 then none: it must be one directory "
-                                   "for all ranks, and no other's",
-                                   place ? rank : r->engine.member.rank);
-    free(all);
-    return status;
+    int rank;
+    TRY(first_rank(r, !r->start, &rank, error));
+    if (rank < 0)
+        return TRIREME_OK;
+    return config_refuse(r->config, "run.directory", error,
+                         "where rank %d found a checkpoint and rank 0 then none: it must be one directory for all "
+                         "ranks, and no other's",
+                         rank);
 }
 
 static trireme_status load_progress(struct run *r, trireme_error *error) {
@@ -231,21 +232,15 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     return share_checkpoint(r, error);
 }
 
-// Whether all ranks find the file that rank 0 has made. All come to the same answer.
+// Whether all ranks find the file that rank 0 has made.
 static trireme_status check_one_directory(struct run *r, bool found, trireme_error *error) {
-    const struct world_place *place = world_place(r->engine.member.world);
-    if (!place)
+    int rank;
+    TRY(first_rank(r, !found && world_place(r->engine.member.world) && !r->leads, &rank, error));
+    if (rank < 0)
         return TRIREME_OK;
-    int32_t own = found, *all = mem_alloc((size_t)place->ranks * sizeof *all);
-    trireme_status status = comm_all_gather(r->control, &own, all, 1, DTYPE_I32, error);
-    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
-        if (!all[rank])
-            status = config_refuse(r->config, "run.directory", error,
-                                   "but rank %d does not find what rank 0 writes there: it must be one directory for "
-                                   "all ranks",
-                                   rank);
-    free(all);
-    return status;
+    return config_refuse(r->config, "run.directory", error,
+                         "but rank %d does not find what rank 0 writes there: it must be one directory for all ranks",
+                         rank);
 }
 
 // What the file tells from here on is this run's, its start included. Counters that cannot be kept there do not keep a
