@@ -104,18 +104,33 @@ static enum memory_part largest_part(const struct sim_memory *m) {
     return (enum memory_part)largest;
 }
 
+// Why it is there, behind the one above it, and what it stands for.
+static void print_reasons(const struct plan_result *result, size_t i, struct text *out) {
+    const struct plan_answer *a = &result->answers.item[i];
+    if (i > 0) {
+        char *why = plan_difference_print(a - 1, a);
+        text_add(out, "; %s", why);
+        free(why);
+    }
+    if (a->traded != NONE) {
+        const struct plan_answer *faster = &result->answers.item[a->traded];
+        text_add(out, "; frees %s more than %d", amount(a->room - a->memory - (faster->room - faster->memory)).text,
+                 a->traded + 1);
+    }
+    if (a->variants && a->within < PLAN_ALIKE)
+        text_add(out, "; %d like it as fast", a->variants);
+    else if (a->variants)
+        text_add(out, "; %d like it within %.1f%%", a->variants, ceil(1000 * a->within) / 10);
+}
+
 static void print_answers(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     text_add(out, "\n%2s %9s %11s %6s %9s  %s\n", "", "step", "tokens/s", "MFU", "free", "plan");
     for (size_t i = 0; i < result->answers.count; i++) {
         const struct plan_answer *a = &result->answers.item[i];
-        char *plan = plan_choice_print(r->config, &a->choice);
+        char *plan = plan_answer_print(r->config, result, i);
         text_add(out, "%2zu %7.4g s %11.0f %5.1f%% %9s  %s", i + 1, a->seconds, a->tokens_per_second, 100 * a->mfu,
                  amount(a->room - a->memory).text, plan);
-        if (i > 0) {
-            char *why = plan_difference_print(a - 1, a);
-            text_add(out, "; %s", why);
-            free(why);
-        }
+        print_reasons(result, i, out);
         text_add(out, "\n");
         free(plan);
     }
@@ -248,10 +263,8 @@ static void add_choice(struct text *out, const struct config *config, const stru
         json_add_string(out, "selective_layers", selective);
 }
 
-static void add_answer(struct text *out, const char *key, const struct plan_request *r, const struct plan_answer *a,
-                       const struct plan_answer *before) {
-    json_begin_object(out, key);
-    char *plan = plan_choice_print(r->config, &a->choice);
+// What an answer, and what lacks least where there is none, have both.
+static void add_plan(struct text *out, const struct plan_request *r, const struct plan_answer *a, char *plan) {
     json_add_string(out, "plan", plan);
     free(plan);
     add_choice(out, r->config, &a->choice);
@@ -275,11 +288,22 @@ static void add_answer(struct text *out, const char *key, const struct plan_requ
         json_add_integer(out, memory_part_name((enum memory_part)i), a->of_tightest.part[i]);
     json_end_object(out);
     json_add_string(out, "largest_buffer", a->largest);
-    if (before) {
-        char *why = plan_difference_print(before, a);
+}
+
+static void add_answer(struct text *out, const struct plan_request *r, const struct plan_result *result, size_t i) {
+    const struct plan_answer *a = &result->answers.item[i];
+    json_begin_object(out, NULL);
+    add_plan(out, r, a, plan_answer_print(r->config, result, i));
+    if (i > 0) {
+        char *why = plan_difference_print(a - 1, a);
         json_add_string(out, "worse_by", why);
         free(why);
     }
+    if (a->traded != NONE)
+        json_add_integer(out, "more_free_than", a->traded);
+    json_add_integer(out, "variants", a->variants);
+    if (a->variants)
+        json_add_number(out, "variants_within", a->within);
     json_end_object(out);
 }
 
@@ -301,10 +325,12 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_add_number(out, "search_seconds", seconds);
     json_begin_array(out, "plans");
     for (size_t i = 0; i < result->answers.count; i++)
-        add_answer(out, NULL, r, &result->answers.item[i], i ? &result->answers.item[i - 1] : NULL);
+        add_answer(out, r, result, i);
     json_end_array(out);
     if (result->answers.count == 0) {
-        add_answer(out, "closest", r, &result->closest, NULL);
+        json_begin_object(out, "closest");
+        add_plan(out, r, &result->closest, plan_choice_print(r->config, &result->closest.choice));
+        json_end_object(out);
         json_begin_array(out, "changes");
         for (const char *line = advice; *line; line += strcspn(line, "\n") + 1) {
             char *one = mem_printf("%.*s", (int)strcspn(line, "\n"), line);

@@ -158,7 +158,7 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
     TRY(choice_compile(&programs, r, choice, memory, error));
     trireme_status status = simulate(&simulation, programs.stages.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
-        *out = (struct plan_answer){.choice = *choice};
+        *out = (struct plan_answer){.choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY};
         take_time(out, r, &simulation);
         take_memory(out, r, &simulation, &programs.plan.mesh);
     }
@@ -225,8 +225,26 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
     return t.text;
 }
 
-// Of a step: differences below it are those of sums in another order.
-static const double ROUNDING = 1e-9;
+char *plan_answer_print(const struct config *config, const struct plan_result *result, size_t number) {
+    const struct plan_choice *c = &result->answers.item[number].choice;
+    char *own = plan_choice_print(config, c);
+    struct text t = {0};
+    bool alike = false;
+    for (size_t i = 0; i < result->answers.count && !alike; i++) {
+        char *other = plan_choice_print(config, &result->answers.item[i].choice);
+        alike = i != number && strcmp(own, other) == 0;
+        free(other);
+    }
+    text_add(&t, "%s", own);
+    free(own);
+    const struct {
+        const char *name, *list;
+    } LISTS[] = {{"layout", c->layout}, {"full_layers", c->full_layers}, {"selective_layers", c->selective_layers}};
+    for (size_t i = 0; i < ARRAY_LENGTH(LISTS); i++)
+        if (alike && LISTS[i].list)
+            text_add(&t, ", %s %s", LISTS[i].name, LISTS[i].list);
+    return t.text;
+}
 
 // How much a choice computes again, in steps: a part of some layers, of all; all of some layers, of all.
 static int recomputed(const struct plan_choice *c) {
@@ -252,7 +270,7 @@ char *plan_difference_print(const struct plan_answer *better, const struct plan_
             most = worse->exposed[a] - better->exposed[a];
             axis = a;
         }
-    if (most < ROUNDING * better->seconds)
+    if (most < PLAN_ALIKE * better->seconds)
         return mem_strdup("as fast");
     if (axis != NONE)
         return mem_printf("exposed %s +%.3g s", axis_name((enum axis)axis), most);

@@ -10,6 +10,7 @@
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   learn      how wrong estimates were of what was evaluated
 //   search     the promising first, until what is left cannot be better
+//   listing    which of them are told apart
 //   smallest   what needs least memory, where nothing that is promising fits
 //   advise     what would have to change where nothing fits
 //   export     a choice in words of other systems
@@ -70,25 +71,36 @@ struct plan_answer {
     double computing, bubble, exposed[AXIS_COUNT];
     double mfu, tokens_per_second;
     int64_t memory, room; // bytes, of the rank that has least room left
+    bool least_memory;    // as small as can be, as `train` has it
     int tightest;         // its stage
     struct sim_memory of_tightest;
     char largest[64]; // buffer there when most is held
+    // In a list: plans of its family (listing.h) that it stands for and that are at most PLAN_NEAR slower, and by what
+    // share they are; and the place of the one whose time it trades for more free memory, or NONE.
+    int variants;
+    double within;
+    int traded;
 };
 
 struct plan_result {
-    VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS
+    VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS, those that listing.h tells apart
     int choices, pipelines;          // in the space, and those of them that are pipelines
     int promising;                   // that may fit, by estimate
     int evaluated;                   // compiled and simulated
     bool fits;                       // one at least
-    bool complete;                   // no other can be better, as far as estimates are right within PLAN_SLACK
-    struct plan_answer closest;      // where nothing fits: the one that lacks least
-    VEC(char *) lists;               // of choices
+    bool complete;              // none can be better than the best, as far as estimates are right within PLAN_SLACK
+    struct plan_answer closest; // where nothing fits: the one that lacks least
+    VEC(char *) lists;          // of choices
 };
 
 enum { PLAN_ANSWERS = 10 };
 // How far below what it takes a choice may be estimated.
 #define PLAN_SLACK .9
+// Of the device's memory: so much more of it free is worth some time.
+#define PLAN_TRADE .1
+// Of a step: what is so little slower is nearly as fast, or as fast.
+#define PLAN_NEAR .01
+#define PLAN_ALIKE 1e-6
 
 // TRIREME_ERROR_USAGE: no choice is possible at all, with the reason of one of them.
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error);
@@ -106,6 +118,8 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
 // "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
 char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
+// The same of an answer, with its lists where another one's words are the same. The caller frees.
+char *plan_answer_print(const struct config *config, const struct plan_result *result, size_t number);
 // What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s"; "as fast" where nothing
 // does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);

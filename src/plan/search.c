@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/crew.h"
 #include "plan/evaluate.h"
+#include "plan/listing.h"
 #include "plan/mix.h"
 
 #include <math.h>
@@ -72,17 +73,18 @@ static int by_bytes(const void *x, const void *y) {
 
 // ---- searching
 
+bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b) {
+    const struct plan_choice *x = &a->choice, *y = &b->choice;
+    return a->seconds == b->seconds && a->memory == b->memory && a->computing == b->computing &&
+           x->stages == y->stages && x->tensor == y->tensor && x->shards == y->shards &&
+           x->micro_batch_size == y->micro_batch_size;
+}
+
 // Keeps the best, in order.
 static void keep(struct plan_result *out, const struct plan_answer *answer) {
-    for (size_t i = 0; i < out->answers.count; i++) {
-        const struct plan_answer *a = &out->answers.item[i];
-        const struct plan_choice *x = &a->choice, *y = &answer->choice;
-        // The same layouts, orders and units, under another word.
-        if (a->seconds == answer->seconds && a->memory == answer->memory && a->computing == answer->computing &&
-            x->stages == y->stages && x->tensor == y->tensor && x->shards == y->shards &&
-            x->micro_batch_size == y->micro_batch_size)
+    for (size_t i = 0; i < out->answers.count; i++)
+        if (is_same_plan(&out->answers.item[i], answer))
             return;
-    }
     VEC_PUSH(&out->answers, *answer);
     // Equal ones stay in the order in which they came: insertion.
     for (size_t i = out->answers.count - 1; i > 0 && out->answers.item[i].seconds < out->answers.item[i - 1].seconds;
@@ -148,9 +150,11 @@ static struct job create_job(const struct search *s, const struct plan_choice *c
 static bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
     s->out->evaluated += job->done;
     s->out->complete &= job->done;
+    if (!job->done || job->status != TRIREME_OK)
+        return false;
     job->answer.estimate = answer->estimate;
-    return job->done && job->status == TRIREME_OK && job->answer.memory <= job->answer.room &&
-           job->answer.seconds < answer->seconds;
+    listing_note(s, &job->answer);
+    return job->answer.memory <= job->answer.room && job->answer.seconds < answer->seconds;
 }
 
 void run_batch(struct search *s, struct candidate **batch, int jobs) {
@@ -177,6 +181,7 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
         if (batch[i]->estimate.bytes > 0)
             learn(&s->learnt, batch[i], &job[i].answer);
         job[i].answer.estimate = batch[i]->estimate.seconds;
+        listing_note(s, &job[i].answer);
         take(s->out, &job[i].answer);
     }
     free(job);
@@ -440,28 +445,20 @@ static void search_units(struct search *s) {
     }
 }
 
-// The best, whose programs have been put into the room that there is, as `train` has them.
-static void measure_answers(struct search *s) {
-    struct job job[PLAN_ANSWERS];
-    struct plan_answer answer[PLAN_ANSWERS];
-    int count = (int)s->out->answers.count, which[PLAN_ANSWERS], jobs = 0;
-    memcpy(answer, s->out->answers.item, (size_t)count * sizeof *answer);
+// Answers whose programs were put into the room that there is, as `train` has them.
+void measure_memory(struct search *s, struct plan_answer *const *answer, int count) {
+    struct job *job = mem_alloc((size_t)count * sizeof *job);
     for (int i = 0; i < count; i++) {
-        job[jobs] = create_job(s, &answer[i].choice);
-        which[jobs] = i;
-        jobs += job[jobs].memory == PLAN_WITHIN_ROOM;
-    }
-    for (int i = 0; i < jobs; i++)
+        job[i] = create_job(s, &answer[i]->choice);
         job[i].memory = PLAN_LEAST_MEMORY;
-    evaluate_all(s->request, job, jobs, 0);
-    for (int i = 0; i < jobs; i++) {
-        CHECK(job[i].status == TRIREME_OK);
-        job[i].answer.estimate = answer[which[i]].estimate;
-        answer[which[i]] = job[i].answer;
     }
-    s->out->answers.count = 0;
-    for (int i = 0; i < count; i++)
-        take(s->out, &answer[i]);
+    evaluate_all(s->request, job, count, 0);
+    for (int i = 0; i < count; i++) {
+        CHECK(job[i].status == TRIREME_OK);
+        job[i].answer.estimate = answer[i]->estimate;
+        *answer[i] = job[i].answer;
+    }
+    free(job);
 }
 
 // Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes; of
@@ -523,13 +520,14 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             search_smallest(&search, &every);
         result.fits |= result.answers.count > 0;
         if (!request->only_fit && result.answers.count)
-            measure_answers(&search);
+            listing_fill(&search, &all);
     }
     if (status == TRIREME_OK && result.choices == 0)
         status = space_refuse(&estimator, &estimator.why, error);
     else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)
         status = space_refuse(&estimator, &search.why, error);
     learnt_release(&search.learnt);
+    VEC_RELEASE(&search.found);
     VEC_RELEASE(&all);
     estimator_release(&estimator);
     if (status == TRIREME_OK)

@@ -15,11 +15,16 @@ struct search {
     int64_t until;     // 0: there is time
     bool balancing;    // what is mixed is so for the least memory
     struct learnt learnt;
+    VEC(struct plan_answer) found; // all that fit
 };
 
 // Compiles and simulates some at once, and keeps what is best of them. What time does not suffice for is left out: most
 // often what has very many microbatches.
 void run_batch(struct search *search, struct candidate **batch, int count);
+// Makes the memory of answers what `train` takes.
+void measure_memory(struct search *search, struct plan_answer *const *answer, int count);
+// The same layouts, orders and units, under another word.
+bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b);
 // Whether a choice takes so long to be compiled that this is not done twice.
 bool takes_long(const struct search *search, const struct plan_choice *choice);
 

@@ -40,7 +40,7 @@ static void write_last_ways(const struct engine *e, const char *directory) {
             if (c.way == WAY_RULE)
                 continue;
             struct call call;
-            resolved_call(&call, e->train_executor, r);
+            instruction_call(&call, e->train_executor, r);
             call.accumulate = false; // one microbatch of two adds, which is not most
             c.call = choices_call(e->ops, &call);
             c.on = mem_strdup(tuning.choices.on);

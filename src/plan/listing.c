@@ -1,0 +1,220 @@
+#include "plan/listing.h"
+
+#include "base/clock.h"
+
+// At most so many times OTHERS plans are simulated for the list's sake.
+enum { OTHERS = 16, ROUNDS = 4 };
+
+int compare_families(const struct plan_choice *a, const struct plan_choice *b) {
+    if (a->tensor != b->tensor)
+        return a->tensor < b->tensor ? -1 : 1;
+    if (a->stages != b->stages)
+        return a->stages < b->stages ? -1 : 1;
+    if (a->micro_batch_size != b->micro_batch_size)
+        return a->micro_batch_size < b->micro_batch_size ? -1 : 1;
+    return a->stages > 1 ? strcmp(a->schedule, b->schedule) : 0;
+}
+
+void listing_note(struct search *s, const struct plan_answer *answer) {
+    if (answer->memory > answer->room)
+        return;
+    for (size_t i = 0; i < s->found.count; i++)
+        if (is_same_plan(&s->found.item[i], answer))
+            return;
+    VEC_PUSH(&s->found, *answer);
+}
+
+// ---- lines of the list
+
+struct lines {
+    struct plan_answer *line[PLAN_ANSWERS];
+    int count;
+};
+
+// Equal ones as they were found.
+static int by_seconds(const void *x, const void *y) {
+    const struct plan_answer *a = *(struct plan_answer *const *)x, *b = *(struct plan_answer *const *)y;
+    return a->seconds != b->seconds ? (a->seconds < b->seconds ? -1 : 1) : (a > b) - (a < b);
+}
+
+static int64_t free_bytes(const struct plan_answer *a) {
+    return a->room - a->memory;
+}
+
+// The last line of a plan's family that is not slower; NONE.
+static int line_of(const struct lines *lines, const struct plan_answer *a) {
+    for (int i = lines->count - 1; i >= 0; i--)
+        if (lines->line[i]->seconds <= a->seconds && compare_families(&lines->line[i]->choice, &a->choice) == 0)
+            return i;
+    return NONE;
+}
+
+// Before it is known how little memory a line takes, nothing is listed for taking less.
+static bool is_line(const struct lines *lines, const struct plan_answer *a, bool trades) {
+    int last = line_of(lines, a);
+    return last == NONE || (trades && lines->line[last]->least_memory &&
+                            (double)(free_bytes(a) - free_bytes(lines->line[last])) >= PLAN_TRADE * (double)a->room);
+}
+
+static struct lines choose_lines(struct search *s, bool trades) {
+    struct lines lines = {.count = 0};
+    struct plan_answer **order = mem_alloc((s->found.count + 1) * sizeof *order);
+    for (size_t i = 0; i < s->found.count; i++)
+        order[i] = &s->found.item[i];
+    qsort(order, s->found.count, sizeof *order, by_seconds);
+    for (size_t i = 0; i < s->found.count && lines.count < PLAN_ANSWERS; i++)
+        if (is_line(&lines, order[i], trades))
+            lines.line[lines.count++] = order[i];
+    free(order);
+    return lines;
+}
+
+// ---- other families
+
+// Families side by side.
+static int by_family(const void *x, const void *y) {
+    const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
+    int order = compare_families(&a->choice, &b->choice);
+    return order ? order : (a > b) - (a < b);
+}
+
+static bool is_found(const struct search *s, const struct plan_choice *c) {
+    for (size_t i = 0; i < s->found.count; i++)
+        if (compare_families(&s->found.item[i].choice, c) == 0)
+            return true;
+    return false;
+}
+
+// Of each family of which nothing was found the most promising; the OTHERS that are so most of all, in order.
+static int choose_others(struct search *s, struct candidate **sorted, size_t count, struct candidate **others) {
+    double seconds[OTHERS + 1];
+    struct candidate *kept[OTHERS + 1];
+    int many = 0;
+    for (size_t i = 0, next; i < count; i = next) {
+        struct candidate *best = NULL;
+        double least = 0;
+        for (next = i; next < count && compare_families(&sorted[i]->choice, &sorted[next]->choice) == 0; next++) {
+            double time = learnt_seconds(&s->learnt, sorted[next]);
+            if (sorted[next]->done || (best && time >= least) || !may_fit(&s->learnt, sorted[next]))
+                continue;
+            least = time;
+            best = sorted[next];
+        }
+        if (!best || (many == OTHERS && least >= seconds[OTHERS - 1]) || is_found(s, &best->choice))
+            continue;
+        int at = many;
+        for (; at > 0 && seconds[at - 1] > least; at--) {
+            seconds[at] = seconds[at - 1];
+            kept[at] = kept[at - 1];
+        }
+        seconds[at] = least;
+        kept[at] = best;
+        many = MIN(many + 1, (int)OTHERS);
+    }
+    memcpy(others, kept, (size_t)many * sizeof *others);
+    return many;
+}
+
+// Whether none of those that were not found can be among the lines.
+static bool are_enough(struct search *s, const struct candidate *next) {
+    struct lines lines = choose_lines(s, false);
+    return lines.count == PLAN_ANSWERS &&
+           learnt_seconds(&s->learnt, next) * learnt_slack(&s->learnt, next) > lines.line[PLAN_ANSWERS - 1]->seconds;
+}
+
+static void search_others(struct search *s, const struct candidates *all) {
+    struct candidate **sorted = mem_alloc((all->count + 1) * sizeof *sorted), *others[OTHERS];
+    for (size_t i = 0; i < all->count; i++)
+        sorted[i] = &all->item[i];
+    qsort(sorted, all->count, sizeof *sorted, by_family);
+    for (int round = 0; round < ROUNDS && !(s->until > 0 && clock_now() > s->until); round++) {
+        int count = choose_others(s, sorted, all->count, others);
+        if (count == 0 || are_enough(s, others[0]))
+            break;
+        run_batch(s, others, count);
+    }
+    free(sorted);
+}
+
+static bool was_tried(const struct search *s, const struct plan_answer *a) {
+    for (size_t i = 0; i < s->out->answers.count; i++)
+        if (is_same_plan(&s->out->answers.item[i], a))
+            return true;
+    return false;
+}
+
+// Lines of tensor parallel ranks with what the space leaves out, and the best were tried with.
+static void search_ways(struct search *s) {
+    const struct config *config = s->request->config;
+    const bool overlaps = !config_is_set(config, "parallelism.tensor_parallel_overlap"),
+               whole = !config_is_set(config, "parallelism.sequence_parallel");
+    struct lines lines = choose_lines(s, false);
+    struct candidate other[2 * PLAN_ANSWERS], *batch[2 * PLAN_ANSWERS];
+    int count = 0;
+    for (int i = 0; i < lines.count; i++)
+        for (int way = 0; way < 2; way++) {
+            const struct plan_answer *a = lines.line[i];
+            if (a->choice.tensor == 1 || was_tried(s, a) ||
+                (way ? !whole || !a->choice.sequence : !overlaps || a->choice.overlap))
+                continue;
+            other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate};
+            if (way)
+                other[count].choice.sequence = false;
+            else
+                other[count].choice.overlap = true;
+            batch[count] = &other[count];
+            count++;
+        }
+    if (count)
+        run_batch(s, batch, count);
+}
+
+// ---- the list
+
+// Until the memory of all lines is what `train` takes, which may add some that trade.
+static struct lines measure_lines(struct search *s) {
+    for (;;) {
+        struct lines lines = choose_lines(s, true);
+        struct plan_answer *unknown[PLAN_ANSWERS];
+        int count = 0;
+        for (int i = 0; i < lines.count; i++)
+            if (!lines.line[i]->least_memory)
+                unknown[count++] = lines.line[i];
+        if (count == 0)
+            return lines;
+        measure_memory(s, unknown, count);
+    }
+}
+
+// Counts for each line those that it stands for and that are nearly as fast.
+static void count_variants(const struct search *s, const struct lines *lines) {
+    for (int i = 0; i < lines->count; i++) {
+        struct lines before = *lines;
+        before.count = i;
+        lines->line[i]->traded = line_of(&before, lines->line[i]);
+    }
+    for (size_t i = 0; i < s->found.count; i++) {
+        const struct plan_answer *a = &s->found.item[i];
+        const int last = line_of(lines, a);
+        struct plan_answer *line = last == NONE ? NULL : lines->line[last];
+        bool is_line = false;
+        for (int k = 0; k < lines->count; k++)
+            is_line |= lines->line[k] == a;
+        if (is_line || !line || a->seconds > (1 + PLAN_NEAR) * line->seconds)
+            continue;
+        line->variants++;
+        line->within = MAX(line->within, a->seconds / line->seconds - 1);
+    }
+}
+
+void listing_fill(struct search *s, const struct candidates *all) {
+    bool complete = s->out->complete; // of the best, to which this does nothing
+    search_others(s, all);
+    search_ways(s);
+    s->out->complete = complete;
+    struct lines lines = measure_lines(s);
+    count_variants(s, &lines);
+    s->out->answers.count = 0;
+    for (int i = 0; i < lines.count; i++)
+        VEC_PUSH(&s->out->answers, *lines.line[i]);
+}

@@ -1,0 +1,199 @@
+"""What trireme plan answers, lists and saves, and what it refuses."""
+
+import re
+
+import tool
+
+MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
+
+
+def test_answers():
+    result = tool.good_json("plan", *MODEL, "save=best.yaml")
+    plans = result["plans"]
+    assert result["fits"] and 1 < len(plans) <= 10
+    assert [p["step_seconds"] for p in plans] == sorted(p["step_seconds"] for p in plans)
+    assert all(p["headroom_bytes"] == p["device_bytes"] - p["peak_bytes"] >= 0 for p in plans)
+    assert all("worse_by" in p for p in plans[1:])
+    again = tool.good_json("simulate", "best.yaml", "cluster=h100")
+    assert again["step_seconds"] == plans[0]["step_seconds"] and again["peak_bytes"] == plans[0]["peak_bytes"]
+    tool.good("verify", "best.yaml")
+    same = tool.good_json("plan", "best.yaml", "cluster=h100")
+    assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
+    few = "mode=none", "micro_batch_size=4", "tensor_parallel_degree=2"
+    assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, *few, "save=/dev/stdout")
+    # With rows that tensor ranks split, and without; or as it is set.
+    free, split, whole = (tool.good_json("plan", *MODEL, *few, *given)["plans"]
+                          for given in ((), ("sequence_parallel=true",), ("sequence_parallel=false",)))
+    assert {plan["sequence_parallel"] for plan in split} == {True}, split
+    assert {plan["sequence_parallel"] for plan in whole} == {False}, whole
+    assert split[0]["step_seconds"] != whole[0]["step_seconds"], (split, whole)
+    assert free[0]["step_seconds"] == min(split[0]["step_seconds"], whole[0]["step_seconds"]), (free, split, whole)
+
+
+def test_plans_that_are_listed():
+    """Of a family the fastest, and what frees memory for its time; the rest are counted."""
+    tool.write("tight4.yaml", """
+devices:
+  one: {peak: {f32: 20 TFLOP/s, bf16: 50 TFLOP/s}, memory: 2 GB, bandwidth: 300 GB/s, launch: 3 us,
+        efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}}
+nodes: [{device: one, nodes: 1, devices: 4}]
+links: [{name: all, spans: all, latency: 1 us, bandwidth: 100 GB/s}]
+""")
+    words = ("gpt2-124m", "cluster=tight4.yaml", "seq_len=256", "mode=none")
+    data = ("global_batch_size=16", "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
+
+    def family(plan):
+        return (plan["tensor_parallel_degree"], plan["pipeline_parallel_degree"], plan["micro_batch_size"],
+                plan["pipeline_parallel_degree"] > 1 and plan["pipeline_parallel_schedule"])
+    for more in ("global_batch_size=8",), data:
+        plans = tool.good_json("plan", *words, *more)["plans"]
+        assert len({plan["plan"] for plan in plans}) == len(plans), plans
+        last = {}
+        for plan in plans:
+            before = last.get(family(plan))
+            if before:
+                assert plans[plan["more_free_than"]] == before, plan
+                freed = plan["headroom_bytes"] - before["headroom_bytes"]
+                assert freed >= .1 * plan["device_bytes"], (plan, before)
+            else:
+                assert "more_free_than" not in plan, plan
+            last[family(plan)] = plan
+        assert plans[0]["variants"] > 0 and 0 <= plans[0]["variants_within"] <= .01, plans[0]
+        assert all(("variants_within" in plan) == (plan["variants"] > 0) for plan in plans), plans
+        # Others are looked at where those that are fastest are of few families.
+        assert more == data or len(plans) == 10, plans
+    assert any("more_free_than" in plan for plan in plans), plans
+    lines = tool.good("plan", *words, *data).split("\n")
+    first, second, third = (next(line for line in lines if line.startswith(f" {n} ")) for n in (1, 2, 3))
+    assert re.search(r"; \d+ like it within 0\.\d%$", first), first
+    assert re.search(r"; exposed fsdp \+\S+ s; frees 2\d\d\.\d MB more than 2$", third), (second, third)
+
+
+def test_no_time():
+    """One plan is found in any case: where all are compiled in no time the one that seems best, not the simplest."""
+    words = "qwen3-0.6b", "cluster=a100", "devices=4", "global_batch_size=16", "seq_len=1024"
+    soon, best = tool.good_json("plan", *words, "seconds=0.001"), tool.good_json("plan", *words)
+    assert soon["simulated"] == 1 and not soon["complete"], soon
+    assert soon["plans"][0]["step_seconds"] < 1.2 * best["plans"][0]["step_seconds"], (soon, best["plans"][0])
+
+
+def test_refusals():
+    def refused(pattern, *words):
+        tool.refused(2, pattern, "plan", *words)
+    refused(r'no model is called "llama3-71b"; the nearest is llama3-70b', "llama3-71b", *MODEL[1:])
+    refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
+    refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
+    refused(r"the mesh has 4 ranks \(fsdp 4\), but h100 has 2 devices", *MODEL, "ranks=4")
+    refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
+    refused(r"export=nemo: expected megatron or torchtitan", *MODEL, "export=nemo")
+    refused(r"seq_length", *MODEL[:4], "seq_length=256")
+    refused(r"usage: trireme plan")
+    refused(r"cluster= is missing; clusters are .*h100.*, or give the path of a file", "llama-5m", "devices=2")
+    refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
+            "global_batch_size=3", "tensor_parallel_degree=1")
+    # The key that rules all out is the one that is named.
+    refused(r"tensor_parallel_degree: given 3, but 2 ranks do not divide into groups of 3", *MODEL,
+            "tensor_parallel_degree=3")
+    refused(r"data_parallel_shard_degree: given 2, but 2 ranks do not divide into groups of 4", *MODEL,
+            "pipeline_parallel_degree=2", "data_parallel_shard_degree=2")
+    set_data = ["data_parallel_shard_degree=1", "data_parallel_replicate_degree=1"]
+    refused(r"replicate_degree: given 1, but with it the degrees multiply to 4, and there are 8 ranks", *MODEL[:2],
+            "devices=8", "tensor_parallel_degree=2", "pipeline_parallel_degree=2", *set_data)
+    refused(r"replicate_degree: given 1, but the degrees leave 64 ranks to tensor parallel, wider than 2 nodes",
+            *MODEL[:2], "devices=64", "pipeline_parallel_degree=1", *set_data)
+    refused(r"replicate_degree: given 1, but the degrees leave 8 stages, and the model has 6 layers", *MODEL[:2],
+            "devices=8", "tensor_parallel_degree=1", *set_data)
+    refused(r"pipeline_parallel_degree: given 8, but the model has 6 layers", *MODEL[:2], "devices=8",
+            "pipeline_parallel_degree=8")
+    refused(r"micro_batch_size: given 4, which divides the sequences of no data parallel rank", *MODEL,
+            "micro_batch_size=4", "data_parallel_shard_degree=2")
+    refused(r"micro_batch_size: given 3, which divides the sequences of no data parallel rank", *MODEL[:2], "devices=8",
+            "micro_batch_size=3")  # tensor parallel degrees that are impossible are not what rules all out
+    refused(r"pipeline_parallel_chunks: given 4, which no schedule that the configuration allows has for 6 layers",
+            *MODEL, "pipeline_parallel_chunks=4", "pipeline_parallel_degree=2")
+    # What `verify` refuses, in the same words.
+    refused(r"pipeline_parallel_degree: given 4, but the model has 6 layers for the 8 virtual stages of 2 chunks",
+            *MODEL[:2], "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=v-min")
+    refused(r"pipeline_parallel_chunks: given 3, but pipeline schedule 1f1b has 1 chunk to a rank", *MODEL,
+            "pipeline_parallel_degree=2", "pipeline_parallel_schedule=1f1b", "pipeline_parallel_chunks=3")
+    for none in "pipeline_parallel_degree=1", "tensor_parallel_degree=2":
+        refused(r"pipeline_parallel_chunks: given 2, but pipeline_parallel_degree is 1", *MODEL, none,
+                "pipeline_parallel_chunks=2")
+        refused(r"activation_limit: given 3, but pipeline_parallel_degree is 1", *MODEL, none,
+                "pipeline_parallel_activation_limit=3")
+    refused(r"zero_stage: given 0, which shards nothing, but data_parallel_shard_degree is 2: use", *MODEL,
+            "zero_stage=0", "data_parallel_shard_degree=2")
+    refused(r"zero_stage: given 2, but the other degrees leave no ranks to shard over", *MODEL, "zero_stage=2",
+            "tensor_parallel_degree=2")
+    # Of what all choices refuse, what the plainest says.
+    refused(r'full_layers: given "100", but no stage has more than 3 layers', *MODEL, "pipeline_parallel_degree=2",
+            "full_layers=100")
+    layout = ["pipeline_parallel_degree=2", "pipeline_parallel_layout=1,2,3"]
+    refused(r'layout: given "1,2,3", but no schedule that the configuration allows has 3 virtual stages', *MODEL,
+            "pipeline_parallel_schedule=1f1b", *layout)
+    refused(r'layout: given "3,4", expected 2 numbers whose sum is 6, the layers of the model', *MODEL,
+            "pipeline_parallel_degree=2", "pipeline_parallel_layout=3,4")
+    refused(r"vocabulary_parallel: given true, but pipeline_parallel_degree is 1", *MODEL, "vocabulary_parallel=true",
+            "pipeline_parallel_degree=1")
+    refused(r"schedule: given zb-w, which is neither a file nor one of gpipe, ", *MODEL,
+            "pipeline_parallel_schedule=zb-w")
+    # What the user said is told as the user's.
+    tool.write("crossed", "F0 F1 B0 B1\nF1 B1 F0 B0\n")
+    refused(r"possible: command line: parallelism.pipeline_parallel_schedule: given crossed, where rank 0", *MODEL,
+            "pipeline_parallel_degree=2", "micro_batch_size=2", "pipeline_parallel_schedule=crossed", "mode=none")
+    refused(r"tensor_parallel_degree: given 0, expected 1 or more", *MODEL, "tensor_parallel_degree=0")
+    refused(r"save=none/best.yaml: cannot be written there: No such file", *MODEL, "save=none/best.yaml")
+    mine = "nodes: [{device: x, nodes: 1, devices: 2}]\n"
+    tool.write("mine.yaml", mine)
+    refused(r"save=mine.yaml: there is such a file, which is no configuration", MODEL[0], "cluster=mine.yaml",
+            *MODEL[2:], "save=mine.yaml")
+    assert tool.read("mine.yaml").decode() == mine
+    refused(r"devices=2: cpu has 1; their cores may have a rank each: ranks=2", "llama-5m", "cluster=cpu", "devices=2")
+
+
+def test_what_is_given_is_told():
+    first = tool.good("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2", "save=first.yaml")
+    assert first.endswith("\nthe best is written to first.yaml\n"), first
+    assert first.startswith("2 ranks on h100, a step of 4 sequences of 256 tokens in bf16: "), first
+    assert "full_layers 2, of the rest no recompute" in first, first
+    answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
+    assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
+    assert all(plan["full_layers"] == "2" for plan in answer["plans"])
+    # Layers that the user says are computed again count in estimates: what fits with them is found.
+    three = tool.good_json("plan", "gpt2-124m", "cluster=a100", "devices=4", "global_batch_size=32", "seq_len=1024",
+                           "pipeline_parallel_degree=4", "micro_batch_size=4", "mode=none", "full_layers=3",
+                           "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=false")["plans"][0]
+    assert .97 < three["estimated_seconds"] / three["step_seconds"] < 1.03, three
+    if not tool.SANITIZED:
+        assert tool.good_json("plan", "llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64", "seq_len=8192",
+                              "pipeline_parallel_degree=8", "micro_batch_size=8", "mode=none", "full_layers=1")["fits"]
+    # What is set is not searched.
+    assert "\nkept as set: data_parallel_shard_degree 2, full_layers \"2\"\n" in first, first
+    tool.write("open.yaml", "parallelism:\n  data_parallel_shard_degree: -1\n  pipeline_parallel_chunks: 0\n"
+                            "training:\n  micro_batch_size: 0\n  logits_rows: 0\n"
+                            "activation_checkpoint:\n  mode: none\n  full_layers: \"\"\n"
+                            "model:\n  preset: llama-5m\n")
+    assert "\nkept as set: logits_rows 0, mode none\n\n" in tool.good("plan", "open.yaml", "cluster=h100", "devices=2")
+    answer = tool.good_json("plan", "open.yaml", "cluster=h100", "devices=2", "pipeline_parallel_degree=2",
+                            "pipeline_parallel_layout=4,2", "tensor_parallel_overlap=false")
+    assert answer["kept"] == {"pipeline_parallel_degree": 2, "pipeline_parallel_layout": "4,2", "recompute": "none",
+                              "logits_rows": 0, "tensor_parallel_overlap": False}, answer["kept"]
+    assert answer["kept"].keys() - {"logits_rows"} <= answer["plans"][0].keys(), answer
+    # One of each.
+    one = ("plan", "llama-5m", "cluster=h100", "devices=1", "global_batch_size=1", "micro_batch_size=1", "mode=none",
+           "logits_rows=0")
+    assert ", a step of 1 sequence of 1024 tokens in bf16: 1 plan, 1 of them may fit, 1 simu" in tool.good(*one)
+    tool.refused(2, "no plan for 1 rank is possible: ", *one, "full_layers=1-2")
+    # Keys of pipelines that rule out all of them.
+    none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
+    assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
+            "parallelism.pipeline_parallel_schedule zb-v: plans without one alone\n") in none, none
+    assert "no pipeline" not in tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_schedule=zb-v")
+    # Shades of one plan are one line.
+    alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
+                      "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")
+    assert re.search(r"; \d like it within 0\.\d%\n\nthe best", alike) and "e-1" not in alike, alike
+
+
+if __name__ == "__main__":
+    tool.main(globals())
