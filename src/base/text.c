@@ -342,11 +342,6 @@ const char *text_nearest(const char *word, const char *const *first, size_t coun
     return nearest;
 }
 
-const char *text_nearest_of_all(const char *word, const char *const *first, size_t count, size_t stride) {
-    const char *nearest = nearest_within(word, SIZE_MAX, first, count, stride);
-    return nearest || !count ? nearest : *first;
-}
-
 // ---- lists of numbers
 
 int numbers_read(const char *list, int most, int *out) {

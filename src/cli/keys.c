@@ -113,6 +113,14 @@ static trireme_status check_outputs(const struct command_key *keys, size_t count
     return TRIREME_OK;
 }
 
+trireme_status command_keys_check_outputs(const struct command_key *keys, size_t count,
+                                          const struct command_value *values, trireme_error *error) {
+    for (size_t i = 0; i < count; i++)
+        if (keys[i].type == COMMAND_KEY_OUTPUT && values[i].given)
+            TRY(check_output(keys[i].name, values[i].given, error));
+    return TRIREME_OK;
+}
+
 // A word without dashes that sets something: a path may hold '=' behind a slash.
 static bool sets_something(const char *word) {
     const char *equals = strchr(word, '='), *slash = strchr(word, '/');

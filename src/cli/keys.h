@@ -37,6 +37,10 @@ trireme_status command_keys_read(const struct arguments *arguments, const struct
 void arguments_release(struct arguments *arguments);
 void command_values_release(struct command_value *values, size_t count);
 
+// TRIREME_ERROR_USAGE where an output that is given cannot be written: before work whose answer would go there.
+trireme_status command_keys_check_outputs(const struct command_key *keys, size_t count,
+                                          const struct command_value *values, trireme_error *error);
+
 // TRIREME_ERROR_USAGE if what was left for the configuration has none of its keys' names, but a synonym or a misspelt
 // name of a key of the table, or a name that nobody knows.
 trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,

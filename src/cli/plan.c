@@ -32,6 +32,23 @@ static void show_progress(void *user, int evaluated, int promising, double best)
 
 // ---- what is asked
 
+// Beside a model's name none is set.
+static trireme_status refuse_two_models(const struct arguments *a, const char *name, const char *sections,
+                                        trireme_error *error) {
+    struct config config;
+    trireme_error other; // is told with the model
+    if (arguments_config(a, NULL, sections, &config, &other) != TRIREME_OK)
+        return TRIREME_OK;
+    char *preset = config_is_set(&config, "model.preset") ? mem_strdup(config.model.preset) : NULL;
+    config_release(&config);
+    if (!preset)
+        return TRIREME_OK;
+    error_set(error, TRIREME_ERROR_USAGE, "model.preset: given %.80s, but the model is %.80s already: leave one out",
+              preset, name);
+    free(preset);
+    return TRIREME_ERROR_USAGE;
+}
+
 // A word that names no file is a model's name.
 static trireme_status read_config(struct config *out, const struct arguments *a, trireme_error *error) {
     static const char SECTIONS[] = "training parallelism activation_checkpoint";
@@ -39,6 +56,7 @@ static trireme_status read_config(struct config *out, const struct arguments *a,
     const char *what = a->operands.count ? a->operands.item[0] : NULL;
     if (!what || access(what, F_OK) == 0 || strchr(what, '/') || strstr(what, ".yaml") || strstr(what, ".yml"))
         return arguments_config(a, what, SECTIONS, out, error);
+    TRY(refuse_two_models(a, what, SECTIONS, error));
     struct arguments with = *a;
     char *model = mem_printf("model.preset=%s", what);
     memset(&with.settings, 0, sizeof with.settings);
@@ -321,6 +339,7 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_add_integer(out, "choices", result->choices);
     json_add_integer(out, "promising", result->promising);
     json_add_integer(out, "simulated", result->evaluated);
+    json_add_integer(out, "ways_simulated", result->ways);
     json_add_boolean(out, "complete", result->complete);
     json_add_number(out, "search_seconds", seconds);
     json_begin_array(out, "plans");
@@ -381,10 +400,11 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
         const struct config_training *t = &r->config->training;
         text_add(&out,
                  "%d rank%s on %s, a step of %lld sequence%s of %lld tokens in %s: %d plan%s, %d of them may fit, "
-                 "%d simulated in %.1f s%s\n",
+                 "%d simulated and %d way%s to better them in %.1f s%s\n",
                  r->ranks, r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
                  t->global_batch_size == 1 ? "" : "s", (long long)t->seq_len, dtype_name(options_dtype(r->config)),
-                 result->choices, result->choices == 1 ? "" : "s", result->promising, result->evaluated, seconds,
+                 result->choices, result->choices == 1 ? "" : "s", result->promising, result->evaluated, result->ways,
+                 result->ways == 1 ? "" : "s", seconds,
                  result->complete ? "" : ", when time was up: there may be better ones");
         print_kept(r->config, &out);
         print_left_out(r, result, &out);

@@ -48,6 +48,8 @@ static trireme_status command_simulate_schedule(const struct arguments *a, trire
     TRY(command_keys_read(a, SCHEDULE_KEYS, SIMULATE_KEYS, values, &rest, error));
     trireme_status status = command_keys_refuse_rest(&rest, SCHEDULE_KEYS, SIMULATE_KEYS, "with schedule=", error);
     if (status == TRIREME_OK)
+        status = command_keys_check_outputs(SCHEDULE_KEYS, SIMULATE_KEYS, values, error);
+    if (status == TRIREME_OK)
         status = simulate_schedule(values, a->json, error);
     arguments_release(&rest);
     return status;
@@ -59,7 +61,7 @@ static trireme_status check_program_keys(const struct command_value *values, con
     if (values[SIMULATE_PROGRAM_RANKS].given && !values[SIMULATE_PROGRAM_TRACE].given)
         FAIL(TRIREME_ERROR_USAGE, "trace_ranks= says what trace=FILE has, which is missing");
     if (values[SIMULATE_PROGRAM_CLUSTER].given)
-        return TRIREME_OK;
+        return command_keys_check_outputs(PROGRAM_KEYS, SIMULATE_PROGRAM_KEYS, values, error);
     if (rest->operands.count || rest->settings.count)
         return cluster_refuse("cluster= is missing (or schedule=, for a pipeline alone)", error);
     FAIL(TRIREME_ERROR_USAGE, "usage: trireme simulate CONFIG.yaml cluster=CLUSTER, or simulate schedule=NAME stages=P "

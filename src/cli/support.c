@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 trireme_status arguments_refuse(const struct arguments *a, trireme_status status, trireme_error *error) {
@@ -90,8 +91,13 @@ trireme_status check_output(const char *key, const char *path, trireme_error *er
     char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';
+    struct stat info;
     bool found = access(slash ? folder : ".", W_OK) == 0;
     int reason = errno;
+    if (found && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        found = false;
+        reason = EISDIR;
+    }
     free(folder);
     if (!found)
         FAIL(TRIREME_ERROR_USAGE, "%s=%s: cannot be written there: %s", key, path, strerror(reason));

@@ -105,10 +105,9 @@ trireme_status model_config_preset(struct model_config *out, const char *name, t
             nearest = PRESETS[i].name;
     }
     if (!nearest)
-        nearest = text_nearest_of_all(name, &PRESETS[0].name, ARRAY_LENGTH(PRESETS), sizeof PRESETS[0]);
-    FAIL(TRIREME_ERROR_USAGE,
-         "model.preset: no model is called \"%.80s\"; the nearest is %s, all are in `trireme help models`", name,
-         nearest);
+        nearest = text_nearest(name, &PRESETS[0].name, ARRAY_LENGTH(PRESETS), sizeof PRESETS[0]);
+    FAIL(TRIREME_ERROR_USAGE, "model.preset: no model is called \"%.80s\"%s%s; all are in `trireme help models`", name,
+         nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
 
 static void add_count(struct text *out, int64_t count) {

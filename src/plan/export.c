@@ -178,7 +178,10 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
         megatron_rope(out, cannot, m);
     if (m->sliding_window > 0)
         text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0)\n", m->sliding_window - 1);
-    text_add(out, "--attention-dropout 0 --hidden-dropout 0 \\\n");
+    text_add(out, "--attention-dropout 0 --hidden-dropout 0 --init-method-std %.10g \\\n", m->initializer_range);
+    if (m->family == FAMILY_LLAMA)
+        text_add(cannot, "# not there: weights of attention's output and of the feed-forward's that begin as large as "
+                         "all others; there they are divided by the root of twice the layers\n");
     if (!m->tie_word_embeddings)
         text_add(out, "--untie-embeddings-and-output-weights \\\n");
     if (m->qk_norm)
@@ -450,6 +453,9 @@ static void titan_model(struct text *cannot, const struct model_config *m) {
         return;
     }
     text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    text_add(cannot,
+             "# not there: weights that begin with a standard deviation of %.10g; each model there has its own\n",
+             m->initializer_range);
     if (m->attention_bias || m->mlp_bias)
         text_add(cannot, "# not there: biases of linear layers\n");
     if (m->sliding_window > 0)

@@ -87,6 +87,7 @@ struct plan_result {
     int choices, pipelines;          // in the space, and those of them that are pipelines
     int promising;                   // that may fit, by estimate
     int evaluated;                   // compiled and simulated
+    int ways;                        // to better these, beside the space: the same
     bool fits;                       // one at least
     bool complete;              // none can be better than the best, as far as estimates are right within PLAN_SLACK
     struct plan_answer closest; // where nothing fits: the one that lacks least

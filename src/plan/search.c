@@ -148,7 +148,7 @@ static struct job create_job(const struct search *s, const struct plan_choice *c
 
 // Counts a way to better an answer; whether it does, and fits. It has that answer's estimate.
 static bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
-    s->out->evaluated += job->done;
+    s->out->ways += job->done;
     s->out->complete &= job->done;
     if (!job->done || job->status != TRIREME_OK)
         return false;
@@ -172,7 +172,7 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
         s->out->complete &= job[i].done;
         if (!job[i].done)
             continue;
-        s->out->evaluated++;
+        *(batch[i]->estimate.bytes > 0 ? &s->out->evaluated : &s->out->ways) += 1;
         if (job[i].status != TRIREME_OK) {
             if (!s->why.message[0])
                 s->why = job[i].error;

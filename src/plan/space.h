@@ -6,9 +6,9 @@
 
 struct candidate {
     struct plan_choice choice;
-    struct estimate estimate;
-    bool done;     // evaluated
-    int kin, mesh; // with which it is compared (learn.h)
+    struct estimate estimate; // bytes 0: of none in the space, but of a way to better one
+    bool done;                // evaluated
+    int kin, mesh;            // with which it is compared (learn.h)
 };
 struct candidates {
     VEC(struct candidate);

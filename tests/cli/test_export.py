@@ -31,12 +31,17 @@ def test_what_others_do_not_do():
     # The smallest group of 3 or more that leaves none over, or 3 or more: 13 = 5 + 5 + 3.
     assert "--microbatch-group-size-per-virtual-pipeline-stage 5 " in flags, flags
     assert "--attention-dropout 0 --hidden-dropout 0" in flags and "# to be set: --data-path" in flags, flags
+    # Llama's begin alike; GPT-2's as there.
+    assert " --init-method-std 0.02 " in flags and "divided by the root of twice the layers" in flags, flags
+    assert "divided" not in tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
+                                      "global_batch_size=1", "export=megatron")
     assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
     assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
                                                                                  "global_batch_size=2")
     toml = exported("torchtitan", *words, "global_batch_size=13")
     assert "not there: interleaved with 13 microbatches, which are not 4 equal rounds" in toml, toml
     assert "equal rounds" not in exported("torchtitan", *words, "global_batch_size=12") and "GPT-2" not in toml
+    assert "# not there: weights that begin with a standard deviation of 0.02" in toml, toml
     toml = tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                      "global_batch_size=1", "export=torchtitan")
     assert "not there: GPT-2" in toml, toml

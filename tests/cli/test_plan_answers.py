@@ -81,6 +81,10 @@ def test_refusals():
     def refused(pattern, *words):
         tool.refused(2, pattern, "plan", *words)
     refused(r'no model is called "llama3-71b"; the nearest is llama3-70b', "llama3-71b", *MODEL[1:])
+    refused(r'no model is called "nomodel"; all are in `trireme help models`', "nomodel", *MODEL[1:])
+    for preset in "llama-5m", "llama-15m":
+        refused(rf"model.preset: given {preset}, but the model is llama-5m already: leave one out", *MODEL,
+                f"model.preset={preset}")
     refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
     refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
     refused(r"the mesh has 4 ranks \(fsdp 4\), but h100 has 2 devices", *MODEL, "ranks=4")
@@ -143,6 +147,7 @@ def test_refusals():
             "pipeline_parallel_degree=2", "micro_batch_size=2", "pipeline_parallel_schedule=crossed", "mode=none")
     refused(r"tensor_parallel_degree: given 0, expected 1 or more", *MODEL, "tensor_parallel_degree=0")
     refused(r"save=none/best.yaml: cannot be written there: No such file", *MODEL, "save=none/best.yaml")
+    refused(r"the mesh has 2 ranks \(fsdp 2\), but h100 has 1 device", *MODEL[:2], "devices=1", "ranks=2")
     mine = "nodes: [{device: x, nodes: 1, devices: 2}]\n"
     tool.write("mine.yaml", mine)
     refused(r"save=mine.yaml: there is such a file, which is no configuration", MODEL[0], "cluster=mine.yaml",
@@ -193,6 +198,7 @@ def test_what_is_given_is_told():
     alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
                       "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")
     assert re.search(r"; \d like it within 0\.\d%\n\nthe best", alike) and "e-1" not in alike, alike
+    assert re.search(r": 3 plans, 3 of them may fit, 3 simulated and \d ways to better them in ", alike), alike
 
 
 if __name__ == "__main__":

@@ -100,8 +100,8 @@ def test_saved():
             assert made[key] == read[key], (name, key, made[key], read[key])
     tool.write("bad.txt", "F0 B0\nF0 X0\n")
     tool.refused(2, r"simulate: schedule=bad\.txt: line 2: expected a pass", "simulate", "schedule=bad.txt")
-    tool.refused(1, r"nowhere.*: cannot create", "simulate", "schedule=1f1b", "stages=2", "microbatches=2",
-                 "save=nowhere/s.txt")
+    tool.refused(2, r"save=nowhere/s.txt: cannot be written there: No such file", "simulate", "schedule=1f1b",
+                 "stages=2", "microbatches=2", "save=nowhere/s.txt")
     # What is no file is not replaced by one.
     os.mkfifo("pipe")
     reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -179,7 +179,8 @@ def test_picture():
     tool.good("simulate", f"schedule={odd}", "svg=odd.svg")
     title = [text.text for text in xml.fromstring(tool.read("odd.svg")).iter("{http://www.w3.org/2000/svg}text")][0]
     assert title.startswith("a? \u00e9?<.txt"), title
-    tool.refused(1, r"nowhere.*: cannot create", "simulate", "schedule=1f1b", *keys, "svg=nowhere/p.svg")
+    tool.refused(2, r"svg=nowhere/p.svg: cannot be written there: No such file", "simulate", "schedule=1f1b", *keys,
+                 "svg=nowhere/p.svg")
     tool.refused(2, r"too many for a picture", "simulate", "schedule=1f1b", "stages=64", "microbatches=8192",
                  "svg=p.svg")
 

@@ -154,6 +154,9 @@ def test_refusals():
     tool.write("bad.yaml", MINE.replace("22 GB/s", "-22 GB/s"))
     refused(r"bad.yaml:8: links\[0\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
     refused("trace_ranks= says what trace=FILE has, which is missing", "cluster=h100", "trace_ranks=0")
+    for to in "svg", "trace":
+        refused(f"{to}=none/x: cannot be written there: No such file", "cluster=h100", f"{to}=none/x")
+        refused(f"{to}=.: cannot be written there: Is a directory", "cluster=h100", f"{to}=.")
     refused("trace_ranks=1: expected ranks from 0 to 0", "cluster=h100", "trace=t.json", "trace_ranks=1")
     tool.refused(2, "the nearest is llama-5m", "simulate", "cluster=h100", "--model.preset=llama-5mm")
 

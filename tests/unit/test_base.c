@@ -132,12 +132,6 @@ static void text_nearest_finds_what_was_meant(void **state) {
     char long_word[300] = "";
     memset(long_word, 'x', sizeof long_word - 1);
     assert_null(text_nearest(long_word, &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]));
-    static const char *const ALL[][2] = {{"show", "tree"}, {"generation", "generate"}, {"", "tree"}};
-    for (size_t i = 0; i < ARRAY_LENGTH(ALL); i++)
-        assert_string_equal(text_nearest_of_all(ALL[i][0], &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]),
-                            ALL[i][1]);
-    assert_string_equal(text_nearest_of_all(long_word, &KNOWN[0].name, ARRAY_LENGTH(KNOWN), sizeof KNOWN[0]), "train");
-    assert_null(text_nearest_of_all("show", &KNOWN[0].name, 0, sizeof KNOWN[0]));
 }
 
 // ---- random numbers

@@ -79,7 +79,14 @@ static void unknown_preset_names_the_nearest(void **state) {
     struct model_config c;
     trireme_error error = {0};
     assert_says(model_config_preset(&c, "lama3.1-8b", &error), &error, "nearest is llama3.1-8b");
-    assert_says(model_config_preset(&c, "", &error), &error, "no model is called \"\"");
+    assert_says(model_config_preset(&c, "qwen3", &error), &error, "nearest is qwen3-0.6b");
+    // What is not near is not named.
+    static const char *const FAR[] = {"", "nomodel", "falcon-40b"};
+    for (size_t i = 0; i < ARRAY_LENGTH(FAR); i++) {
+        char says[64];
+        snprintf(says, sizeof says, "no model is called \"%s\"; all are in", FAR[i]);
+        assert_says(model_config_preset(&c, FAR[i], &error), &error, says);
+    }
 }
 
 static void help_lists_every_preset(void **state) {
