@@ -115,6 +115,19 @@ static trireme_status check_save(const char *path, trireme_error *error) {
 
 // ---- what is answered
 
+static void print_search(const struct plan_request *r, const struct plan_result *result, double seconds,
+                         struct text *out) {
+    const struct config_training *t = &r->config->training;
+    text_add(out, "%d rank%s on %s, a step of %lld sequence%s of %lld tokens in %s: ", r->ranks,
+             r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
+             t->global_batch_size == 1 ? "" : "s", (long long)t->seq_len, dtype_name(options_dtype(r->config)));
+    text_add(out, "%d plan%s, %d of them may fit, %d simulated", result->choices, result->choices == 1 ? "" : "s",
+             result->promising, result->evaluated);
+    if (result->ways)
+        text_add(out, " and %d way%s to better them", result->ways, result->ways == 1 ? "" : "s");
+    text_add(out, " in %.1f s%s\n", seconds, result->complete ? "" : ", when time was up: there may be better ones");
+}
+
 static enum memory_part largest_part(const struct sim_memory *m) {
     int largest = 0;
     for (int i = 1; i < MEMORY_PARTS; i++)
@@ -397,15 +410,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     } else if (exported.text) {
         text_add(&out, "%s", exported.text);
     } else if (found) {
-        const struct config_training *t = &r->config->training;
-        text_add(&out,
-                 "%d rank%s on %s, a step of %lld sequence%s of %lld tokens in %s: %d plan%s, %d of them may fit, "
-                 "%d simulated and %d way%s to better them in %.1f s%s\n",
-                 r->ranks, r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
-                 t->global_batch_size == 1 ? "" : "s", (long long)t->seq_len, dtype_name(options_dtype(r->config)),
-                 result->choices, result->choices == 1 ? "" : "s", result->promising, result->evaluated, result->ways,
-                 result->ways == 1 ? "" : "s", seconds,
-                 result->complete ? "" : ", when time was up: there may be better ones");
+        print_search(r, result, seconds, &out);
         print_kept(r->config, &out);
         print_left_out(r, result, &out);
         print_answers(r, result, &out);
