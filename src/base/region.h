@@ -25,5 +25,7 @@ size_t memory_below(const char *root, enum memory_room room);
 void memory_give_back(void);
 // Resident bytes of this process now.
 size_t memory_resident(void);
+// The most that this program ever had resident.
+size_t memory_peak(void);
 
 #endif

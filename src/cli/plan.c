@@ -6,6 +6,7 @@
 #include "cli/keys.h"
 #include "train/synthetic.h"
 
+#include <math.h>
 #include <unistd.h>
 
 // For the search, where nothing is said; the best are measured as `train` has them after it.

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "base/clock.h"
+#include "base/region.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
 #include "train/checkpoint.h"
@@ -8,7 +9,6 @@
 #include "train/ranks.h"
 
 #include <math.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 // What all ranks share, read only but for what follows from measurements.
@@ -26,12 +26,6 @@ struct job {
     struct train_result result;
     trireme_error verdict;
 };
-
-static size_t peak_resident(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (size_t)usage.ru_maxrss * 1024;
-}
 
 // ---- steps
 
@@ -190,7 +184,7 @@ static trireme_status time_peak_again(struct run *r, double rate, trireme_error 
 // What a step, done at `rate` FLOP/s, says of the machine.
 static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
     bool each = world_place(r->engine.member.world); // has memory of its own
-    double sums[2] = {each || r->leads ? (double)peak_resident() : 0, r->leads && r->peak > 0 && rate > r->peak};
+    double sums[2] = {each || r->leads ? (double)memory_peak() : 0, r->leads && r->peak > 0 && rate > r->peak};
     if (r->control)
         TRY(comm_all_reduce(r->control, sums, sums, 2, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     step->peak_bytes = (size_t)sums[0];

@@ -68,6 +68,14 @@ def test_commands():
     check(tool.good_json("eval", "run0", *data, "training.seq_len=128", "validation.steps=2"), 1, "eval")
 
 
+def test_large_parent():
+    """What the process that starts a run has itself is not the run's: the system counts it where memory is shared until
+    the program is there, as subprocess does."""
+    ballast = bytearray(256 << 20)
+    result = tool.good_json("train", *MODEL, "data.path=text/t", "training.global_batch_size=1", "run.directory=child")
+    check(result, 1, len(ballast))
+
+
 def test_loading():
     """Every rank reads a whole checkpoint, piece by piece: of the files nothing stays, and of what it has a part of it
     never has the whole. With 8 ranks and a step of 64 tokens the wholes would be more than is free until the step."""
