@@ -39,7 +39,7 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
                  options->validation_fraction, total, validation);
     }
     int64_t train = total - validation;
-    if (options->validation_fraction < 1.0 && train < length + 1)
+    if (!options->evaluate_only && options->validation_fraction < 1.0 && train < length + 1)
         FAIL(TRIREME_ERROR_USAGE,
              "the data are too short: one window takes training.seq_len + 1 = %" PRId64 " tokens, but %" PRId64
              " of the %" PRId64 " tokens are for training; add text or lower training.seq_len",

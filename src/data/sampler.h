@@ -28,6 +28,7 @@ struct sampler_options {
     int64_t global_batch_size;  // rows of a step, 1 or more
     int32_t vocab_size;         // of the model; a token beyond it, or beyond the tokenizer's, is refused when it is met
     double validation_fraction; // of the tokens, in [0, 1]; 1: there is no training range
+    bool evaluate_only;         // nothing is trained on: the training range may have no window
     const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files tell of none
 };
 
@@ -44,8 +45,8 @@ struct sampler {
     int64_t phases; // how many shifts of the training windows there are: phase(e) lies below it
 };
 
-// USAGE when a range is too short: training needs seq_len + 1 tokens unless the fraction is 1, validation 2 unless it
-// is 0.
+// USAGE when a range is too short: training needs seq_len + 1 tokens unless the fraction is 1 or nothing is trained on,
+// validation 2 unless the fraction is 0.
 trireme_status sampler_init(struct sampler *s, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error);
 

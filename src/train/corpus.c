@@ -90,6 +90,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
                                       .global_batch_size = config->training.global_batch_size,
                                       .vocab_size = (int32_t)vocab_size,
                                       .validation_fraction = config->data.split[1],
+                                      .evaluate_only = evaluate_only,
                                       .tokenizer = c->tokenizer};
     if (evaluate_only && options.validation_fraction == 0)
         options.validation_fraction = 1;

@@ -231,6 +231,8 @@ def test_eval_and_generate():
     tool.refused(2, r"the run: training\.global_batch_size: given 12, .*microbatches of 8", *part,
                  "--training.micro_batch_size=8")
     assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
+    # What is set apart for training need not be enough to train on.
+    assert "over 4495 tokens" in tool.good("eval", "run", "data.path=text/t", "data.split=[0.001, 0.999]")
     # Four kinds of choosing; the seed repeats.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
         arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]

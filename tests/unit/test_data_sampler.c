@@ -330,6 +330,10 @@ static void test_too_short(void **state) {
     assert_int_equal(s.range[SAMPLER_TRAIN].windows, 1);
     o = options(95, 1, 0.1);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "but 90 of the 100 tokens");
+    o.evaluate_only = true;
+    assert_ok(sampler_init(&s, set, &o, &error));
+    assert_int_equal(s.range[SAMPLER_TRAIN].windows, 0);
+    assert_int_equal(window_of(&s, SAMPLER_VALIDATION, 0, 0), 90);
     o = options(10, 1, 0.01);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "validation needs 2 tokens");
     o = options(10, 1, 0.02);
