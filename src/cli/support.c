@@ -156,7 +156,7 @@ void progress_line(const char *format, ...) {
     if (first && !live)
         return;
     struct winsize size;
-    int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1 : 79;
+    int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
     va_list args;
     va_start(args, format);
     char *text = mem_vprintf(format, args);

@@ -177,6 +177,12 @@ def test_terminal():
     assert re.match(rf"step: {steps}/{steps}  loss: \d+\.\d+  ", lines[0]), lines
     assert f"the model lies in run/checkpoint/step-{steps}" in lines, lines
 
+    # The live line never wraps, however narrow the terminal; one that does not know its width is taken to have 80.
+    for columns, room in (20, 19), (2, 1), (0, 79):
+        code, frames = on_terminal(columns, "train", "c.yaml", f"--run.directory=narrow{columns}")
+        first = next(frame for frame in frames if frame.startswith("step: 1/6"[:room]))
+        assert code == 0 and len(first) <= room, (columns, frames)
+
 
 def stopped(*more):
     """Standard output, and the step at its end, of a new run that is asked to stop while it trains."""
