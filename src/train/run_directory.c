@@ -220,6 +220,9 @@ static trireme_status open_metrics(struct run_directory *run, trireme_error *err
     free(path);
     if (!run->metrics)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot open: %s", run->path, strerror(errno));
+    struct stat st;
+    if (fstat(fileno(run->metrics), &st) == 0 && !S_ISREG(st.st_mode)) // of which reading need not end
+        FAIL(TRIREME_ERROR_USAGE, "%s/metrics.jsonl: is not a regular file", run->path);
     return TRIREME_OK;
 }
 

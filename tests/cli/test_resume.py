@@ -75,6 +75,15 @@ def test_lines_that_are_no_steps():
           ["run/metrics.jsonl: 1 line is no step's and stays, the first is line 3; the last line was cut short and is "
            "dropped"])
 
+    # Reading these would never end.
+    for target in "/dev/zero", "pipe":
+        os.remove("run/metrics.jsonl")
+        os.symlink(target, "run/metrics.jsonl")
+        if target == "pipe":
+            os.mkfifo("run/pipe")
+        code, _, err = tool.run(*train)
+        assert code == 2 and err.endswith("trireme train: run/metrics.jsonl: is not a regular file\n"), (code, err)
+
 
 def test_interrupt():
     steps = 1000000 # of which a hundredth is long enough to measure kernels, however busy the machine is
