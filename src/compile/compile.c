@@ -13,7 +13,9 @@ static int scalar(struct compiled *c, const char *name, enum dtype dtype, enum b
 }
 
 static int token_input(struct compiled *c, const char *name, int64_t rows) {
-    return program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, 1, &rows);
+    int buffer = program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, 1, &rows);
+    program_split_rows(&c->program, buffer, AXES_DATA);
+    return buffer;
 }
 
 static void begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
@@ -57,7 +59,7 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
 
 // One virtual stage: the layers of a chunk, and where activations come from and go.
 struct stage {
-    int chunk, first_layer, end_layer;
+    int number, chunk, first_layer, end_layer;
     bool first, last;   // of all
     int previous, next; // ranks to those of the virtual stages before and behind, as in struct instruction's peer
     int inputs;         // pool of what comes from the one before
@@ -73,7 +75,8 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
     if (!s)
         return (struct stage){.end_layer = (int)o->model->num_hidden_layers, .first = true, .last = true};
     int v = s->virtual_stage[r->stage * s->chunks + chunk], count = s->stages * s->chunks;
-    struct stage stage = {.chunk = chunk, .first_layer = r->first_layer[v], .end_layer = r->first_layer[v + 1]};
+    struct stage stage = {
+        .number = v, .chunk = chunk, .first_layer = r->first_layer[v], .end_layer = r->first_layer[v + 1]};
     stage.first = v == 0;
     stage.last = v == count - 1;
     stage.previous = stage.first ? 0 : s->place[v - 1].rank - r->stage;
@@ -85,11 +88,10 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
 // How its layers are computed again.
 static struct recompute_layers recompute_of(const struct compile_options *o, const struct stage *stage) {
     const struct parallel *r = &o->parallel;
-    int v = r->schedule ? r->schedule->virtual_stage[r->stage * r->schedule->chunks + stage->chunk] : 0;
     return (struct recompute_layers){.rest = o->recompute,
                                      .first = stage->first_layer,
-                                     .full = r->full_layers ? r->full_layers[v] : 0,
-                                     .selective = r->selective_layers ? r->selective_layers[v] : 0};
+                                     .full = r->full_layers ? r->full_layers[stage->number] : 0,
+                                     .selective = r->selective_layers ? r->selective_layers[stage->number] : 0};
 }
 
 // Whether a virtual stage of this rank begins or ends the model.
@@ -153,13 +155,8 @@ static int emit_receive(struct emitter *e, struct stage stage) {
     int x = program_buffer(e->program, name, e->dtype, KIND_ACT, SCOPE_SLOT, 2,
                            (int64_t[]){emit_stream_rows(e), e->config->hidden_size});
     free(name);
-    struct buffer *b = &e->program->buffers.item[x];
-    b->pool = stage.inputs;
-    b->placement[AXIS_FSDP] = mesh_present(&e->program->mesh, AXES(AXIS_FSDP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-    b->placement[AXIS_DP] = mesh_present(&e->program->mesh, AXES(AXIS_DP)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((AXES(a) & AXES_TENSOR) && e->split->sequence && e->program->mesh.degree[a] > 1)
-            b->placement[a] = PLACE_SHARD(0);
+    e->program->buffers.item[x].pool = stage.inputs;
+    program_split_rows(e->program, x, AXES_DATA | (e->split->sequence ? AXES_TENSOR : AXES_NONE));
     int stages = e->program->mesh.degree[AXIS_PP];
     program_communicate(e->program, e->template, OP_RECEIVE, PHASE_FORWARD,
                         stream_of_channel(false, is_previous(-stage.previous, stages), true), AXES(AXIS_PP),
@@ -194,12 +191,6 @@ static int emit_stage(struct emitter *e, struct stage stage, int handed) {
     return NONE;
 }
 
-static void place_rows(struct compiled *c, int buffer) {
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (mesh_present(&c->program.mesh, AXES(a) & AXES_DATA))
-            c->program.buffers.item[buffer].placement[a] = PLACE_SHARD(0);
-}
-
 // Sums the loss over all ranks that have part of it.
 static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
     axis_set group = mesh_present(&c->program.mesh, AXES_DATA | AXES(AXIS_PP));
@@ -215,10 +206,6 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     c->targets = token_input(c, "targets", rows);
     c->positions = token_input(c, "positions", rows);
     c->starts = token_input(c, "starts", rows);
-    place_rows(c, c->tokens);
-    place_rows(c, c->targets);
-    place_rows(c, c->positions);
-    place_rows(c, c->starts);
     c->count = scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
     c->loss = scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
     int scale = scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);

@@ -57,11 +57,8 @@ static int emit_rows(const struct compile_options *o, struct emitter *e, int hid
     struct program *p = e->program;
     int64_t dim[2] = {e->sequences * e->seq_len, o->model->hidden_size};
     int rows = program_buffer(p, "head.rows", o->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
-    struct buffer *b = &p->buffers.item[rows];
-    b->pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (mesh_present(&p->mesh, AXES(a) & AXES_DATA))
-            b->placement[a] = PLACE_SHARD(0);
+    p->buffers.item[rows].pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
+    program_split_rows(p, rows, AXES_DATA);
     program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, STREAM_HEAD, AXES(AXIS_PP),
                         hidden == NONE ? operand_none() : operand_whole(p, hidden), operand_whole(p, rows))
         ->peer = root_of(o, true);

@@ -174,5 +174,7 @@ void rope_table(const struct model_config *config, int64_t positions, double *ta
 // 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward,
 // as PaLM (Chowdhery et al. 2022, appendix B) counts. s is seq_len, or the sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
+// The same without the head.
+double model_layers_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
 
 #endif

@@ -257,6 +257,12 @@ double parameter_initial(const struct parameter *parameter, uint64_t seed, int64
 
 // ---- work
 
+double model_layers_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
+    struct model_config headless = *c;
+    headless.vocab_size = 0;
+    return model_flops(&headless, tokens, seq_len);
+}
+
 double model_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
     double width = (double)c->hidden_size, layers = (double)c->num_hidden_layers;
     double q = (double)(c->num_attention_heads * c->head_dim), kv = (double)(c->num_key_value_heads * c->head_dim);

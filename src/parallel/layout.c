@@ -105,10 +105,8 @@ void layout_shares(const struct config *config, int stages, int layers, double s
 
 // Floating-point operations of the head and the loss over those of one layer of which nothing is computed again.
 static double head_in_layers(const struct config *config, const struct model_config *model) {
-    struct model_config headless = *model;
-    headless.vocab_size = 0;
     int64_t seq_len = config->training.seq_len;
-    double all = model_flops(model, 1, seq_len), layers = model_flops(&headless, 1, seq_len);
+    double all = model_flops(model, 1, seq_len), layers = model_layers_flops(model, 1, seq_len);
     return (all - layers) / (layers / (double)model->num_hidden_layers);
 }
 

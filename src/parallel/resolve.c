@@ -44,9 +44,7 @@ static trireme_status find_degrees(const struct config *config, struct degree de
 // What passes take, in floating-point operations of a layer and token, to which some schedules are fitted: the weights
 // once in each pass; attention, which has none, once forward and twice backward.
 static struct schedule_times times_of(const struct config *config, const struct model_config *model, int stages) {
-    struct model_config headless = *model;
-    headless.vocab_size = 0;
-    double short_of = model_flops(&headless, 1, 0), whole = model_flops(&headless, 1, config->training.seq_len);
+    double short_of = model_layers_flops(model, 1, 0), whole = model_layers_flops(model, 1, config->training.seq_len);
     double weights = short_of / 3, attention = (whole - short_of) / 3;
     struct schedule_times times = {
         .forward = weights + attention, .backward_input = weights + 2 * attention, .backward_weight = weights};
@@ -61,12 +59,10 @@ static struct schedule_times times_of(const struct config *config, const struct 
 static struct schedule_times spread_times_of(const struct config *config, const struct model_config *model, int ranks,
                                              int chunks) {
     struct schedule_times times = times_of(config, model, ranks * chunks);
-    struct model_config headless = *model;
-    headless.vocab_size = 0;
-    double head = (model_flops(model, 1, 0) - model_flops(&headless, 1, 0)) / 3 / ranks;
+    double head = (model_flops(model, 1, 0) - model_layers_flops(model, 1, 0)) / 3 / ranks;
     double *const layers[] = {&times.forward, &times.backward_input, &times.backward_weight};
     for (size_t i = 0; i < ARRAY_LENGTH(layers); i++)
-        *layers[i] /= (double)ranks * chunks; // model_flops counts all layers
+        *layers[i] /= (double)ranks * chunks; // flops are of all layers
     times.loss = 2 * head;
     times.loss_weight = head;
     times.embed = times.embed_weight = .02 * times.forward;

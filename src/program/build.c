@@ -84,6 +84,12 @@ int program_again(struct program *program, int buffer, int parent) {
     return again;
 }
 
+void program_split_rows(struct program *program, int buffer, axis_set along) {
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (mesh_present(&program->mesh, along & AXES(a)))
+            program->buffers.item[buffer].placement[a] = PLACE_SHARD(0);
+}
+
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to) {
     struct buffer *b = &program->buffers.item[buffer];
     CHECK(strlen(as) < sizeof b->as);

@@ -211,6 +211,8 @@ int program_slice(struct program *program, int parent, const char *name, int64_t
 // Adds NAME.again, which holds the value of buffer NAME once more: LOCAL, or the slice of `parent` that NAME is of its
 // root (NONE: it is no slice).
 int program_again(struct program *program, int buffer, int parent);
+// Says that of a buffer ranks along those of the axes that have several each hold a part of the rows.
+void program_split_rows(struct program *program, int buffer, axis_set along);
 // Says what a buffer means to those outside the program, who know it by name: instructions may touch it as the operand
 // `as` of their rows only. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
