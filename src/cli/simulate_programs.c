@@ -69,7 +69,7 @@ static trireme_status predict(struct prediction *p, const struct command_value *
                                error));
     p->compiled = seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
-    TRY(stage_programs_meet(&p->programs, p->ops, error));
+    TRY(stage_programs_meet(p->programs.program, p->ops, error));
     p->verified = seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));

@@ -74,8 +74,7 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     struct parameter_table whole, local;
     struct parallel own = *c->plan;
     own.stage = stage;
-    // Stages are what ranks are counted along last.
-    options_tables(&whole, &local, c->model, c->plan, mesh_ranks(&own.mesh) / own.mesh.degree[AXIS_PP] * stage);
+    options_tables(&whole, &local, c->model, c->plan, mesh_member(&own.mesh, 0, AXES(AXIS_PP), stage));
     struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
     options.room = c->room;
     trireme_status status = compile_train(&c->programs->of[stage], &options, &c->error[stage]);
@@ -125,16 +124,6 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
         *out = programs;
     else
         stage_programs_release(&programs);
-    return status;
-}
-
-trireme_status stage_programs_meet(const struct stage_programs *p, const struct op_table *ops, trireme_error *error) {
-    int ranks = mesh_ranks(&p->program[0]->mesh);
-    const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
-    for (int rank = 0; rank < ranks; rank++)
-        of_rank[rank] = p->program[rank / (ranks / p->count)];
-    trireme_status status = programs_meet(of_rank, ranks, ops, error);
-    free(of_rank);
     return status;
 }
 

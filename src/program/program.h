@@ -357,6 +357,9 @@ trireme_status program_verify(const struct program *program, const struct op_tab
 // buffer, the group and the other rank.
 trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                              trireme_error *error);
+// The same where ranks that differ along AXIS_PP alone have other programs: one for each coordinate there.
+trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
+                                   trireme_error *error);
 // program_verify of each program, and programs_meet.
 trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                                trireme_error *error);

@@ -554,6 +554,18 @@ trireme_status programs_meet(const struct program *const *program_of_rank, int r
     return status;
 }
 
+trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
+                                   trireme_error *error) {
+    const struct mesh *mesh = &program_of_stage[0]->mesh;
+    int ranks = mesh_ranks(mesh);
+    const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
+    for (int rank = 0; rank < ranks; rank++)
+        of_rank[rank] = program_of_stage[mesh_coordinate(mesh, rank, AXIS_PP)];
+    trireme_status status = programs_meet(of_rank, ranks, table, error);
+    free(of_rank);
+    return status;
+}
+
 trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                                trireme_error *error) {
     TRY(check_mesh(&program_of_rank[0]->mesh, program_of_rank, ranks, error));

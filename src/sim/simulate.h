@@ -49,8 +49,8 @@ struct simulation {
     int *class_of;              // of each rank
 };
 
-// `program_of_stage` has a program for each coordinate on AXIS_PP, proved sound together (programs_meet). The result
-// points into programs and cluster. Refuses (TRIREME_ERROR_USAGE) a mesh larger than the cluster; and
+// `program_of_stage` has a program for each coordinate on AXIS_PP, proved sound together (stage_programs_meet). The
+// result points into programs and cluster. Refuses (TRIREME_ERROR_USAGE) a mesh larger than the cluster; and
 // (TRIREME_ERROR_PROGRAM) programs that do not come to their end.
 trireme_status simulate(struct simulation *out, const struct program *const *program_of_stage,
                         const struct op_table *table, const struct cluster *cluster,

@@ -10,8 +10,7 @@ static trireme_status compile(struct stages *s, const struct config *config, con
         s->of[stage] = own;
         return TRIREME_OK;
     }
-    // Stages are what ranks are counted along last.
-    int rank = s->ranks / s->count * stage;
+    int rank = mesh_member(&plan->mesh, 0, AXES(AXIS_PP), stage);
     TRY(engine_compile(&s->compiled[stage], config, model, plan, use, rank, error));
     s->of[stage] = &s->compiled[stage];
     return TRIREME_OK;
@@ -109,10 +108,10 @@ const struct program *stages_program(const struct stages *s, int stage, bool tra
 }
 
 trireme_status stages_verify(const struct stages *s, bool train, trireme_error *error) {
-    const struct program **program = mem_alloc((size_t)s->ranks * sizeof *program);
-    for (int rank = 0; rank < s->ranks; rank++)
-        program[rank] = stages_program(s, rank / (s->ranks / s->count), train);
-    trireme_status status = programs_meet(program, s->ranks, s->of[0]->ops, error);
+    const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
+    for (int stage = 0; stage < s->count; stage++)
+        program[stage] = stages_program(s, stage, train);
+    trireme_status status = stage_programs_meet(program, s->of[0]->ops, error);
     free(program);
     return status;
 }
@@ -158,11 +157,11 @@ static void hash_engine(const struct engine *e, uint64_t hash[PROGRAMS]) {
     hash[PROGRAM_EVALUATE] = hash_program(&e->evaluate.program, e->ops);
 }
 
-static trireme_status compare(const struct derived *all, const uint64_t (*made)[PROGRAMS], int ranks, int stages,
+static trireme_status compare(const struct derived *all, const uint64_t (*made)[PROGRAMS], const struct mesh *mesh,
                               int own, trireme_error *error) {
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < mesh_ranks(mesh); r++)
         for (int p = 0; p < PROGRAMS; p++) {
-            uint64_t has = all[r].hash[p], meant = made[r / (ranks / stages)][p];
+            uint64_t has = all[r].hash[p], meant = made[mesh_coordinate(mesh, r, AXIS_PP)][p];
             if (has == meant)
                 continue;
             error_set(error, TRIREME_ERROR_USAGE,
@@ -192,7 +191,7 @@ trireme_status stages_compare(const struct stages *stages, const struct engine *
     if (status == TRIREME_OK)
         status = comm_all_gather(all, &mine, theirs, sizeof mine / sizeof(int32_t), DTYPE_I32, error);
     if (status == TRIREME_OK)
-        status = compare(theirs, (const uint64_t(*)[PROGRAMS])made, ranks, count, own->member.rank, error);
+        status = compare(theirs, (const uint64_t(*)[PROGRAMS])made, mesh, own->member.rank, error);
     communicator_free(all);
     free(made);
     free(theirs);
