@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,12 @@ def good(ranks, *arguments):
     code, out, err = run(ranks, *arguments)
     assert code == 0, (arguments, code, err)
     return out
+
+
+def tests_pass(text, ranks):
+    """Whether all tests of a program of tests passed on so many ranks."""
+    counts = [int(count) for count in re.findall(r"Running (\d+) test", text)]
+    return len(counts) == ranks and text.count("[       OK ]") == sum(counts)
 
 
 def told(err):
