@@ -162,7 +162,6 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
 
 // One rank proves the programs of all, before any of them can run.
 static trireme_status verify_stages(const struct stages *stages, const struct engine *e, trireme_error *error) {
-    TRY(check_all_memory(stages, world_place(e->member.world), error));
     if (e->trains)
         TRY(stages_verify(stages, true, error));
     return stages_verify(stages, false, error);
@@ -175,18 +174,66 @@ static trireme_status compare_processes(const struct engine *e, const struct con
     if (e->member.rank != 0)
         return stages_compare(NULL, e, error);
     TRY(stages_compile(&stages, config, &e->model, use, e, error));
-    trireme_status status = verify_stages(&stages, e, error);
+    trireme_status status = check_all_memory(&stages, world_place(e->member.world), error);
+    if (status == TRIREME_OK)
+        status = verify_stages(&stages, e, error);
     if (status == TRIREME_OK)
         status = stages_compare(&stages, e, error);
     stages_release(&stages);
     return status;
 }
 
+enum { ARENA_ALIGNMENT = 4096 };
+
+static size_t aligned(size_t bytes) {
+    return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+}
+
+static size_t arena_room(const struct engine *e) {
+    return aligned(state_bytes(e)) + aligned(step_bytes(e));
+}
+
+static void place_arenas(struct engine *e, char *at) {
+    e->state = at;
+    e->step = at + aligned(state_bytes(e));
+}
+
 // No page of it is touched yet.
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
     TRY(check_memory(e, engine_bytes(e), 1, error));
-    TRY(region_create(&e->state, state_bytes(e), false, "the state of the run", error));
-    return region_create(&e->step, step_bytes(e), false, "the memory of a step", error);
+    TRY(region_create(&e->memory, arena_room(e), false, "the memory of the run", error));
+    place_arenas(e, e->memory.base);
+    return TRIREME_OK;
+}
+
+static size_t room_up_to(const struct stages *s, int rank) {
+    size_t bytes = 0;
+    for (int r = 0; r < rank; r++)
+        bytes += arena_room(s->of[r / (s->ranks / s->count)]);
+    return bytes;
+}
+
+static void release_memory(void *memory) {
+    region_release(memory);
+    free(memory);
+}
+
+// Ranks that are threads have theirs side by side: of as many regions as ranks, each would end in a huge page of which
+// it needs little.
+static trireme_status share_memory(struct engine *e, const struct stages *stages, struct communicator *all,
+                                   trireme_error *error) {
+    char *base = NULL;
+    if (e->member.rank == 0) {
+        TRY(check_memory(e, engine_bytes(e), 1, error));
+        TRY(check_all_memory(stages, NULL, error));
+        struct region *memory = mem_alloc(sizeof *memory);
+        world_keep(e->member.world, memory, release_memory);
+        TRY(region_create(memory, room_up_to(stages, stages->ranks), false, "the memory of the run", error));
+        base = memory->base;
+    }
+    TRY(comm_broadcast(all, &base, sizeof base, 0, error));
+    place_arenas(e, base + room_up_to(stages, e->member.rank));
+    return TRIREME_OK;
 }
 
 // The threads of the ranks of this process take its cores in order.
@@ -215,51 +262,50 @@ static trireme_status refuse_many(const struct engine *e, trireme_error *error) 
     return TRIREME_ERROR_USAGE;
 }
 
-// Programs and arenas, proved to be sound and to fit.
-static trireme_status get_programs(struct engine *e, const struct config *config, const struct model_config *model,
-                                   const struct parallel *plan, enum engine_use use, const struct member *member,
-                                   trireme_error *error) {
-    const bool threads = member && member->world && !world_place(member->world);
+// Of ranks that are threads.
+static trireme_status share_programs(struct engine *e, const struct config *config, const struct model_config *model,
+                                     const struct parallel *plan, enum engine_use use, const struct member *member,
+                                     trireme_error *error) {
     struct stages stages;
-    if (threads)
-        TRY(stages_share(&stages, config, model, plan, use, member, error));
-    trireme_status status = TRIREME_OK;
-    if (threads)
-        engine_borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
-    else
-        status = engine_compile(e, config, model, plan, use, member ? member->rank : 0, error);
-    if (status != TRIREME_OK)
-        return status;
-    if (member)
-        e->member = *member;
-    else
-        status = refuse_many(e, error);
-    if (status == TRIREME_OK)
-        status = take_memory(e, error);
-    if (status == TRIREME_OK && threads && member->rank == 0)
+    struct communicator *all;
+    TRY(stages_share(&stages, &all, config, model, plan, use, member, error));
+    engine_borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
+    trireme_status status = share_memory(e, &stages, all, error);
+    if (status == TRIREME_OK && member->rank == 0)
         status = verify_stages(&stages, e, error);
-    if (threads)
-        stages_release(&stages);
-    if (status == TRIREME_OK && member && world_place(member->world))
-        status = compare_processes(e, config, use, error);
-    if (!threads || member->rank == 0)
-        memory_give_back();
-    if (status != TRIREME_OK)
-        engine_release(e);
+    communicator_free(all);
+    stages_release(&stages);
     return status;
+}
+
+// Of a process's only rank.
+static trireme_status make_programs(struct engine *e, const struct config *config, const struct model_config *model,
+                                    const struct parallel *plan, enum engine_use use, const struct member *member,
+                                    trireme_error *error) {
+    TRY(engine_compile(e, config, model, plan, use, member ? member->rank : 0, error));
+    if (!member)
+        TRY(refuse_many(e, error));
+    else
+        e->member = *member;
+    TRY(take_memory(e, error));
+    return member && world_place(member->world) ? compare_processes(e, config, use, error) : TRIREME_OK;
 }
 
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, enum engine_use use, const struct member *member,
                              trireme_error *error) {
-    TRY(get_programs(e, config, model, plan, use, member, error));
-    trireme_status status = TRIREME_OK;
-    if (e->trains)
-        status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state.base,
-                                 e->step.base, &e->member, error);
+    const bool threads = member && member->world && !world_place(member->world);
+    *e = (struct engine){0};
+    trireme_status status = threads ? share_programs(e, config, model, plan, use, member, error)
+                                    : make_programs(e, config, model, plan, use, member, error);
+    if (!threads || member->rank == 0)
+        memory_give_back();
+    if (status == TRIREME_OK && e->trains)
+        status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state,
+                                 e->step, &e->member, error);
     if (status == TRIREME_OK)
-        status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads,
-                                 e->state.base, e->step.base, &e->member, error);
+        status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads, e->state,
+                                 e->step, &e->member, error);
     if (status == TRIREME_OK && config->training.pin_threads)
         pin(e);
     if (status != TRIREME_OK)
@@ -280,8 +326,7 @@ static void release_programs(struct engine *e) {
 void engine_release(struct engine *e) {
     executor_free(e->train_executor);
     executor_free(e->evaluate_executor);
-    region_release(&e->state);
-    region_release(&e->step);
+    region_release(&e->memory);
     if (!e->lender)
         release_programs(e);
     else if (e->local.parameters.item != e->lender->local.parameters.item)
@@ -429,7 +474,7 @@ void engine_constants(struct engine *e) {
 }
 
 void engine_initialise(struct engine *e, uint64_t seed) {
-    memset(e->state.base, 0, (size_t)main_program(e)->program.state_bytes);
+    memset(e->state, 0, (size_t)main_program(e)->program.state_bytes);
     for (size_t i = 0; i < e->local.parameters.count; i++)
         initialise_parameter(e, i, seed);
     engine_constants(e);

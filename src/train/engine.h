@@ -28,7 +28,8 @@ struct engine {
     int microbatches;                // of this rank's part of the global batch
     bool trains;                     // else only `evaluate` is there
     struct compiled train, evaluate; // share the model's part of the state arena
-    struct region state, step;
+    char *state, *step;              // both arenas
+    struct region memory;            // that they are in, where it is not the world's
     struct executor *train_executor, *evaluate_executor;
 };
 

@@ -60,35 +60,35 @@ static trireme_status compile_lender(struct engine **out, const struct mesh *mes
     return TRIREME_OK;
 }
 
-static trireme_status share(struct stages *out, const struct mesh *mesh, const struct config *config,
-                            const struct model_config *model, const struct parallel *plan, enum engine_use use,
-                            const struct member *member, trireme_error *error) {
+static trireme_status share(struct stages *out, struct communicator **all, const struct mesh *mesh,
+                            const struct config *config, const struct model_config *model, const struct parallel *plan,
+                            enum engine_use use, const struct member *member, trireme_error *error) {
     struct engine *own;
-    struct communicator *all;
     struct stages s = {.count = mesh->degree[AXIS_PP], .ranks = mesh_ranks(mesh)};
     TRY(compile_lender(&own, mesh, config, model, plan, use, member, error));
-    TRY(ranks_control(&all, member, s.ranks, error));
+    TRY(ranks_control(all, member, s.ranks, error));
     const struct engine **of_rank = mem_alloc((size_t)s.ranks * sizeof *of_rank);
-    trireme_status status = comm_all_gather(all, &own, of_rank, sizeof own / sizeof(int32_t), DTYPE_I32, error);
-    communicator_free(all);
+    trireme_status status = comm_all_gather(*all, &own, of_rank, sizeof own / sizeof(int32_t), DTYPE_I32, error);
     if (status == TRIREME_OK) {
         s.of = mem_alloc((size_t)s.count * sizeof *s.of);
         for (int stage = 0; stage < s.count; stage++)
             s.of[stage] = of_rank[s.ranks / s.count * stage];
         *out = s;
+    } else {
+        communicator_free(*all);
     }
     free(of_rank);
     return status;
 }
 
-trireme_status stages_share(struct stages *out, const struct config *config, const struct model_config *model,
-                            const struct parallel *plan, enum engine_use use, const struct member *member,
-                            trireme_error *error) {
+trireme_status stages_share(struct stages *out, struct communicator **all, const struct config *config,
+                            const struct model_config *model, const struct parallel *plan, enum engine_use use,
+                            const struct member *member, trireme_error *error) {
     struct parallel parallel;
     if (plan)
-        return share(out, &plan->mesh, config, model, plan, use, member, error);
+        return share(out, all, &plan->mesh, config, model, plan, use, member, error);
     TRY(parallel_resolve(&parallel, config, model, error));
-    trireme_status status = share(out, &parallel.mesh, config, model, NULL, use, member, error);
+    trireme_status status = share(out, all, &parallel.mesh, config, model, NULL, use, member, error);
     parallel_release(&parallel);
     return status;
 }

@@ -12,10 +12,10 @@ struct stages {
 };
 
 // Ranks that are threads call it together: the first of each stage compiles its programs, and all have them, for as
-// long as their world is there.
-trireme_status stages_share(struct stages *out, const struct config *config, const struct model_config *model,
-                            const struct parallel *plan, enum engine_use use, const struct member *member,
-                            trireme_error *error);
+// long as their world is there. *all is a communicator of all ranks, for the caller to use and free.
+trireme_status stages_share(struct stages *out, struct communicator **all, const struct config *config,
+                            const struct model_config *model, const struct parallel *plan, enum engine_use use,
+                            const struct member *member, trireme_error *error);
 // Compiles every stage's programs, but for that of `own` (NULL: none), whose engine they are.
 trireme_status stages_compile(struct stages *out, const struct config *config, const struct model_config *model,
                               enum engine_use use, const struct engine *own, trireme_error *error);

@@ -94,7 +94,7 @@ static trireme_status prepare(void *user, const struct member *member, trireme_e
     }
     size_t bytes = (size_t)e.train.program.state_bytes;
     f->first[member->rank] = mem_alloc(bytes);
-    memcpy(f->first[member->rank], e.state.base, bytes);
+    memcpy(f->first[member->rank], e.state, bytes);
     engine_release(&e);
     return status;
 }

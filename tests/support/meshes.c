@@ -242,7 +242,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         size_t bytes = (size_t)e->train.program.state_bytes;
         char *copy = mem_alloc(sizeof results + bytes);
         memcpy(copy, results, sizeof results);
-        memcpy(copy + sizeof results, e->state.base, bytes);
+        memcpy(copy + sizeof results, e->state, bytes);
         job->state[e->member.rank] = copy;
         job->state_bytes[e->member.rank] = sizeof results + bytes;
     }

@@ -60,7 +60,7 @@ void subject_create(struct subject *s, const char *name, const char *const *over
     s->state_bytes = (size_t)p->state_bytes;
     s->state = aligned_alloc(BUFFER_ALIGNMENT, s->state_bytes);
     s->first_state = mem_alloc(s->state_bytes);
-    memcpy(s->first_state, s->small.engine.state.base, s->state_bytes);
+    memcpy(s->first_state, s->small.engine.state, s->state_bytes);
     s->result_bytes = s->state_bytes + outputs_bytes(p);
     s->result = mem_alloc(s->result_bytes);
     assert_true(run_step(s, p, s->result));
