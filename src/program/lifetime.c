@@ -2,9 +2,11 @@
 
 #include "program/lingering.h"
 
-int lifetime_awaited(const struct template *t, int i) {
-    int at = t->instructions.item[i].stream == STREAM_COMPUTE ? i : template_wait_for(t, i);
-    return at == NONE ? (int)t->instructions.count - 1 : at;
+int *lifetime_awaited(const struct template *t) {
+    int *awaited = template_waits(t);
+    for (size_t i = 0; i < t->instructions.count; i++)
+        awaited[i] = awaited[i] == NONE ? (int)t->instructions.count - 1 : awaited[i];
+    return awaited;
 }
 
 // Of one instruction: its template, whose chunk, NONE where it is not invoked for one microbatch, and when it has what
@@ -160,15 +162,17 @@ static void find_order(struct order *order, struct lifetimes *l, const struct pr
 
 static void touch_template(struct lifetimes *l, const struct program *program, int template, bool one) {
     const struct template *t = &program->templates.item[template];
+    int *awaited = lifetime_awaited(t);
     for (size_t i = 0; i < t->instructions.count; i++) {
         const struct instruction *instruction = &t->instructions.item[i];
         struct use use = {.template = template,
                           .by = one ? t->chunk : NONE,
                           .time = l->start[template] + (int)i,
-                          .until = l->start[template] + lifetime_awaited(t, (int)i),
+                          .until = l->start[template] + awaited[i],
                           .arrives = instruction_arrives(instruction)};
         touch_all(program, l, instruction, use);
     }
+    free(awaited);
 }
 
 static void note_lingering(const struct lifetimes *l, struct allocation *a, bool lingers) {

@@ -35,7 +35,8 @@ struct lifetimes {
 void lifetimes_create(struct lifetimes *lifetimes, const struct program *program, const struct op_table *table,
                       bool all_slots);
 void lifetimes_release(struct lifetimes *lifetimes);
-// The instruction of a template at which compute has waited for the i-th: itself, where compute runs that.
-int lifetime_awaited(const struct template *template, int i);
+// The instructions of a template at which compute has waited for each: itself, where compute runs that. The caller
+// frees.
+int *lifetime_awaited(const struct template *template);
 
 #endif

@@ -62,6 +62,7 @@ static void note_early(struct search *s, const struct instruction *in) {
 
 static void find_uses(struct search *s, int template) {
     const struct template *t = &s->program->templates.item[template];
+    int *waits = template_waits(t);
     bool computes = false;
     for (int i = 0; i < (int)t->instructions.count; i++) {
         struct look look = {template, &t->instructions.item[i], 0};
@@ -71,9 +72,10 @@ static void find_uses(struct search *s, int template) {
             continue;
         if (!computes)
             note_early(s, look.in);
-        if (instruction_arrives(look.in) || template_wait_for(t, i) == NONE)
+        if (instruction_arrives(look.in) || waits[i] == NONE)
             each_touched(s, &look, note_outlasts);
     }
+    free(waits);
 }
 
 static bool always_before(const struct search *s, int template, int other) {
@@ -118,15 +120,24 @@ static int *find_positions(const struct program *p) {
     return position;
 }
 
-int template_wait_for(const struct template *t, int i) {
-    int stream = t->instructions.item[i].stream, behind = 0; // instructions of the stream from the i-th on
-    for (int k = i; k < (int)t->instructions.count; k++) {
+int *template_waits(const struct template *t) {
+    const int count = (int)t->instructions.count;
+    int *at = mem_alloc((size_t)count * sizeof *at);
+    struct {
+        VEC(int); // the stream's instructions so far
+        size_t done;
+    } of[STREAM_COUNT] = {0};
+    for (int k = 0; k < count; k++) {
         const struct instruction *in = &t->instructions.item[k];
-        if (in->stream == STREAM_COMPUTE && in->wait[stream] && in->wait[stream] - 1 < behind)
-            return k;
-        behind += in->stream == stream;
+        at[k] = in->stream == STREAM_COMPUTE ? k : NONE;
+        for (int s = 0; s < STREAM_COUNT && in->stream == STREAM_COMPUTE; s++)
+            while (s != STREAM_COMPUTE && in->wait[s] && of[s].done + in->wait[s] <= of[s].count)
+                at[of[s].item[of[s].done++]] = k;
+        VEC_PUSH(&of[in->stream], k);
     }
-    return NONE;
+    for (int s = 0; s < STREAM_COUNT; s++)
+        VEC_RELEASE(&of[s]);
+    return at;
 }
 
 bool *find_lingering(const struct program *program, const int *allocation, size_t allocations) {

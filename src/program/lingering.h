@@ -4,8 +4,9 @@
 
 #include "program/program.h"
 
-// The instruction of a template at which compute waits for the i-th, NONE where others have to.
-int template_wait_for(const struct template *template, int i);
+// [instructions], which the caller frees: the instruction of the template at which compute has waited for each, NONE
+// where others have to; itself, where compute runs that.
+int *template_waits(const struct template *template);
 // [allocations], which the caller frees. An allocation lingers if compute does not know, when it uses it last, that
 // other streams are done with it; if another rank may write it early; or if the only template that uses it begins with
 // the communication that writes it, which then need not wait for who had the memory before. allocation[buffers]: whose

@@ -24,9 +24,10 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     int *at = mem_alloc(l->allocations.count * sizeof *at);
     for (size_t a = 0; a < l->allocations.count; a++)
         at[a] = NONE;
+    int *awaited = lifetime_awaited(t);
     for (int i = 0; i < (int)t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
-        int until = lifetime_awaited(t, i);
+        int until = awaited[i];
         for (int k = 0; k < in->inputs; k++)
             stretch(&s, at, l, program, in->in[k].buffer, i, until);
         for (int k = 0; k < in->outputs; k++)
@@ -34,6 +35,7 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
         stretch(&s, at, l, program, in->workspace, i, until);
         stretch(&s, at, l, program, in->predicate, i, until);
     }
+    free(awaited);
     free(at);
     return s;
 }
