@@ -114,20 +114,40 @@ static void keep_rest(struct placement *p, int root, const struct part *old, con
     }
 }
 
+// Flat buffers that hold tensors one behind the other. What the buffer is split along has no name there; each tensor's
+// own dim is declared.
+static bool is_unit(const struct placement *p, int root) {
+    return p->first_slice[root] != NONE;
+}
+
+// Whether both are one range, of which ranks hold the same: of logits that are made in thousands of pieces, what
+// follows from them would have as many parts.
+static bool are_one(const struct placement *p, int root, const struct part *a, const struct part *b) {
+    return !is_unit(p, root) && a->where.stride == 0 && b->where.stride == 0 && a->own == AXES_NONE &&
+           b->own == AXES_NONE && (a->where.end == b->where.begin || b->where.end == a->where.begin) &&
+           memcmp(a->along, b->along, sizeof a->along) == 0;
+}
+
 // Makes the part what there is, in place of all that it covers.
 static void put(struct placement *p, int root, struct part part) {
     struct parts *parts = &p->of[root];
+    const struct footprint where = part.where;
     size_t count = parts->count, kept = 0;
     for (size_t i = 0; i < count; i++) {
         struct part old = parts->item[i];
-        bool ranges = old.where.stride == 0 && part.where.stride == 0 && old.own == AXES_NONE;
-        bool gone = footprint_contains(&part.where, &old.where);
-        bool cut = !gone && ranges && footprint_overlap(&part.where, &old.where);
-        if (gone || cut)
+        bool ranges = old.where.stride == 0 && where.stride == 0 && old.own == AXES_NONE;
+        bool gone = footprint_contains(&where, &old.where);
+        bool cut = !gone && ranges && footprint_overlap(&where, &old.where);
+        bool joined = !gone && are_one(p, root, &old, &part);
+        if (gone || cut || joined)
             p->hash ^= hash_of(p, root, &old);
         if (cut)
-            keep_rest(p, root, &old, &part.where); // behind `count`
-        if (!gone && !cut)
+            keep_rest(p, root, &old, &where); // behind `count`
+        if (joined) {
+            part.where.begin = MIN(part.where.begin, old.where.begin);
+            part.where.end = MAX(part.where.end, old.where.end);
+        }
+        if (!gone && !cut && !joined)
             parts->item[kept++] = old;
     }
     for (size_t i = count; i < parts->count; i++)
@@ -135,12 +155,6 @@ static void put(struct placement *p, int root, struct part part) {
     parts->count = kept;
     p->hash ^= hash_of(p, root, &part);
     VEC_PUSH(parts, part);
-}
-
-// Flat buffers that hold tensors one behind the other. What the buffer is split along has no name there; each tensor's
-// own dim is declared.
-static bool is_unit(const struct placement *p, int root) {
-    return p->first_slice[root] != NONE;
 }
 
 static struct part like_slice(const struct placement *p, const struct part *flat, int slice) {
@@ -449,15 +463,21 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
         one_by_one = !footprint_overlap(w, &where) || footprint_contains(&where, w);
     }
     if (one_by_one) {
+        struct part last;
+        int changed = 0;
         for (size_t i = 0; i < p->of[from].count; i++) {
-            struct part *changed = &p->of[from].item[i];
-            if (!footprint_overlap(&changed->where, &where))
+            struct part *now = &p->of[from].item[i];
+            if (!footprint_overlap(&now->where, &where))
                 continue;
-            p->hash ^= hash_of(p, root, changed);
-            set_group(changed, group, to);
-            set_group(changed, zero, HOLDS_SAME);
-            p->hash ^= hash_of(p, root, changed);
+            p->hash ^= hash_of(p, root, now);
+            set_group(now, group, to);
+            set_group(now, zero, HOLDS_SAME);
+            p->hash ^= hash_of(p, root, now);
+            last = *now;
+            changed++;
         }
+        if (changed == 1)
+            put(p, root, last); // in its own place, as one with its neighbours
         return TRIREME_OK;
     }
     struct footprint there = part.where;

@@ -2,6 +2,7 @@
 #ifndef PROGRAM_VERIFY_H
 #define PROGRAM_VERIFY_H
 
+#include "program/mentions.h"
 #include "program/placement.h"
 
 // Where the verifier stands, for messages: "forward[12] matmul (microbatch 0)".
@@ -30,8 +31,10 @@ struct head {
     const struct instruction *product, *exp, *grad; // grad: NULL where there is none
 };
 // What belongs to a logits_merge, and to a logits_dx. NULL, or what is wrong.
-const char *verify_head(const struct program *program, const struct instruction *merge, struct head *head);
-const char *verify_head_gradient(const struct program *program, const struct instruction *dx, struct head *head);
+const char *verify_head(const struct program *program, const struct mentions *mentions, const struct instruction *merge,
+                        struct head *head);
+const char *verify_head_gradient(const struct program *program, const struct mentions *mentions,
+                                 const struct instruction *dx, struct head *head);
 
 // What each send, receive and broadcast carries, of its buffer's own dims.
 struct message {

@@ -11,6 +11,7 @@
 struct gradient_check {
     const struct program *program;
     const struct op_table *table;
+    const struct mentions *mentions;
     struct gradient_graph graph;
     VEC(int) candidates; // nodes
     trireme_error *error;
@@ -316,7 +317,7 @@ static trireme_status check_head(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *dx = c->graph.nodes.item[by].instruction;
     struct head head;
-    const char *why = verify_head_gradient(c->program, dx, &head);
+    const char *why = verify_head_gradient(c->program, c->mentions, dx, &head);
     if (why)
         REFUSE("%s: %s", site_of(c, by).text, why);
     FOR_MAKERS(&c->graph, m, head.product->out[0].buffer) {
@@ -396,8 +397,8 @@ static trireme_status check_all(struct gradient_check *c) {
 }
 
 static trireme_status check_route(const struct program *program, const struct op_table *table,
-                                  const struct route *route, trireme_error *error) {
-    struct gradient_check c = {.program = program, .table = table, .error = error};
+                                  const struct mentions *mentions, const struct route *route, trireme_error *error) {
+    struct gradient_check c = {.program = program, .table = table, .mentions = mentions, .error = error};
     gradient_graph_create(&c.graph, program, table, route);
     trireme_status status = check_values(&c);
     if (status == TRIREME_OK)
@@ -409,11 +410,14 @@ static trireme_status check_route(const struct program *program, const struct op
 
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
     struct routes routes;
+    struct mentions mentions;
+    mentions_create(&mentions, program);
     trireme_status status = routes_create(&routes, program, error);
     if (status == TRIREME_OK)
         status = check_parts(program, error);
     for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
-        status = check_route(program, table, &routes.item[i], error);
+        status = check_route(program, table, &mentions, &routes.item[i], error);
     routes_release(&routes);
+    mentions_release(&mentions);
     return status;
 }

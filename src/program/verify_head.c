@@ -5,10 +5,11 @@
 #include "program/verify.h"
 
 // The instruction that makes output `out` of its row as `buffer`; NULL when there is none.
-static const struct instruction *maker(const struct program *p, enum op op, int out, int buffer) {
-    FOR_INSTRUCTIONS(in, p)
-        if (in->op == op && in->out[out].buffer == buffer)
-            return in;
+static const struct instruction *maker(const struct mentions *mentions, enum op op, int out, int buffer) {
+    if (buffer != NONE)
+        FOR_MENTIONS(mentions, m, buffer)
+    if (m->instruction->op == op && mention_output(m) == out)
+        return m->instruction;
     return NULL;
 }
 
@@ -18,47 +19,51 @@ static bool is_whole(const struct program *p, const struct operand *operand) {
 }
 
 // The gradient of the logits, for the weights' sake.
-static const struct instruction *find_grad(const struct program *p, const struct instruction *exp,
+static const struct instruction *find_grad(const struct mentions *mentions, const struct instruction *exp,
                                            const struct instruction *merge) {
-    FOR_INSTRUCTIONS(in, p)
+    FOR_MENTIONS(mentions, m, exp->in[0].buffer) {
+        const struct instruction *in = m->instruction;
         if (in->op == OP_LOGITS_GRAD && operand_equal(&in->in[0], &exp->in[0]) &&
             operand_equal(&in->in[1], &exp->in[1]) && operand_equal(&in->in[2], &exp->in[2]) &&
             operand_equal(&in->in[3], &merge->out[0]) && operand_equal(&in->in[4], &merge->out[1]) &&
             in->attribute[0].i == exp->attribute[0].i)
             return in;
+    }
     return NULL;
 }
 
-const char *verify_head(const struct program *p, const struct instruction *merge, struct head *head) {
+const char *verify_head(const struct program *p, const struct mentions *mentions, const struct instruction *merge,
+                        struct head *head) {
     *head = (struct head){0};
-    const struct instruction *gather = maker(p, OP_ALL_GATHER, 0, merge->in[0].buffer);
+    const struct instruction *gather = maker(mentions, OP_ALL_GATHER, 0, merge->in[0].buffer);
     if (!gather || !is_whole(p, &merge->in[0]) || !is_whole(p, &gather->out[0]) || !is_whole(p, &gather->in[0]))
         return "what the ranks have is not gathered for it";
-    const struct instruction *exp = head->exp = maker(p, OP_LOGITS_EXP, 1, gather->in[0].buffer);
+    const struct instruction *exp = head->exp = maker(mentions, OP_LOGITS_EXP, 1, gather->in[0].buffer);
     if (!exp || !operand_equal(&exp->in[1], &merge->in[1]))
         return "its targets are not those of the logits that it is made of";
-    const struct instruction *product = head->product = maker(p, OP_MATMUL, 0, exp->in[0].buffer);
+    const struct instruction *product = head->product = maker(mentions, OP_MATMUL, 0, exp->in[0].buffer);
     if (!product || !operand_equal(&product->out[0], &exp->in[0]) || product->in[2].buffer != NONE ||
         product->in[3].buffer != NONE)
         return "its logits are not a product alone";
-    head->grad = find_grad(p, exp, merge);
+    head->grad = find_grad(mentions, exp, merge);
     return NULL;
 }
 
-const char *verify_head_gradient(const struct program *p, const struct instruction *dx, struct head *head) {
-    const struct instruction *merge = maker(p, OP_LOGITS_MERGE, 0, dx->in[3].buffer);
+const char *verify_head_gradient(const struct program *p, const struct mentions *mentions, const struct instruction *dx,
+                                 struct head *head) {
+    const struct instruction *merge = maker(mentions, OP_LOGITS_MERGE, 0, dx->in[3].buffer);
     if (!merge || !operand_equal(&dx->in[4], &merge->out[1]) || !operand_equal(&dx->in[5], &merge->in[1]))
         return "maximum, sum and targets do not belong together";
-    const char *why = verify_head(p, merge, head);
+    const char *why = verify_head(p, mentions, merge, head);
     if (why)
         return why;
     if (!operand_equal(&dx->in[2], &head->exp->out[1]))
         return "own is of other logits";
-    const struct instruction *times = maker(p, OP_LOGITS_TIMES, 0, dx->in[0].buffer);
+    const struct instruction *times = maker(mentions, OP_LOGITS_TIMES, 0, dx->in[0].buffer);
     if (!times || !operand_equal(&times->out[0], &dx->in[0]) || !operand_equal(&times->in[0], &head->exp->out[0]) ||
         !operand_equal(&times->in[1], &head->product->in[1]))
         return "a is not the exponentials of its logits times their weights";
-    const struct instruction *picked = maker(p, OP_LOGITS_PICK, 0, dx->in[1].buffer);
+    const struct instruction *picked = maker(mentions, OP_LOGITS_PICK, 0, dx->in[1].buffer);
     if (!picked || !operand_equal(&picked->out[0], &dx->in[1]) || !operand_equal(&picked->in[0], &dx->in[5]) ||
         !operand_equal(&picked->in[1], &head->product->in[1]) || !operand_equal(&picked->in[2], &head->exp->in[2]))
         return "b is not its targets' weights";

@@ -24,6 +24,7 @@ struct update_check {
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     VEC(int) declared;                       // inputs that are
     struct slices slices;
+    struct mentions mentions;
     int *reduced_from, *gathered_to; // find_wholes
     trireme_error *error;
 };
@@ -184,24 +185,32 @@ static bool same_input(const struct update_check *c, const struct instruction *a
     return operand_equal(input_operand(c, a, name), input_operand(c, b, name));
 }
 
+// The template's last instruction of the op that has `operand` as its output or input of that name; NULL: none.
+static const struct instruction *find_in_template(const struct update_check *c, int template, enum op op, bool output,
+                                                  const char *name, const struct operand *operand) {
+    const struct instruction *found = NULL;
+    const struct op_info *info = &c->table->op[op];
+    int at = output ? find_operand(info->out, info->outputs, name) : find_operand(info->in, info->inputs, name);
+    FOR_MENTIONS(&c->mentions, m, operand->buffer) {
+        const struct instruction *i = m->instruction;
+        if (i->op == op && m->template == template && operand_equal(output ? &i->out[at] : &i->in[at], operand))
+            found = i;
+    }
+    return found;
+}
+
 // Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
 // together. (That maxima and sums were exchanged is verify_placement.c's.)
 static bool split_agrees(const struct update_check *c, const struct found *nll, int64_t begin, int64_t rows) {
     struct head head;
     if (nll->instruction->op == OP_LOGITS_MERGE)
-        return !verify_head(c->program, nll->instruction, &head) && first_row(c, &head.exp->in[0], rows) == begin &&
-               (head.grad || c->role[ROLE_UPDATE].count == 0);
-    const struct template *t = &c->program->templates.item[nll->template];
-    const struct instruction *n = nll->instruction, *sum = NULL, *max = NULL, *grad = NULL;
-    for (size_t i = 0; i < t->instructions.count; i++) {
-        const struct instruction *k = &t->instructions.item[i];
-        if (k->op == OP_LOGITS_SUM && operand_equal(&k->out[0], input_operand(c, n, "sum")))
-            sum = k;
-        if (k->op == OP_LOGITS_MAX && operand_equal(&k->out[0], input_operand(c, n, "max")))
-            max = k;
-        if (k->op == OP_LOGITS_GRAD && operand_equal(input_operand(c, k, "sum"), input_operand(c, n, "sum")))
-            grad = k;
-    }
+        return !verify_head(c->program, &c->mentions, nll->instruction, &head) &&
+               first_row(c, &head.exp->in[0], rows) == begin && (head.grad || c->role[ROLE_UPDATE].count == 0);
+    const struct instruction *n = nll->instruction;
+    const struct operand *summed = input_operand(c, n, "sum"), *largest = input_operand(c, n, "max");
+    const struct instruction *sum = find_in_template(c, nll->template, OP_LOGITS_SUM, true, "sum", summed);
+    const struct instruction *max = find_in_template(c, nll->template, OP_LOGITS_MAX, true, "max", largest);
+    const struct instruction *grad = find_in_template(c, nll->template, OP_LOGITS_GRAD, false, "sum", summed);
     if (!sum || !max || !operand_equal(&sum->out[1], input_operand(c, n, "picked")) || !same_input(c, sum, n, "max") ||
         !same_input(c, sum, n, "targets") || !same_input(c, sum, max, "logits") || !same_input(c, sum, max, "first") ||
         sum->attribute[0].i != max->attribute[0].i || first_row(c, input_operand(c, sum, "logits"), rows) != begin)
@@ -558,6 +567,7 @@ static trireme_status check_updates(struct update_check *c) {
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
     struct update_check c = {.program = program, .table = table, .error = error};
     collect(&c);
+    mentions_create(&c.mentions, program);
     find_declared_inputs(&c);
     trireme_status status = check_loss(&c);
     if (status == TRIREME_OK)
@@ -569,6 +579,7 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
     VEC_RELEASE(&c.targets);
     VEC_RELEASE(&c.declared);
     slices_release(&c.slices);
+    mentions_release(&c.mentions);
     free(c.maker);
     free(c.reduced_from);
     free(c.gathered_to);

@@ -1,0 +1,68 @@
+// What proving a program takes grows as the program does.
+#include "support/models.h"
+#include "support/sanitized.h"
+#include "train/stages.h"
+#include "train/synthetic.h"
+
+#include <math.h>
+#include <time.h>
+
+#define TINY                                                                                                 \
+    "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=8", "model.num_attention_heads=2", \
+        "model.vocab_size=64", "training.micro_batch_size=1", "training.threads=1", "training.logits_rows=1"
+
+static double cpu_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// Of the training programs of all stages, the least of several times.
+static double seconds_to_prove(const char *const *keys, size_t count, int pieces) {
+    const char *settings[16];
+    char rows[48];
+    struct config config;
+    struct model_config model;
+    struct stages stages;
+    trireme_error error = {0};
+    assert_true(count < ARRAY_LENGTH(settings));
+    memcpy(settings, keys, count * sizeof *keys);
+    snprintf(rows, sizeof rows, "training.seq_len=%d", pieces);
+    settings[count] = rows;
+    assert_ok(config_load(&config, NULL, settings, count + 1, &error), &error);
+    assert_ok(synthetic_model(&model, &config, &error), &error);
+    assert_ok(stages_compile(&stages, &config, &model, ENGINE_TRAIN, NULL, &error), &error);
+    double least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        double begin = cpu_seconds();
+        for (int stage = 0; stage < stages.count; stage++)
+            assert_ok(program_verify(stages_program(&stages, stage, true), stages.of[0]->ops, &error), &error);
+        least = MIN(least, cpu_seconds() - begin);
+    }
+    stages_release(&stages);
+    config_release(&config);
+    return least;
+}
+
+// With eight times the pieces: by the square it would be sixty-four times as long.
+static void assert_grows_with(const char *const *keys, size_t count, int pieces) {
+    double few = seconds_to_prove(keys, count, pieces), many = seconds_to_prove(keys, count, 8 * pieces);
+    printf("%d pieces of logits: %.1f ms, %d: %.1f ms\n", pieces, 1e3 * few, 8 * pieces, 1e3 * many);
+    assert_true(many < 8 * 2.5 * few);
+}
+
+static void pieces_of_logits_are_proved_one_by_one(void **state) {
+    (void)state;
+    static const char *const TENSOR[] = {TINY, "training.global_batch_size=1", "parallelism.tensor_parallel_degree=2"};
+    static const char *const SPREAD[] = {TINY, "training.global_batch_size=2", "parallelism.pipeline_parallel_degree=2",
+                                         "parallelism.vocabulary_parallel=true"};
+    assert_grows_with(TENSOR, ARRAY_LENGTH(TENSOR), SANITIZED ? 128 : 512);
+    assert_grows_with(SPREAD, ARRAY_LENGTH(SPREAD), SANITIZED ? 64 : 128);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_logits_are_proved_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
