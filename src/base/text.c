@@ -269,6 +269,15 @@ trireme_status directory_create(const char *path, trireme_error *error) {
 
 // ---- words
 
+bool text_ends(const char *text, const char *end) {
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+int text_compare(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 bool text_lists(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = strstr(list, word); length && at; at = strstr(at + 1, word))

@@ -44,6 +44,10 @@ size_t text_misspelt_distance(const char *word);
 // words are members of an array of structures, of `stride` bytes each: text_nearest(word, &table[0].name, count,
 // sizeof *table).
 const char *text_nearest(const char *word, const char *const *first, size_t count, size_t stride);
+// Whether the last of it is `end`.
+bool text_ends(const char *text, const char *end);
+// Of two `char *`, byte by byte: for qsort.
+int text_compare(const void *a, const void *b);
 // Whether `word` is one of a list of words separated by spaces.
 bool text_lists(const char *list, const char *word);
 // Reads a list such as "3,0,2" of at most `most` numbers, none of which is negative. Returns how many there are, 0

@@ -250,15 +250,10 @@ static trireme_status check_shapes(const struct match *m, trireme_error *error) 
     return TRIREME_OK;
 }
 
-static bool ends_in(const char *name, const char *end) {
-    size_t length = strlen(name), tail = strlen(end);
-    return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 static bool is_buffer(const struct model_config *config, const char *name) {
     if (config->family == FAMILY_GPT2)
-        return ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias");
-    return ends_in(name, ".rotary_emb.inv_freq");
+        return text_ends(name, ".attn.bias") || text_ends(name, ".attn.masked_bias");
+    return text_ends(name, ".rotary_emb.inv_freq");
 }
 
 static trireme_status check_tied_head(const struct match *m, const struct safetensors_tensor *head,

@@ -323,10 +323,6 @@ static trireme_status finish_tables(struct safetensors *s, trireme_error *error)
     return TRIREME_OK;
 }
 
-static int compare_strings(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static trireme_status map_shards(struct safetensors *s, const char *index, const char **name, size_t count,
                                  trireme_error *error) {
     const char *slash = strrchr(index, '/');
@@ -361,7 +357,7 @@ static trireme_status read_weight_map(struct safetensors *s, const char *index, 
         name[count++] = file;
     }
     if (count)
-        qsort(name, count, sizeof *name, compare_strings);
+        qsort(name, count, sizeof *name, text_compare);
     status = map_shards(s, index, name, count, error);
     if (status == TRIREME_OK)
         status = finish_tables(s, error);
@@ -392,13 +388,8 @@ static trireme_status read_index(struct safetensors *s, const char *path, trirem
     return status;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 static trireme_status read_path(struct safetensors *s, const char *path, trireme_error *error) {
-    if (ends_with(path, ".json"))
+    if (text_ends(path, ".json"))
         return read_index(s, path, error);
     TRY(map_file(s, path, error));
     return finish_tables(s, error);

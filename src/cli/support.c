@@ -26,11 +26,9 @@ bool arguments_ask_for(const struct arguments *a, const char *part) {
 // a pipe.
 static bool describes_model(const char *path) {
     enum { LIMIT = 1 << 20 };
-    size_t length = strlen(path);
     json_t *root = NULL;
     trireme_error none;
-    if (length < strlen(".json") || strcmp(path + length - strlen(".json"), ".json") != 0 ||
-        json_parse_file(path, LIMIT, &root, &none) != TRIREME_OK)
+    if (!text_ends(path, ".json") || json_parse_file(path, LIMIT, &root, &none) != TRIREME_OK)
         return false;
     bool is = json_object_get(root, "model_type") || json_object_get(root, "architectures");
     json_decref(root);

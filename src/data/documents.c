@@ -34,10 +34,6 @@ static void add_file(struct document_files *files, const char *path, enum docume
     files->bytes += bytes;
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 struct names {
     VEC(char *);
 };
@@ -60,7 +56,7 @@ static trireme_status list_directory(const char *path, struct names *names, trir
     closedir(directory);
     if (reason)
         FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", path, strerror(reason));
-    VEC_SORT(names, compare_names);
+    VEC_SORT(names, text_compare);
     return TRIREME_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "data/token_set.h"
 
+#include "base/text.h"
 #include "data/token_shard.h"
 
 #include <glob.h>
@@ -12,8 +13,7 @@ struct token_set {
 };
 
 static bool has_suffix(const char *path, const char *suffix) {
-    size_t length = strlen(path), n = strlen(suffix);
-    return length > n && strcmp(path + length - n, suffix) == 0;
+    return strlen(path) > strlen(suffix) && text_ends(path, suffix);
 }
 
 char *token_prefix(const char *path) {
@@ -31,10 +31,6 @@ static trireme_status add_shard(struct token_set *set, const char *path, trireme
     return TRIREME_OK;
 }
 
-static int compare_paths(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static trireme_status add_glob(struct token_set *set, const char *pattern, trireme_error *error) {
     glob_t found = {0};
     int rc = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
@@ -45,7 +41,7 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot list the files of this pattern", pattern);
     // The order must not depend on the locale, as glob's own does.
     if (found.gl_pathc)
-        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, text_compare);
     for (size_t i = 0; i < found.gl_pathc && status == TRIREME_OK; i++) {
         if (has_suffix(found.gl_pathv[i], ".bin"))
             status = add_shard(set, found.gl_pathv[i], error);

@@ -1,6 +1,7 @@
 #include "data/token_shard.h"
 
 #include "base/mapped.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -280,9 +281,8 @@ trireme_status token_shard_open(struct token_shard *out, const char *path, trire
     trireme_status status = mapping_open(&shard.bin, mem_strdup(path), error);
     if (status != TRIREME_OK)
         goto fail;
-    size_t length = strlen(path);
-    int stem = (int)(length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? length - 4 : length);
-    char *index = mem_printf("%.*s.idx", stem, path);
+    size_t stem = strlen(path) - (text_ends(path, ".bin") ? strlen(".bin") : 0);
+    char *index = mem_printf("%.*s.idx", (int)stem, path);
     struct stat info;
     if (stat(index, &info) == 0) {
         status = mapping_open(&shard.index, index, error);

@@ -142,11 +142,6 @@ static void add_columns(struct parameter *local, const struct parameter *p, stru
         local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
 }
 
-static bool ends_in(const char *name, const char *end) {
-    size_t length = strlen(name), tail = strlen(end);
-    return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 static void split_qkv(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
     int64_t size = s->config->head_dim, q = s->config->num_attention_heads * size;
     int64_t kv = s->config->num_key_value_heads * size;
@@ -182,19 +177,19 @@ static void split_parameter(const struct splitter *s, struct parameter_table *ou
                  part(s->split->vocab_size, s->vocabulary, c->vocab_size), 0);
     } else if (s->split->ranks == 1) {
         add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
-    } else if (ends_in(p->name, "attention.qkv.weight") || ends_in(p->name, "attention.qkv.bias")) {
+    } else if (text_ends(p->name, "attention.qkv.weight") || text_ends(p->name, "attention.qkv.bias")) {
         split_qkv(s, out, p);
-    } else if (ends_in(p->name, "attention.out.weight")) {
+    } else if (text_ends(p->name, "attention.out.weight")) {
         add_columns(add(out, p, p->name, CLASS_SPLIT), p, scaled(query_heads(s), c->head_dim));
-    } else if (ends_in(p->name, "mlp.up.weight") || ends_in(p->name, "mlp.up.bias")) {
+    } else if (text_ends(p->name, "mlp.up.weight") || text_ends(p->name, "mlp.up.bias")) {
         struct parameter *local = add(out, p, p->name, CLASS_SPLIT);
         for (int64_t at = 0; at < parameter_rows(p); at += c->intermediate_size)
             add_rows(local, inner, at);
-    } else if (ends_in(p->name, "mlp.down.weight")) {
+    } else if (text_ends(p->name, "mlp.down.weight")) {
         add_columns(add(out, p, p->name, CLASS_SPLIT), p, inner);
     } else {
         // The norm of queries and keys sees some of the heads; what lies between layers sees some of the rows.
-        bool share = s->split->sequence || ends_in(p->name, "q_norm.weight") || ends_in(p->name, "k_norm.weight");
+        bool share = s->split->sequence || text_ends(p->name, "q_norm.weight") || text_ends(p->name, "k_norm.weight");
         add_rows(add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
     }
 }

@@ -17,16 +17,12 @@ const char *verify_buffer_name(const struct program *program, int buffer) {
 
 // ---- structure
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static trireme_status check_names(const struct program *program, trireme_error *error) {
     size_t n = program->buffers.count;
     char **names = mem_alloc(n * sizeof *names), *twice = NULL;
     for (size_t i = 0; i < n; i++)
         names[i] = program->buffers.item[i].name;
-    qsort(names, n, sizeof *names, compare_names);
+    qsort(names, n, sizeof *names, text_compare);
     for (size_t i = 1; i < n && !twice; i++)
         if (strcmp(names[i], names[i - 1]) == 0)
             twice = names[i];

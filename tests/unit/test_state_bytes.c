@@ -42,22 +42,17 @@ static void compile(struct engine *engine, struct config *config, const char *co
         free(keys[i]);
 }
 
-static bool ends_in(const char *name, const char *end) {
-    size_t length = strlen(name), tail = strlen(end);
-    return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 static struct state_bytes measure(const struct program *p) {
     struct state_bytes sum = {0};
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         if (b->scope != SCOPE_STATE || b->parent != NONE)
             continue;
-        if (ends_in(b->name, ".parameters"))
+        if (text_ends(b->name, ".parameters"))
             sum.parameters += buffer_bytes(b);
-        else if (ends_in(b->name, ".gradients"))
+        else if (text_ends(b->name, ".gradients"))
             sum.gradients += buffer_bytes(b);
-        else if (ends_in(b->name, ".m") || ends_in(b->name, ".v") || ends_in(b->name, ".remainder"))
+        else if (text_ends(b->name, ".m") || text_ends(b->name, ".v") || text_ends(b->name, ".remainder"))
             sum.optimizer += buffer_bytes(b);
         else
             sum.others += align_up(buffer_bytes(b));
