@@ -29,17 +29,6 @@ static int near_missing(const struct process_communicator *c, enum what what, ui
     return list.count;
 }
 
-trireme_status near_lost(const struct process_communicator *c, const struct comm_call *call, const char *waiting,
-                         trireme_error *error) {
-    char text[COMM_CALL_TEXT];
-    struct process_world *w = c->world;
-    pthread_mutex_lock(&w->lock);
-    trireme_status status = error_set(error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s: %s",
-                                      c->name, w->base.place.rank, comm_call_print(call, text), waiting, w->reason);
-    pthread_mutex_unlock(&w->lock);
-    return status;
-}
-
 static bool comes_soon(struct process_communicator *c, int member, enum what what, uint32_t value) {
     for (int64_t end = 0; c->world->spin;) {
         for (int i = 0; i < 64; i++) {
@@ -60,7 +49,7 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
                                   enum what what, uint32_t value, trireme_error *error) {
     struct process_world *w = c->world;
     struct near_member *own = &c->near->member[c->base.index];
-    char missing[MISSING_TEXT], text[COMM_CALL_TEXT], waiting[MISSING_TEXT + 32] = "";
+    char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
     trireme_status status = TRIREME_OK;
     struct patience *patience = &c->near->patience;
     if (!c->near->slept)
@@ -75,8 +64,7 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
             break;
         if (atomic_load(&w->broken)) {
             near_missing(c, what, value, missing);
-            snprintf(waiting, sizeof waiting, ", waiting for%s", missing);
-            status = near_lost(c, call, waiting, error);
+            status = process_lost(c, call, missing, error);
             break;
         }
         bool woken = futex_sleep(&own->bell, seen, patience_sleep(patience), true);

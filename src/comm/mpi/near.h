@@ -60,9 +60,6 @@ trireme_status near_await(struct process_communicator *c, const struct comm_call
                           trireme_error *error);
 // Wakes those who sleep, since there is something to see.
 void near_ring_sleepers(const struct process_communicator *c);
-// The world is broken: fills in the error of a call that was `waiting`.
-trireme_status near_lost(const struct process_communicator *c, const struct comm_call *call, const char *waiting,
-                         trireme_error *error);
 // Counts one step more, and wakes those who sleep.
 void near_step(struct process_communicator *c);
 // One step more, and a wait for all others to have come as far.

@@ -56,7 +56,7 @@ trireme_status near_call(struct process_communicator *c, const struct comm_call 
                          trireme_error *error) {
     *done = true;
     if (atomic_load(&c->world->broken))
-        return near_lost(c, call, "", error);
+        return process_lost(c, call, "", error);
     struct near *n = c->near;
     n->calls++;
     n->slept = false;

@@ -179,6 +179,10 @@ void round_send(struct process_communicator *c, int member, enum message kind, c
 void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes);
 // Tests what is pending; true if a round was complete, or on one node anything: there more comes at once.
 bool round_advance(struct process_communicator *c);
+// What a call ends with in a broken world, by when the ranks `missing` (as missing_print has them, "": none) had not
+// come.
+trireme_status process_lost(const struct process_communicator *c, const struct comm_call *call, const char *missing,
+                            trireme_error *error);
 // Breaks the world for the sake of this call.
 void round_refuse(struct process_communicator *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -19,17 +19,11 @@ enum { TAG_BREAK = 0 };
 
 // ---- the end of a world
 
-static void call_lost(struct process_communicator *c) {
-    char text[COMM_CALL_TEXT], missing[MISSING_TEXT], waiting[MISSING_TEXT + 32] = "";
+static void give_up(struct process_communicator *c) {
+    char missing[MISSING_TEXT];
     if (c->lost)
         return;
-    struct process_world *w = c->world;
-    if (missing_print(c, missing))
-        snprintf(waiting, sizeof waiting, ", waiting for%s", missing);
-    pthread_mutex_lock(&w->lock);
-    c->status = error_set(c->error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s: %s", c->name,
-                          w->base.place.rank, comm_call_print(c->call, text), waiting, w->reason);
-    pthread_mutex_unlock(&w->lock);
+    c->status = process_lost(c, c->call, missing_print(c, missing) ? missing : "", c->error);
     c->lost = true;
 }
 
@@ -45,7 +39,7 @@ static void spread(struct process_world *w) {
             MPI_Isend(w->told_text, BREAK_TEXT, MPI_BYTE, r, TAG_BREAK, w->comm, &w->tell[r]) != MPI_SUCCESS)
             w->tell[r] = MPI_REQUEST_NULL;
     for (struct process_communicator *c = w->active; c; c = c->next) {
-        call_lost(c);
+        give_up(c);
         for (size_t i = 0; i < c->pending.count; i++)
             if (c->way.item[i].receives && c->pending.item[i] != MPI_REQUEST_NULL)
                 MPI_Cancel(&c->pending.item[i]);
@@ -85,7 +79,7 @@ static bool take_posted(struct process_world *w) {
         c->patience = patience_begin(w->base.deadline, c->call->wanted);
         round_begin(c, NULL);
         if (atomic_load(&w->broken)) {
-            call_lost(c);
+            give_up(c);
             finish(c);
         } else {
             c->next = w->active;

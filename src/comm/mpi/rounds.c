@@ -127,6 +127,18 @@ int missing_print(const struct process_communicator *c, char text[MISSING_TEXT])
     return missing.count;
 }
 
+trireme_status process_lost(const struct process_communicator *c, const struct comm_call *call, const char *missing,
+                            trireme_error *error) {
+    char text[COMM_CALL_TEXT];
+    struct process_world *w = c->world;
+    pthread_mutex_lock(&w->lock);
+    trireme_status status =
+        error_set(error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s%s: %s", c->name,
+                  w->base.place.rank, comm_call_print(call, text), *missing ? ", waiting for" : "", missing, w->reason);
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
 void round_refuse(struct process_communicator *c, const char *format, ...) {
     char reason[BREAK_TEXT];
     size_t n = (size_t)snprintf(reason, sizeof reason, "group %.40s: ", c->name);
