@@ -215,6 +215,27 @@ const char *group_print(const char *name, int size, int shown, const int *member
     return text;
 }
 
+int group_index(int rank, int ranks, int size, const int *members, const char *name, char reason[BREAK_TEXT]) {
+    char text[GROUP_PRINT_TEXT];
+    int index = -1;
+    group_print(name, size, MIN(size, 8), members, text);
+    for (int i = 0; i < size; i++) {
+        bool exists = members[i] >= 0 && members[i] < ranks, twice = false;
+        for (int k = 0; k < i; k++)
+            twice |= members[k] == members[i];
+        if (!exists || twice) {
+            snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, text, members[i],
+                     exists ? "there twice" : "no rank");
+            return -1;
+        }
+        if (members[i] == rank)
+            index = i;
+    }
+    if (index < 0)
+        snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, text);
+    return index;
+}
+
 void missing_add(struct missing *missing, int rank) {
     size_t n = strlen(missing->list), limit = sizeof missing->list;
     missing->count++;

@@ -48,6 +48,9 @@ const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TE
 enum { BREAK_TEXT = 600, GROUP_PRINT_TEXT = BREAK_TEXT / 4, MISSING_TEXT = 160 };
 // "tp (ranks 0, 1)"; `shown` members of `size` are known.
 const char *group_print(const char *name, int size, int shown, const int *members, char text[GROUP_PRINT_TEXT]);
+// The index of `rank` in a group of a world of so many ranks; -1 where it is none that the rank may open: `reason` says
+// why.
+int group_index(int rank, int ranks, int size, const int *members, const char *name, char reason[BREAK_TEXT]);
 // Ranks that have not come: add them to one that is zero; missing_text makes " rank 1" or " ranks 1, 3" of them.
 struct missing {
     char list[MISSING_TEXT - 8];

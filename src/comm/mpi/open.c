@@ -48,30 +48,6 @@ void open_agreed(struct process_communicator *c) {
     round_begin(c, NULL);
 }
 
-static trireme_status check_members(const struct process_world *w, int size, const int *members, const char *name,
-                                    int *index, char reason[BREAK_TEXT]) {
-    char text[GROUP_PRINT_TEXT];
-    int rank = w->base.place.rank, ranks = w->base.place.ranks;
-    group_print(name, size, MIN(size, 8), members, text);
-    *index = -1;
-    for (int i = 0; i < size; i++) {
-        bool twice = false;
-        for (int k = 0; k < i; k++)
-            twice |= members[k] == members[i];
-        if (members[i] == rank)
-            *index = i;
-        if (members[i] >= 0 && members[i] < ranks && !twice)
-            continue;
-        snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, text, members[i],
-                 twice ? "there twice" : "no rank");
-        return TRIREME_ERROR_LOST;
-    }
-    if (*index >= 0)
-        return TRIREME_OK;
-    snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, text);
-    return TRIREME_ERROR_LOST;
-}
-
 // Members by node, where each of several nodes has as many, more than one.
 static void find_nodes(struct process_communicator *c) {
     const int *node = c->world->node;
@@ -161,8 +137,8 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
     struct process_world *w = (struct process_world *)base;
     CHECK(rank == w->base.place.rank);
     char reason[BREAK_TEXT];
-    int index;
-    if (check_members(w, size, members, name, &index, reason) != TRIREME_OK) {
+    int index = group_index(rank, w->base.place.ranks, size, members, name, reason);
+    if (index < 0) {
         world_break(base, reason);
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }

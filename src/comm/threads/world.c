@@ -89,22 +89,11 @@ static bool is_named(const struct group *group, int size, const int *members, co
            memcmp(group->rank, members, (size_t)size * sizeof *members) == 0;
 }
 
-// Whether the caller's list of members makes sense, and no member waits for this rank to open another group; else
-// `reason` says why.
+// Whether no member waits for this rank to open another group; else `reason` says why.
 static bool may_open(const struct thread_world *world, int rank, int size, const int *members, const char *name,
                      char reason[BREAK_TEXT]) {
     char mine[GROUP_PRINT_TEXT], theirs[GROUP_PRINT_TEXT];
     group_print(name, size, MIN(size, 8), members, mine);
-    for (int i = 0; i < size; i++)
-        if (members[i] < 0 || members[i] >= world->ranks || index_of(members, size, members[i]) != i) {
-            snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, mine, members[i],
-                     members[i] < 0 || members[i] >= world->ranks ? "no rank" : "there twice");
-            return false;
-        }
-    if (index_of(members, size, rank) < 0) {
-        snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, mine);
-        return false;
-    }
     for (int i = 0; i < size; i++) {
         const struct group *other = world->opening[members[i]];
         if (!other || is_named(other, size, members, name))
@@ -119,9 +108,8 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
     return true;
 }
 
-// The first group of that name and those members that the rank has not opened yet.
-static struct group *group_join(struct thread_world *world, int rank, int size, const int *members, const char *name) {
-    int index = index_of(members, size, rank);
+// The first group of that name and those members that the one at `index` has not opened yet.
+static struct group *group_join(struct thread_world *world, int index, int size, const int *members, const char *name) {
     struct group *group = world->groups;
     while (group && (!is_named(group, size, members, name) || group->is_in[index]))
         group = group->next;
@@ -147,12 +135,13 @@ static trireme_status threads_open(struct communicator **out, struct world *base
     struct thread_world *world = world_of(base);
     CHECK(rank >= 0 && rank < world->ranks);
     char reason[BREAK_TEXT];
+    int index = group_index(rank, world->ranks, size, members, name, reason);
     struct group *group = NULL;
     pthread_mutex_lock(&world->lock);
     if (atomic_load(&world->broken))
         snprintf(reason, sizeof reason, "%s", world->reason);
-    else if (may_open(world, rank, size, members, name, reason))
-        world->opening[rank] = group = group_join(world, rank, size, members, name);
+    else if (index >= 0 && may_open(world, rank, size, members, name, reason))
+        world->opening[rank] = group = group_join(world, index, size, members, name);
     pthread_mutex_unlock(&world->lock);
     if (!group) {
         threads_break(base, reason);
@@ -160,8 +149,7 @@ static trireme_status threads_open(struct communicator **out, struct world *base
     }
 
     struct thread_communicator *c = aligned(sizeof *c, offsetof(struct thread_communicator, chunk));
-    c->base = (struct communicator){.transport = base->transport, .size = size};
-    c->base.index = index_of(members, size, rank);
+    c->base = (struct communicator){.transport = base->transport, .size = size, .index = index};
     c->world = world;
     c->group = group;
     c->in = mem_alloc((size_t)size * sizeof *c->in);
