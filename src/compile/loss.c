@@ -26,45 +26,45 @@ static struct operand rows_of(int buffer, int64_t first, int64_t rows) {
     return (struct operand){.buffer = buffer, .offset = first, .ndim = 1, .dim = {rows}, .stride = {1}};
 }
 
-struct chunk emit_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden,
-                        int64_t first, int nll, int scale) {
+struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e,
+                                      int hidden, int64_t first, int nll, int scale) {
     int64_t all = e->sequences * e->seq_len, width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
     char name[2][40];
     snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
     snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
-    struct chunk k = {.compiled = c,
-                      .options = o,
-                      .template = e->template,
-                      .first = first,
-                      .rows = rows,
-                      .product = e->program->templates.item[e->template].instructions.count,
-                      .targets = rows_of(c->targets, first, rows),
-                      .nll = rows_of(nll, first, rows),
-                      .scale = whole(c, scale),
-                      .attribute = {{.i = o->model->vocab_size}}};
+    struct logits_chunk k = {.compiled = c,
+                             .options = o,
+                             .template = e->template,
+                             .first = first,
+                             .rows = rows,
+                             .product = e->program->templates.item[e->template].instructions.count,
+                             .targets = rows_of(c->targets, first, rows),
+                             .nll = rows_of(nll, first, rows),
+                             .scale = whole(c, scale),
+                             .attribute = {{.i = o->model->vocab_size}}};
     k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
     k.logits = emit_head(e, k.hidden, name[1]);
     return k;
 }
 
-int chunk_buffer(const struct chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
+int chunk_buffer(const struct logits_chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
     char *full = mem_printf("%s.rows%lld", name, (long long)k->first);
     int buffer = program_buffer(&k->compiled->program, full, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
     free(full);
     return buffer;
 }
 
-static void emit(const struct chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
+static void emit(const struct logits_chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
                  const struct operand *out) {
     program_emit(&k->compiled->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
 }
 
-static struct operand gradient(const struct chunk *k) {
+static struct operand gradient(const struct logits_chunk *k) {
     const int64_t *dim = k->compiled->program.buffers.item[k->logits].dim;
     return whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
 }
 
-static void emit_whole(const struct chunk *k, bool train) {
+static void emit_whole(const struct logits_chunk *k, bool train) {
     struct operand logits = whole(k->compiled, k->logits);
     if (train)
         emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
@@ -73,7 +73,7 @@ static void emit_whole(const struct chunk *k, bool train) {
         emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
 }
 
-static void all_reduce(const struct chunk *k, int buffer, bool maximum) {
+static void all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
     struct operand operand = whole(k->compiled, buffer);
     program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
                         operand, operand)
@@ -82,7 +82,7 @@ static void all_reduce(const struct chunk *k, int buffer, bool maximum) {
 }
 
 // The vocabulary is split: ranks exchange each row's maximum and sums, never logits (Shoeybi et al. 2019, section 3).
-static void emit_split(const struct chunk *k, bool train) {
+static void emit_split(const struct logits_chunk *k, bool train) {
     enum dtype sum_dtype = dtype_accumulate(k->options->dtype);
     int64_t rows = k->rows, both = 2 * rows;
     int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
@@ -115,7 +115,7 @@ void emit_loss(struct compiled *c, const struct compile_options *o, struct emitt
     int64_t rows = e->sequences * e->seq_len;
     int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
     for (int64_t first = 0; first < rows;) {
-        struct chunk k = emit_chunk(c, o, e, hidden, first, nll, scale);
+        struct logits_chunk k = emit_logits_chunk(c, o, e, hidden, first, nll, scale);
         if (o->parallel.split.ranks > 1)
             emit_split(&k, gradients != NULL);
         else

@@ -7,7 +7,7 @@
 #include "model/emit.h"
 
 // Rows of a microbatch whose logits are made at once.
-struct chunk {
+struct logits_chunk {
     struct compiled *compiled;
     const struct compile_options *options;
     int template;
@@ -19,10 +19,10 @@ struct chunk {
 };
 // Appends to the emitter's template the logits of the rows that begin with `first`; `nll` is the buffer of all rows'
 // losses, or NONE. The next chunk begins with first + rows.
-struct chunk emit_chunk(struct compiled *compiled, const struct compile_options *options, struct emitter *emitter,
-                        int hidden, int64_t first, int nll, int scale);
+struct logits_chunk emit_logits_chunk(struct compiled *compiled, const struct compile_options *options,
+                                      struct emitter *emitter, int hidden, int64_t first, int nll, int scale);
 // A LOCAL buffer of the chunk's own.
-int chunk_buffer(const struct chunk *chunk, const char *name, enum dtype dtype, int ndim, const int64_t *dim);
+int chunk_buffer(const struct logits_chunk *chunk, const char *name, enum dtype dtype, int ndim, const int64_t *dim);
 
 // Appends to a template the sum of all rows' losses, which adds to compiled->loss over microbatches.
 void emit_total(struct compiled *compiled, int template, int nll, int scale);

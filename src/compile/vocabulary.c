@@ -70,7 +70,7 @@ struct meeting {
     struct operand first, exponentials, own, max, sum;
 };
 
-static struct operand chunk_operand(const struct chunk *k, const char *name, enum dtype dtype, int ndim,
+static struct operand chunk_operand(const struct logits_chunk *k, const char *name, enum dtype dtype, int ndim,
                                     const int64_t *dim) {
     return operand_whole(&k->compiled->program, chunk_buffer(k, name, dtype, ndim, dim));
 }
@@ -80,7 +80,7 @@ static struct instruction *on_loss_stream(struct instruction *instruction) {
     return instruction;
 }
 
-static struct meeting emit_meeting(const struct chunk *k) {
+static struct meeting emit_meeting(const struct logits_chunk *k) {
     struct program *p = &k->compiled->program;
     struct operand logits = operand_whole(p, k->logits);
     enum dtype dtype = k->options->dtype, sums = dtype_accumulate(dtype);
@@ -103,12 +103,12 @@ static struct meeting emit_meeting(const struct chunk *k) {
     return m;
 }
 
-static struct operand weight_of(const struct chunk *k) {
+static struct operand weight_of(const struct logits_chunk *k) {
     return k->compiled->program.templates.item[k->template].instructions.item[k->product].in[1];
 }
 
 // The gradient of the rows, which every rank has its part of, for the last stage.
-static void emit_rows_gradient(const struct chunk *k, const struct meeting *m, struct gradients *gradients) {
+static void emit_rows_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients) {
     struct program *p = gradients->program;
     const struct buffer rows = p->buffers.item[k->hidden];
     struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", rows.dtype, 2, rows.dim),
@@ -124,7 +124,7 @@ static void emit_rows_gradient(const struct chunk *k, const struct meeting *m, s
 }
 
 // The weights' gradient, once the ranks have met.
-static void emit_weight_gradient(const struct chunk *k, const struct meeting *m, struct gradients *gradients,
+static void emit_weight_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients,
                                  int template_number) {
     struct program *p = gradients->program;
     const struct buffer logits = p->buffers.item[k->logits];
@@ -150,7 +150,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     if (last && gradients)
         emit_total(c, v->loss_weight, nll, scale);
     for (int64_t first = 0; first < count;) {
-        struct chunk k = emit_chunk(c, o, e, rows, first, nll, scale);
+        struct logits_chunk k = emit_logits_chunk(c, o, e, rows, first, nll, scale);
         struct meeting m = emit_meeting(&k);
         first += k.rows;
         if (!gradients)

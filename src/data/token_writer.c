@@ -13,7 +13,7 @@
 enum { BUFFER_BYTES = 1 << 20, UINT16_VOCAB_LIMIT = 65500 };
 
 // A file that is written from its beginning to its end under a temporary name.
-struct output {
+struct draft {
     char *path;      // where it goes
     char *temporary; // path.tmp
     int fd;          // -1: not open
@@ -24,7 +24,7 @@ struct output {
 };
 
 struct token_writer {
-    struct output bin, index, manifest;
+    struct draft bin, index, manifest;
     char *prefix;
     char *made; // the topmost directory that did not exist before, or NULL
     int32_t vocab_size, sequence_limit;
@@ -35,84 +35,84 @@ struct token_writer {
     VEC(int64_t) continued;  // sequences that do not begin a document: only documents of over 2^31 tokens have such
 };
 
-// ---- buffered output
+// ---- drafts
 
-static trireme_status output_open(struct output *o, trireme_error *error) {
+static trireme_status draft_open(struct draft *d, trireme_error *error) {
     for (;;) {
-        o->fd = open(o->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (o->fd < 0)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot create: %s", o->temporary, strerror(errno));
-        if (flock(o->fd, LOCK_EX | LOCK_NB) != 0) {
+        d->fd = open(d->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (d->fd < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot create: %s", d->temporary, strerror(errno));
+        if (flock(d->fd, LOCK_EX | LOCK_NB) != 0) {
             int reason = errno;
-            close(o->fd);
-            o->fd = -1;
+            close(d->fd);
+            d->fd = -1;
             if (reason == EWOULDBLOCK)
-                FAIL(TRIREME_ERROR_BUSY, "%s: another process is writing it; wait for it to end", o->temporary);
-            FAIL(TRIREME_ERROR_IO, "%s: cannot lock: %s", o->temporary, strerror(reason));
+                FAIL(TRIREME_ERROR_BUSY, "%s: another process is writing it; wait for it to end", d->temporary);
+            FAIL(TRIREME_ERROR_IO, "%s: cannot lock: %s", d->temporary, strerror(reason));
         }
         // Another writer may have put the file in place or removed it between our open and our lock.
         struct stat locked, named;
-        bool same = fstat(o->fd, &locked) == 0 && lstat(o->temporary, &named) == 0 && locked.st_ino == named.st_ino &&
+        bool same = fstat(d->fd, &locked) == 0 && lstat(d->temporary, &named) == 0 && locked.st_ino == named.st_ino &&
                     locked.st_dev == named.st_dev;
-        if (same && S_ISREG(locked.st_mode) && ftruncate(o->fd, 0) == 0)
+        if (same && S_ISREG(locked.st_mode) && ftruncate(d->fd, 0) == 0)
             break;
-        close(o->fd);
-        o->fd = -1;
+        close(d->fd);
+        d->fd = -1;
         if (same)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot empty: %s", o->temporary,
+            FAIL(TRIREME_ERROR_IO, "%s: cannot empty: %s", d->temporary,
                  S_ISREG(locked.st_mode) ? strerror(errno) : "not a regular file");
     }
-    o->buffer = mem_alloc(BUFFER_BYTES);
+    d->buffer = mem_alloc(BUFFER_BYTES);
     return TRIREME_OK;
 }
 
-static trireme_status output_flush(struct output *o, trireme_error *error) {
-    size_t put = file_write(o->fd, o->buffer, o->used);
-    o->written += (int64_t)put;
-    if (put < o->used)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", o->temporary,
-             o->used - put, o->written, strerror(errno));
-    o->used = 0;
+static trireme_status draft_flush(struct draft *d, trireme_error *error) {
+    size_t put = file_write(d->fd, d->buffer, d->used);
+    d->written += (int64_t)put;
+    if (put < d->used)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", d->temporary,
+             d->used - put, d->written, strerror(errno));
+    d->used = 0;
     return TRIREME_OK;
 }
 
-static trireme_status output_add(struct output *o, const void *bytes, size_t length, trireme_error *error) {
+static trireme_status draft_add(struct draft *d, const void *bytes, size_t length, trireme_error *error) {
     const uint8_t *p = bytes;
     while (length) {
-        if (o->used == BUFFER_BYTES)
-            TRY(output_flush(o, error));
-        size_t n = MIN(length, BUFFER_BYTES - o->used);
-        memcpy(o->buffer + o->used, p, n);
-        o->used += n;
+        if (d->used == BUFFER_BYTES)
+            TRY(draft_flush(d, error));
+        size_t n = MIN(length, BUFFER_BYTES - d->used);
+        memcpy(d->buffer + d->used, p, n);
+        d->used += n;
         p += n;
         length -= n;
     }
     return TRIREME_OK;
 }
 
-static trireme_status output_sync(struct output *o, trireme_error *error) {
-    TRY(output_flush(o, error));
-    if (fsync(o->fd) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot sync: %s; nothing was kept", o->temporary, strerror(errno));
+static trireme_status draft_sync(struct draft *d, trireme_error *error) {
+    TRY(draft_flush(d, error));
+    if (fsync(d->fd) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot sync: %s; nothing was kept", d->temporary, strerror(errno));
     return TRIREME_OK;
 }
 
-static trireme_status output_commit(struct output *o, trireme_error *error) {
-    if (rename(o->temporary, o->path) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", o->temporary, o->path, strerror(errno));
-    o->committed = true;
+static trireme_status draft_commit(struct draft *d, trireme_error *error) {
+    if (rename(d->temporary, d->path) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", d->temporary, d->path, strerror(errno));
+    d->committed = true;
     return TRIREME_OK;
 }
 
-static void output_release(struct output *o) {
-    if (o->fd >= 0) {
-        if (!o->committed)
-            unlink(o->temporary);
-        close(o->fd);
+static void draft_release(struct draft *d) {
+    if (d->fd >= 0) {
+        if (!d->committed)
+            unlink(d->temporary);
+        close(d->fd);
     }
-    free(o->buffer);
-    free(o->temporary);
-    free(o->path);
+    free(d->buffer);
+    free(d->temporary);
+    free(d->path);
 }
 
 // ---- what may be overwritten
@@ -128,20 +128,20 @@ static bool begins_with_magic(const char *path) {
 
 static trireme_status check_target(const struct token_writer *w, trireme_error *error) {
     struct stat info;
-    const struct output *outputs[] = {&w->bin, &w->index, &w->manifest};
-    for (size_t i = 0; i < ARRAY_LENGTH(outputs); i++) {
-        const char *path = outputs[i]->path;
+    const struct draft *drafts[] = {&w->bin, &w->index, &w->manifest};
+    for (size_t i = 0; i < ARRAY_LENGTH(drafts); i++) {
+        const char *path = drafts[i]->path;
         if (lstat(path, &info) != 0) {
             if (errno != ENOENT)
                 FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
         // A .bin tells nothing of itself: the index beside it does.
-        bool ours = outputs[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
+        bool ours = drafts[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
         if (!ours || !S_ISREG(info.st_mode))
             FAIL(TRIREME_ERROR_USAGE,
                  "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
-                 outputs[i] == &w->manifest ? "a manifest of token files" : "part of Megatron's .bin/.idx pair");
+                 drafts[i] == &w->manifest ? "a manifest of token files" : "part of Megatron's .bin/.idx pair");
     }
     return TRIREME_OK;
 }
@@ -183,9 +183,9 @@ static void remove_directories(const struct token_writer *w) {
 void token_writer_discard(struct token_writer *w) {
     if (!w)
         return;
-    output_release(&w->bin);
-    output_release(&w->index);
-    output_release(&w->manifest);
+    draft_release(&w->bin);
+    draft_release(&w->index);
+    draft_release(&w->manifest);
     remove_directories(w);
     VEC_RELEASE(&w->continued);
     free(w->prefix);
@@ -193,8 +193,8 @@ void token_writer_discard(struct token_writer *w) {
     free(w);
 }
 
-static struct output output_named(const char *prefix, const char *suffix) {
-    return (struct output){
+static struct draft draft_named(const char *prefix, const char *suffix) {
+    return (struct draft){
         .path = mem_printf("%s%s", prefix, suffix),
         .temporary = mem_printf("%s%s.tmp", prefix, suffix),
         .fd = -1,
@@ -209,9 +209,9 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
         FAIL(TRIREME_ERROR_USAGE, "data.path \"%s\": expected a prefix of file names, such as data/text", prefix);
     struct token_writer *w = mem_alloc(sizeof *w);
     w->prefix = token_prefix(prefix);
-    w->bin = output_named(w->prefix, ".bin");
-    w->index = output_named(w->prefix, ".idx");
-    w->manifest = output_named(w->prefix, ".json");
+    w->bin = draft_named(w->prefix, ".bin");
+    w->index = draft_named(w->prefix, ".idx");
+    w->manifest = draft_named(w->prefix, ".json");
     w->vocab_size = vocab_size;
     w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
     w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
@@ -220,14 +220,14 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
     if (status == TRIREME_OK)
         status = check_target(w, error);
     if (status == TRIREME_OK)
-        status = output_open(&w->bin, error);
+        status = draft_open(&w->bin, error);
     if (status == TRIREME_OK)
-        status = output_open(&w->index, error);
+        status = draft_open(&w->index, error);
     if (status == TRIREME_OK)
-        status = output_open(&w->manifest, error);
+        status = draft_open(&w->manifest, error);
     // The header is filled in at the very end, so that a half-written index never looks whole.
     if (status == TRIREME_OK)
-        status = output_add(&w->index, NO_HEADER, sizeof NO_HEADER, error);
+        status = draft_add(&w->index, NO_HEADER, sizeof NO_HEADER, error);
     if (status == TRIREME_OK)
         *out = w;
     else
@@ -236,29 +236,29 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
 }
 
 static trireme_status end_sequence(struct token_writer *w, trireme_error *error) {
-    TRY(output_add(&w->index, &w->sequence_length, sizeof w->sequence_length, error));
+    TRY(draft_add(&w->index, &w->sequence_length, sizeof w->sequence_length, error));
     w->sequences++;
     w->sequence_length = 0;
     return TRIREME_OK;
 }
 
 trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, size_t count, trireme_error *error) {
-    struct output *o = &w->bin;
+    struct draft *d = &w->bin;
     while (count) {
         if (w->sequence_length == w->sequence_limit) {
             TRY(end_sequence(w, error));
             VEC_PUSH(&w->continued, w->sequences);
         }
-        if (o->used == BUFFER_BYTES)
-            TRY(output_flush(o, error));
+        if (d->used == BUFFER_BYTES)
+            TRY(draft_flush(d, error));
         // The buffer's size is a multiple of every width, so whole tokens always fit.
         size_t n = MIN(count, (size_t)(w->sequence_limit - w->sequence_length));
-        n = MIN(n, (BUFFER_BYTES - o->used) / (size_t)w->width);
+        n = MIN(n, (BUFFER_BYTES - d->used) / (size_t)w->width);
         for (size_t i = 0; i < n; i++) {
             CHECK(tokens[i] >= 0 && tokens[i] < w->vocab_size);
             uint16_t narrow = (uint16_t)tokens[i];
-            memcpy(o->buffer + o->used, w->width == 2 ? (const void *)&narrow : &tokens[i], (size_t)w->width);
-            o->used += (size_t)w->width;
+            memcpy(d->buffer + d->used, w->width == 2 ? (const void *)&narrow : &tokens[i], (size_t)w->width);
+            d->used += (size_t)w->width;
         }
         w->sequence_length += (int32_t)n;
         w->document_tokens += (int64_t)n;
@@ -300,7 +300,7 @@ static trireme_status add_pointers(struct token_writer *w, trireme_error *error)
             FAIL(TRIREME_ERROR_IO, "%s: cannot read %zu bytes back: %s; nothing was kept", w->index.temporary, bytes,
                  n < 0 ? strerror(errno) : "the file was cut short");
         for (int64_t i = 0; i < count; i++) {
-            TRY(output_add(&w->index, &pointer, sizeof pointer, error));
+            TRY(draft_add(&w->index, &pointer, sizeof pointer, error));
             pointer += (int64_t)length[i] * w->width;
         }
         done += count;
@@ -309,14 +309,14 @@ static trireme_status add_pointers(struct token_writer *w, trireme_error *error)
 }
 
 static trireme_status finish_index(struct token_writer *w, trireme_error *error) {
-    TRY(output_flush(&w->index, error));
+    TRY(draft_flush(&w->index, error));
     TRY(add_pointers(w, error));
     size_t next = 0;
     for (int64_t sequence = 0; sequence <= w->sequences; sequence++) {
         if (next < w->continued.count && w->continued.item[next] == sequence)
             next++;
         else
-            TRY(output_add(&w->index, &sequence, sizeof sequence, error));
+            TRY(draft_add(&w->index, &sequence, sizeof sequence, error));
     }
     uint8_t header[MEGATRON_HEADER_BYTES];
     int64_t version = MEGATRON_VERSION, entries = w->documents + 1;
@@ -325,28 +325,28 @@ static trireme_status finish_index(struct token_writer *w, trireme_error *error)
     header[17] = w->width == 2 ? TOKEN_U16 : TOKEN_I32;
     memcpy(header + 18, &w->sequences, 8);
     memcpy(header + 26, &entries, 8);
-    TRY(output_flush(&w->index, error));
+    TRY(draft_flush(&w->index, error));
     if (pwrite(w->index.fd, header, sizeof header, 0) != (ssize_t)sizeof header)
         FAIL(TRIREME_ERROR_IO, "%s: cannot write the header: %s; nothing was kept", w->index.temporary,
              strerror(errno));
-    return output_sync(&w->index, error);
+    return draft_sync(&w->index, error);
 }
 
 static trireme_status finish_manifest(struct token_writer *w, const struct token_manifest *manifest,
                                       trireme_error *error) {
     struct text json = {0};
     token_manifest_print(manifest, &json);
-    trireme_status status = output_add(&w->manifest, json.text, json.length, error);
+    trireme_status status = draft_add(&w->manifest, json.text, json.length, error);
     text_release(&json);
     TRY(status);
-    return output_sync(&w->manifest, error);
+    return draft_sync(&w->manifest, error);
 }
 
 static trireme_status finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
     CHECK(w->document_tokens == 0);
     if (w->documents == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: there is no document to write", w->prefix);
-    TRY(output_sync(&w->bin, error));
+    TRY(draft_sync(&w->bin, error));
     TRY(finish_index(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
@@ -354,10 +354,10 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
     // others of the same number would not be told from its own.
     if (unlink(w->index.path) != 0 && errno != ENOENT)
         FAIL(TRIREME_ERROR_IO, "%s: cannot remove what was there: %s", w->index.path, strerror(errno));
-    TRY(output_commit(&w->bin, error));
-    TRY(output_commit(&w->index, error));
+    TRY(draft_commit(&w->bin, error));
+    TRY(draft_commit(&w->index, error));
     if (manifest) {
-        TRY(output_commit(&w->manifest, error));
+        TRY(draft_commit(&w->manifest, error));
     } else {
         unlink(w->manifest.path);
     }

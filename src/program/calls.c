@@ -6,13 +6,13 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
     const struct program *p = c->program;
     const struct instruction *i = &p->templates.item[v->template].instructions.item[index];
     const struct operand *operand = i->inputs && i->in[0].buffer != NONE ? &i->in[0] : &i->out[0];
-    struct call call = {.instruction = i,
-                        .template = v->template,
-                        .index = index,
-                        .microbatch = v->microbatch,
-                        .channel = channels_find(&c->channels, i),
-                        .count = operand_count(operand),
-                        .dtype = p->buffers.item[operand->buffer].dtype};
+    struct rank_call call = {.instruction = i,
+                             .template = v->template,
+                             .index = index,
+                             .microbatch = v->microbatch,
+                             .channel = channels_find(&c->channels, i),
+                             .count = operand_count(operand),
+                             .dtype = p->buffers.item[operand->buffer].dtype};
     if (op_is_message(i->op) || i->op == OP_BROADCAST)
         call.message = messages_find(&c->messages, v->template, index);
     memcpy(call.after, known, sizeof call.after);

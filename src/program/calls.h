@@ -6,7 +6,7 @@
 #include "program/channels.h"
 #include "program/verify.h"
 
-struct call {
+struct rank_call {
     const struct instruction *instruction;
     int template, index, microbatch;
     int channel;
@@ -18,7 +18,7 @@ struct call {
 
 struct calls {
     const struct program *program;
-    VEC(struct call) of[STREAM_COUNT];
+    VEC(struct rank_call) of[STREAM_COUNT];
     struct channels channels;
     struct messages messages;
 };

@@ -33,11 +33,11 @@ struct world {
     trireme_error *error;
 };
 
-static const struct call *next_call(const struct rank *r, int stream) {
+static const struct rank_call *next_call(const struct rank *r, int stream) {
     return r->done[stream] < (int32_t)r->calls->of[stream].count ? &r->calls->of[stream].item[r->done[stream]] : NULL;
 }
 
-static bool is_message(const struct call *call) {
+static bool is_message(const struct rank_call *call) {
     return op_is_message(call->instruction->op);
 }
 
@@ -48,7 +48,7 @@ struct call_name {
 };
 
 // "backward[12] all_reduce of layers.0.gradients over dp"
-static struct call_name name_of(const struct world *w, int rank, const struct call *call) {
+static struct call_name name_of(const struct world *w, int rank, const struct rank_call *call) {
     struct call_name name;
     const struct instruction *i = call->instruction;
     const struct program *p = w->rank[rank].calls->program;
@@ -64,7 +64,7 @@ static struct call_name name_of(const struct world *w, int rank, const struct ca
 static struct call_name stand_of(const struct world *w, int rank, int stream) {
     struct call_name name;
     const struct rank *r = &w->rank[rank];
-    const struct call *next = next_call(r, stream);
+    const struct rank_call *next = next_call(r, stream);
     if (!next) {
         snprintf(name.text, sizeof name.text, "which has come to its end");
         return name;
@@ -74,7 +74,7 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
         return name;
     }
     for (int s = 0; s < STREAM_COUNT; s++) {
-        const struct call *before = next_call(r, s);
+        const struct rank_call *before = next_call(r, s);
         if (before && r->done[s] < next->after[s]) {
             snprintf(name.text, sizeof name.text, "which must first do %.250s", name_of(w, rank, before).text);
             return name;
@@ -194,8 +194,8 @@ static trireme_status open_all(struct world *w) {
 
 // ---- calls
 
-static trireme_status refuse_meeting(const struct world *w, int rank, const struct call *call, int other,
-                                     const struct call *theirs) {
+static trireme_status refuse_meeting(const struct world *w, int rank, const struct rank_call *call, int other,
+                                     const struct rank_call *theirs) {
     trireme_error *error = w->error;
     const struct instruction *a = call->instruction, *b = theirs->instruction;
     struct call_name here = name_of(w, rank, call), there = name_of(w, other, theirs);
@@ -212,8 +212,8 @@ static trireme_status refuse_meeting(const struct world *w, int rank, const stru
 
 // Whether two ranks put the same thing into a collective: buffers of one name, the same elements of them, of one
 // microbatch. What ranks of one program do is known by number.
-static bool same_operands(const struct world *w, int rank, const struct call *call, int other,
-                          const struct call *theirs) {
+static bool same_operands(const struct world *w, int rank, const struct rank_call *call, int other,
+                          const struct rank_call *theirs) {
     const struct program *p = w->rank[rank].calls->program, *q = w->rank[other].calls->program;
     const struct instruction *a = call->instruction, *b = theirs->instruction;
     if (call->microbatch != theirs->microbatch)
@@ -238,8 +238,8 @@ static bool same_operands(const struct world *w, int rank, const struct call *ca
     return true;
 }
 
-static trireme_status check_placed_alike(const struct world *w, int rank, const struct call *call, int other,
-                                         const struct call *theirs) {
+static trireme_status check_placed_alike(const struct world *w, int rank, const struct rank_call *call, int other,
+                                         const struct rank_call *theirs) {
     trireme_error *error = w->error;
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
@@ -257,12 +257,12 @@ static void advance(struct world *w, int rank, int stream) {
     enqueue(w, rank);
 }
 
-static trireme_status post_collective(struct world *w, int rank, int stream, const struct call *call) {
+static trireme_status post_collective(struct world *w, int rank, int stream, const struct rank_call *call) {
     struct communicator *c = &w->communicators.item[w->rank[rank].communicator[call->channel]];
     if (c->arrived == 0) {
         c->first = rank;
     } else {
-        const struct call *first = next_call(&w->rank[c->first], stream);
+        const struct rank_call *first = next_call(&w->rank[c->first], stream);
         const struct instruction *a = call->instruction, *b = first->instruction;
         if (a->op != b->op || call->count != first->count || call->dtype != first->dtype ||
             memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0 ||
@@ -280,8 +280,8 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
 }
 
 // What arrives must be what was sent: so much of it, of that microbatch and pass, placed alike.
-static trireme_status check_message(const struct world *w, int from, const struct call *send, int to,
-                                    const struct call *receive) {
+static trireme_status check_message(const struct world *w, int from, const struct rank_call *send, int to,
+                                    const struct rank_call *receive) {
     trireme_error *error = w->error;
     if (send->count != receive->count || send->dtype != receive->dtype)
         return refuse_meeting(w, from, send, to, receive);
@@ -300,10 +300,10 @@ static trireme_status check_message(const struct world *w, int from, const struc
     return check_placed_alike(w, from, send, to, receive);
 }
 
-static trireme_status post_message(struct world *w, int rank, int stream, const struct call *call) {
+static trireme_status post_message(struct world *w, int rank, int stream, const struct rank_call *call) {
     int other = mesh_peer(&w->mesh, rank, call->instruction->group, call->instruction->peer);
     int end = stream_other_end(stream);
-    const struct call *theirs = next_call(&w->rank[other], end);
+    const struct rank_call *theirs = next_call(&w->rank[other], end);
     if (!w->rank[other].posted[end] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
         theirs->instruction->group != call->instruction->group ||
         mesh_peer(&w->mesh, other, theirs->instruction->group, theirs->instruction->peer) != rank)
@@ -315,7 +315,7 @@ static trireme_status post_message(struct world *w, int rank, int stream, const 
     return TRIREME_OK;
 }
 
-static bool is_ready(const struct rank *r, const struct call *call) {
+static bool is_ready(const struct rank *r, const struct rank_call *call) {
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->done[s] < call->after[s])
             return false;
@@ -325,7 +325,7 @@ static bool is_ready(const struct rank *r, const struct call *call) {
 static trireme_status run_rank(struct world *w, int rank) {
     struct rank *r = &w->rank[rank];
     for (int s = 0; s < STREAM_COUNT; s++) {
-        const struct call *call = next_call(r, s);
+        const struct rank_call *call = next_call(r, s);
         if (!call || r->posted[s] || !is_ready(r, call))
             continue;
         r->posted[s] = true;
@@ -336,14 +336,14 @@ static trireme_status run_rank(struct world *w, int rank) {
 
 // The member for whose call `rank` waits on `stream`; that will come on stream_other_end.
 static int missing_member(const struct world *w, int rank, int stream) {
-    const struct call *call = next_call(&w->rank[rank], stream);
+    const struct rank_call *call = next_call(&w->rank[rank], stream);
     if (is_message(call))
         return mesh_peer(&w->mesh, rank, call->instruction->group, call->instruction->peer);
     int communicator = w->rank[rank].communicator[call->channel];
     const struct communicator *c = &w->communicators.item[communicator];
     for (int i = 0; i < c->size; i++) {
         const struct rank *m = &w->rank[c->member[i]];
-        const struct call *theirs = next_call(m, stream);
+        const struct rank_call *theirs = next_call(m, stream);
         if (!m->posted[stream] || is_message(theirs) || m->communicator[theirs->channel] != communicator)
             return c->member[i];
     }

@@ -4,7 +4,7 @@
 #include "comm/patience.h"
 #include "comm/threads/threads.h"
 
-static struct member *own(const struct thread_communicator *c) {
+static struct thread_member *own(const struct thread_communicator *c) {
     return &c->group->member[c->base.index];
 }
 

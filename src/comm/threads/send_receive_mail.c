@@ -34,7 +34,7 @@ static trireme_status await(struct thread_communicator *c, const struct comm_cal
 }
 
 trireme_status send_mail(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    struct member *member = &c->group->member[c->base.index];
+    struct thread_member *member = &c->group->member[c->base.index];
     member->mail_data = call->in;
     member->mail_bytes = call->count;
     uint32_t empty = 0;
@@ -45,7 +45,7 @@ trireme_status send_mail(struct thread_communicator *c, const struct comm_call *
 }
 
 trireme_status receive_mail(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    struct member *sender = &c->group->member[call->peer];
+    struct thread_member *sender = &c->group->member[call->peer];
     uint32_t mine = (uint32_t)c->base.index + 1;
     TRY(await(c, call, &sender->mail, mine, error));
     if (sender->mail_bytes != call->count)

@@ -28,7 +28,7 @@ struct posted {
     char *data; // [SLOT_BYTES], the group's: of pages that nobody has written to yet there is no memory
 };
 
-struct member {
+struct thread_member {
     _Alignas(LINE) _Atomic uint32_t meetings; // that it has come to
     _Atomic uint32_t inside;                  // whether it works on others' memory
     // What it sends: 0, or the receiver's index + 1 while data[bytes] waits to be taken.
@@ -46,7 +46,7 @@ struct group {
     bool *is_in; // which have opened it
     _Alignas(LINE) _Atomic uint32_t arrivals;
     struct gate meeting; // the number of the last meeting that all have come to
-    struct member *member;
+    struct thread_member *member;
     char *data; // of all slots of all members
 };
 
