@@ -180,12 +180,8 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
         text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0)\n", m->sliding_window - 1);
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 --init-method-std %.10g \\\n", m->initializer_range);
     if (m->family == FAMILY_LLAMA)
-        text_add(cannot, "# not there: weights of attention's output and of the feed-forward's that begin as large as "
-                         "all others; there they are divided by the root of twice the layers\n");
-    if (!m->tie_word_embeddings)
-        text_add(out, "--untie-embeddings-and-output-weights \\\n");
-    if (m->qk_norm)
-        text_add(out, "--qk-layernorm \\\n");
+        text_add(cannot, "# not there: weights in front of residual sums that begin as large as all others; there they "
+                         "are divided by the root of twice the layers\n");
 }
 
 static void units_to_be_set(struct text *cannot, const struct plan_request *r, const struct plan_choice *c) {
