@@ -36,6 +36,11 @@ trireme_status directory_verify(const char *path, struct manifest_check check, c
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
 
+// While the descriptor is open, no process prunes the directory; on a file system without locks it may. -1: nothing of
+// that name is there, or no directory.
+int directory_hold(const char *path);
+void directory_let_go(int hold);
+
 // A directory that was passed over, and why.
 struct directory_skipped {
     char *path;
@@ -44,13 +49,14 @@ struct directory_skipped {
 
 struct directory_search {
     char *path; // NULL: there is none
+    int hold;   // of it (directory_hold), where there is one; the caller may take it, leaving -1
     int64_t number;
     VEC(struct directory_skipped) skipped; // newer than what was found, newest first: tell the user
 };
 
 // The complete directory `parent`/step-N with the largest N. A missing parent is an empty one. Finishes a
 // replacement that a crash left half done. `watch` (may be NULL) is told while content is read. Caller releases
-// *out.
+// *out, whatever comes of it.
 trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
                                 struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
@@ -58,7 +64,8 @@ void directory_search_release(struct directory_search *s);
 int64_t directory_before(const char *parent, int64_t number);
 
 // Of step-1 to step-`last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
-// Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest.
+// Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest, or
+// that somebody holds.
 trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error);
 
 #endif

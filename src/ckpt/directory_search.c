@@ -5,7 +5,10 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char STEP[] = "step-";
 
@@ -69,32 +72,75 @@ static trireme_status list_candidates(const char *parent, struct candidates *out
     return TRIREME_OK;
 }
 
+static bool is_named(int fd, const char *path) {
+    struct stat held, named;
+    return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_dev == named.st_dev &&
+           held.st_ino == named.st_ino;
+}
+
+int directory_hold(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Waits for who saves or removes it.
+    while (fd >= 0 && flock(fd, LOCK_SH) != 0 && errno == EINTR)
+        continue;
+    if (fd < 0 || is_named(fd, path))
+        return fd;
+    close(fd);
+    errno = ENOENT;
+    return -1;
+}
+
+void directory_let_go(int hold) {
+    if (hold >= 0)
+        close(hold);
+}
+
 void directory_search_release(struct directory_search *s) {
     for (size_t i = 0; i < s->skipped.count; i++) {
         free(s->skipped.item[i].path);
         free(s->skipped.item[i].reason);
     }
     VEC_RELEASE(&s->skipped);
+    if (s->path)
+        directory_let_go(s->hold);
     free(s->path);
     *s = (struct directory_search){0};
 }
 
+// False where it was pruned meanwhile: then there are newer ones.
+static bool examine(char *path, int64_t number, struct manifest_check check, const struct checksum_watch *watch,
+                    struct directory_search *out) {
+    struct stat st;
+    trireme_error reason = {0};
+    int hold = directory_hold(path);
+    if (hold < 0 && lstat(path, &st) != 0 && errno == ENOENT) {
+        free(path);
+        return false;
+    }
+    if (directory_verify(path, check, watch, &reason) == TRIREME_OK) {
+        out->path = path;
+        out->number = number;
+        out->hold = hold;
+        return true;
+    }
+    VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
+    directory_let_go(hold);
+    return true;
+}
+
 trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
                                 struct directory_search *out, trireme_error *error) {
-    struct candidates c = {0};
-    temporary_sweep(parent, STEP, false);
-    TRY(list_candidates(parent, &c, error));
     *out = (struct directory_search){0};
-    for (size_t i = 0; i < c.entry.count && !out->path; i++) {
-        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
-        trireme_error reason = {0};
-        if (directory_verify(path, check, watch, &reason) == TRIREME_OK) {
-            out->path = path;
-            out->number = c.entry.item[i].number;
-        } else
-            VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
+    temporary_sweep(parent, STEP, false);
+    for (bool all = false; !all;) {
+        struct candidates c = {0};
+        directory_search_release(out);
+        TRY(list_candidates(parent, &c, error));
+        all = true;
+        for (size_t i = 0; i < c.entry.count && !out->path && all; i++)
+            all = examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check, watch, out);
+        candidates_release(&c);
     }
-    candidates_release(&c);
     return TRIREME_OK;
 }
 
@@ -113,8 +159,14 @@ int64_t directory_before(const char *parent, int64_t number) {
     return found;
 }
 
-// Out of sight first: a crash half-way leaves a temporary, not a damaged directory.
+// Out of sight first: a crash half-way leaves a temporary, not a damaged directory. Who wants to hold it waits, and
+// finds it gone.
 static trireme_status remove_directory(const char *parent, const char *name, const char *path, trireme_error *error) {
+    int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(lock);
+        return TRIREME_OK;
+    }
     char *away = temporary_path(parent, TEMPORARY_TMP, name);
     trireme_status status = TRIREME_OK;
     if (rename(path, away) != 0)
@@ -122,6 +174,7 @@ static trireme_status remove_directory(const char *parent, const char *name, con
     else
         status = tree_remove(away, error);
     free(away);
+    directory_let_go(lock);
     return status;
 }
 

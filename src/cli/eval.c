@@ -1,5 +1,6 @@
 // trireme eval DIR: loss, perplexity and bits per byte.
 #include "base/json.h"
+#include "ckpt/directory.h"
 #include "cli/cli.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
@@ -77,7 +78,8 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
     struct model_config model;
     struct corpus corpus = {0};
     struct engine engine = {0};
-    trireme_status status = checkpoint_resolve(path, &directory, error);
+    int hold = -1;
+    trireme_status status = checkpoint_resolve(path, &directory, &hold, error);
     if (status == TRIREME_OK)
         status = model_config_read(&model, directory, error);
     if (status == TRIREME_OK) {
@@ -95,6 +97,7 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
         status = engine_create(&engine, config, &model, NULL, ENGINE_EVALUATE, NULL, error);
     if (status == TRIREME_OK)
         status = checkpoint_load_model(&engine, NULL, directory, true, error);
+    directory_let_go(hold);
     if (status == TRIREME_OK) {
         int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
         status =

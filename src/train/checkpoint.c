@@ -173,11 +173,13 @@ static trireme_status refuse_path(const char *path, trireme_error *error) {
 }
 
 // A run's newest checkpoint; NULL where there is none.
-static trireme_status find_newest(const char *run, struct manifest_check check, char **out, trireme_error *error) {
+static trireme_status find_newest(const char *run, struct manifest_check check, char **out, int *hold,
+                                  trireme_error *error) {
     char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};
     trireme_status status = TRIREME_OK;
     *out = NULL;
+    *hold = -1;
     if (is_directory(parent))
         status = directory_newest(parent, check, NULL, &search, error);
     free(parent);
@@ -188,8 +190,11 @@ static trireme_status find_newest(const char *run, struct manifest_check check, 
                            search.skipped.item[0].reason, search.path);
     else if (search.skipped.count)
         status = error_set(error, TRIREME_ERROR_CORRUPT, "%s", search.skipped.item[0].reason);
-    else if (search.path)
+    else if (search.path) {
         *out = mem_strdup(search.path);
+        *hold = search.hold;
+        search.hold = -1;
+    }
     directory_search_release(&search);
     return status;
 }
@@ -201,31 +206,43 @@ static bool is_model(const char *path) {
     return readable;
 }
 
-trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error) {
+trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error) {
     if (is_model(path)) {
-        TRY(checkpoint_verify(path, NULL, error));
-        *out = mem_strdup(path);
-        return TRIREME_OK;
+        *hold = directory_hold(path);
+        trireme_status status = checkpoint_verify(path, NULL, error);
+        if (status == TRIREME_OK) {
+            *out = mem_strdup(path);
+            return TRIREME_OK;
+        }
+        directory_let_go(*hold);
+        *hold = -1;
+        return status;
     }
-    TRY(find_newest(path, MODEL_CONTENT, out, error));
+    TRY(find_newest(path, MODEL_CONTENT, out, hold, error));
     return *out ? TRIREME_OK : refuse_path(path, error);
 }
 
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
-                                trireme_error *error) {
+                                int *hold, trireme_error *error) {
     const char *given = config->model.init_from;
     char *found = NULL;
-    if (*given && !is_model(given))
-        TRY(find_newest(given, MODEL_SIZES, &found, error));
+    int held = *given ? directory_hold(given) : -1;
+    if (*given && !is_model(given)) {
+        directory_let_go(held);
+        TRY(find_newest(given, MODEL_SIZES, &found, &held, error));
+    }
     if (!found)
         found = mem_strdup(given);
     struct config with = *config; // for a moment, nothing in it is owned
     with.model.init_from = found;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
-    if (status == TRIREME_OK && start)
+    if (status == TRIREME_OK && start) {
         *start = found;
-    else
-        free(found);
+        *hold = held;
+        return TRIREME_OK;
+    }
+    free(found);
+    directory_let_go(held);
     return status;
 }
 
@@ -261,21 +278,22 @@ static void take_ends(struct model_config *model, const char *path) {
 
 // Of a run that begins. A model's name and sizes say nothing of what ends the texts that its weights know.
 static trireme_status new_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
-                                trireme_error *error) {
-    TRY(checkpoint_model(out, config, vocab_size, start, error));
+                                int *hold, trireme_error *error) {
+    TRY(checkpoint_model(out, config, vocab_size, start, hold, error));
     if (**start && !*config->model.config)
         take_ends(out, *start);
     return TRIREME_OK;
 }
 
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
-                                    char **start, trireme_error *error) {
+                                    char **start, int *hold, trireme_error *error) {
     char *own = find_own(config->run.directory);
     if (!own)
-        return new_model(out, config, vocab_size, start, error);
+        return new_model(out, config, vocab_size, start, hold, error);
     struct config with = *config; // for a moment, nothing in it is owned
     with.model.init_from = own;
     *start = NULL;
+    *hold = -1;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
     if (status == TRIREME_OK)
         take_ends(out, own);

@@ -31,19 +31,20 @@ bool checkpoint_config(struct config *out, const char *directory);
 // One checksum over the manifest: identifies the checkpoint's content. Empty where the manifest cannot be read.
 void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // The model directory that `path` means: itself when it has a config.json, the newest complete checkpoint when it is a
-// run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees.
-trireme_status checkpoint_resolve(const char *path, char **out, trireme_error *error);
+// run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees *out,
+// and lets *hold go (directory_hold) once it has read what it needs.
+trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error);
 // Where the directory has a manifest, all of its content is checked, of the training state what is there; `watch` may
 // be NULL.
 trireme_status checkpoint_verify(const char *path, const struct checksum_watch *watch, trireme_error *error);
 // The model of a configuration (model_config_resolve). model.init_from may name a run: *start (may be NULL; the caller
-// frees it) is the directory whose weights are meant, empty without any, complete by its sizes.
+// frees it) is the directory whose weights are meant, empty without any, complete by its sizes; *hold as above.
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
-                                trireme_error *error);
+                                int *hold, trireme_error *error);
 // The same of a run. Unless model.config says them, the tokens that begin and end a text are those of the weights that
 // it starts from. A run that has a checkpoint goes on with its own model, beside which another that is named is found
 // to differ when the weights are loaded; model.init_from is not opened any more, and *start is NULL.
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
-                                    char **start, trireme_error *error);
+                                    char **start, int *hold, trireme_error *error);
 
 #endif

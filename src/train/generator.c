@@ -1,6 +1,7 @@
 #include "train/generator.h"
 
 #include "base/rng.h"
+#include "ckpt/directory.h"
 #include "ckpt/model_files.h"
 #include "compile/options.h"
 #include "kernels/bf16.h"
@@ -271,11 +272,17 @@ int32_t generator_choose(struct generator *g, bool *end) {
 trireme_status continuation_open(struct continuation *c, struct config *config, const char *path, const char *prompt,
                                  size_t length, trireme_error *error) {
     c->config = config;
-    TRY(checkpoint_resolve(path, &c->directory, error));
-    TRY(tokenizer_load(c->directory, &c->tokenizer, error));
-    tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
-    TRY(fit(config, c->directory, c->prompt.count, error));
-    return generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
+    int hold;
+    TRY(checkpoint_resolve(path, &c->directory, &hold, error));
+    trireme_status status = tokenizer_load(c->directory, &c->tokenizer, error);
+    if (status == TRIREME_OK) {
+        tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
+        status = fit(config, c->directory, c->prompt.count, error);
+    }
+    if (status == TRIREME_OK)
+        status = generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
+    directory_let_go(hold);
+    return status;
 }
 
 void continuation_release(struct continuation *c) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/region.h"
 #include "base/rng.h"
+#include "ckpt/directory.h"
 #include "ckpt/model_files.h"
 #include "train/checkpoint.h"
 #include "train/processes.h"
@@ -18,7 +19,8 @@ struct job {
     struct corpus corpus;
     struct text data; // which tokens are trained on
     struct model_config model;
-    char *start; // the model directory of model.init_from, NULL where the run goes on
+    char *start;           // the model directory of model.init_from, NULL where the run goes on
+    atomic_int start_hold; // of it, until it is read; -1: none
     struct parallel plan;
     int ranks;
     struct tuning tuning; // of the ranks of this process
@@ -300,6 +302,7 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     enum next next;
     trireme_error batch = {0};
     TRY(choose_next(r, &next, &batch, error));
+    directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
     while (next == NEXT_STEP) {
         TRY(one_step(r, result, error));
         TRY(choose_next(r, &next, &batch, error));
@@ -335,6 +338,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .corpus = &job->corpus,
                     .data = job->data.text,
                     .start = job->start,
+                    .start_hold = &job->start_hold,
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1},
                     .ranks_lock = -1};
@@ -399,6 +403,7 @@ static void identify(void *user, struct text *out) {
 }
 
 static void job_free(struct job *job) {
+    directory_let_go(job->start_hold);
     tuning_release(&job->tuning);
     text_release(&job->data);
     free(job->start);
@@ -430,9 +435,11 @@ static trireme_status prepare(void *user, trireme_error *error) {
     if (config->profiling.trace_step > config->training.steps)
         return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
                              (long long)config->training.steps);
+    int hold;
     TRY(check_directory(config, error));
     TRY(corpus_open(&job->corpus, config, error));
-    TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, error));
+    TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));
+    job->start_hold = hold;
     if (job->start)
         TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
@@ -463,6 +470,7 @@ trireme_status train_run(const struct config *config, const struct train_callbac
     tuning_create(&job->tuning);
     job->tuning.choices.stop = callbacks->stop;
     job->callbacks = *callbacks;
+    job->start_hold = -1;
     bool stuck = false;
     struct launcher launcher = launcher_find();
     trireme_status status = run_job(job, &launcher, &stuck, error);

@@ -11,11 +11,14 @@
 #include "train/train.h"
 #include "train/tuning.h"
 
+#include <stdatomic.h>
+
 struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
     const char *data, *start;     // start: NULL where the run goes on from what run.directory held
+    atomic_int *start_hold;       // of start, until all of this process's ranks have read it
     struct communicator *control; // all ranks by number, for what they agree on; NULL where there is one
     bool leads;                   // rank 0, which alone writes and tells
     struct run_directory directory;

@@ -14,7 +14,7 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
             corpus_close(&corpus);
         }
     }
-    return checkpoint_model(out, config, vocab, NULL, error);
+    return checkpoint_model(out, config, vocab, NULL, NULL, error);
 }
 
 void synthetic_fill(struct engine *e, uint64_t seed) {

@@ -85,6 +85,19 @@ def test_lines_that_are_no_steps():
         assert code == 2 and err.endswith("trireme train: run/metrics.jsonl: is not a regular file\n"), (code, err)
 
 
+def test_reading_what_goes():
+    """A run removes its older checkpoints, but not the one that another program has begun to read."""
+    tool.good("train", "c.yaml", "--training.steps=1")
+    process = tool.start("train", "c.yaml", "--training.steps=1000000", "--validation.freq=0",
+                         "--checkpoint.interval=1", "--checkpoint.keep_latest_k=1")
+    for i in range(10):
+        tool.good("generate", "run", "--prompt=The", "--max_new_tokens=1")
+        tool.good("train", "c.yaml", "--training.steps=1", "--model.init_from=run", f"--run.directory=from{i}")
+    process.send_signal(signal.SIGINT)
+    assert tool.finish(process)[0] == 75
+    assert len(os.listdir("run/checkpoint")) == 1, os.listdir("run/checkpoint")
+
+
 def test_interrupt():
     steps = 1000000 # of which a hundredth is long enough to measure kernels, however busy the machine is
     arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0", "--checkpoint.interval=0"]

@@ -324,9 +324,22 @@ static void test_prune(void **state) {
         snprintf(name, sizeof name, "step-%d", KEPT[i]);
         assert_true(path_exists(path_in(folder, name)));
     }
+    int hold = directory_hold(path_in(folder, "step-8"));
+    assert_true(hold >= 0);
     assert_ok(directory_prune(folder, 12, 1, &error), &error);
     assert_true(path_exists(path_in(folder, "step-11")));
     assert_false(path_exists(path_in(folder, "step-9")));
+    // As long as somebody reads it; a save of the same name does not wait for that.
+    assert_int_equal(sample_version(path_in(folder, "step-8")), 8);
+    assert_sample_saved(path_in(folder, "step-8"), 9);
+    directory_let_go(hold);
+    hold = directory_hold(path_in(folder, "step-8"));
+    assert_ok(directory_prune(folder, 12, 1, &error), &error);
+    assert_int_equal(folder_count(folder), 5);
+    directory_let_go(hold);
+    assert_ok(directory_prune(folder, 12, 1, &error), &error);
+    assert_false(path_exists(path_in(folder, "step-8")));
+    assert_int_equal(directory_hold(path_in(folder, "step-8")), -1);
     assert_ok(directory_prune(folder, 12, 1, &error), &error);
     assert_int_equal(folder_count(folder), 4);
     // What was saved last is kept, whatever lies at higher numbers.
