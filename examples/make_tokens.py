@@ -24,10 +24,11 @@ def main():
     wide = tokenizer.get_vocab_size() > 65536
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     lengths = []
-    # Both beside what is there, which a run may be reading. The old index goes first: it must not meet the new tokens.
+    # Both beside what is there, which a run may be reading. The old index goes first, and what
+    # `trireme prepare` tells of its tokenizer: they must not meet the new tokens.
     with open(prefix + ".bin.tmp", "wb") as out:
         for path in texts:
-            with open(path, encoding="utf-8") as text:
+            with open(path, encoding="utf-8", newline="") as text:
                 tokens = tokenizer.encode(text.read(), add_special_tokens=False).ids
             array.array("i" if wide else "H", tokens).tofile(out)
             lengths.append(len(tokens))
@@ -37,8 +38,9 @@ def main():
         array.array("i", lengths).tofile(out)
         array.array("q", [end * (4 if wide else 2) for end in ends[:-1]]).tofile(out)
         array.array("q", range(len(lengths) + 1)).tofile(out)
-    if os.path.exists(prefix + ".idx"):
-        os.remove(prefix + ".idx")
+    for old in prefix + ".idx", prefix + ".json":
+        if os.path.exists(old):
+            os.remove(old)
     os.replace(prefix + ".bin.tmp", prefix + ".bin")
     os.replace(prefix + ".idx.tmp", prefix + ".idx")
     print(f"{ends[-1]} tokens of {len(lengths)} documents are in {prefix}.bin and {prefix}.idx")

@@ -326,6 +326,12 @@ class Tokenizer:
         assert (tokens.read(), index.read()) == before
     assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
     assert tool.read("made/t.bin") == b"".join(bytes([b, 0]) for b in tool.read("c.yaml"))
+    # Ends of lines stay as they are, and what another tokenizer left beside the tokens does not.
+    tool.write("crlf.txt", b"a\r\nb\rc\n")
+    tool.good("prepare", "t.txt", "--data.path=made/t")
+    subprocess.run([*arguments, "crlf.txt"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
+    assert tool.read("made/t.bin")[::2] == b"a\r\nb\rc\n"
 
 
 def test_show():
