@@ -65,9 +65,14 @@ trireme_status arguments_config(const struct arguments *a, const char *path, con
 }
 
 trireme_status arguments_expect(const struct arguments *a, size_t least, size_t most, trireme_error *error) {
-    if (a->operands.count >= least && a->operands.count <= most)
+    bool empty = false; // as a shell makes of "$VARIABLE"
+    for (size_t i = 0; i < a->operands.count; i++)
+        empty |= !*a->operands.item[i];
+    if (a->operands.count >= least && a->operands.count <= most && !empty)
         return TRIREME_OK;
-    char *extra = a->operands.count > most ? mem_printf("unexpected \"%s\"; ", a->operands.item[most]) : mem_strdup("");
+    char *extra = empty                      ? mem_strdup("unexpected \"\"; ")
+                  : a->operands.count > most ? mem_printf("unexpected \"%s\"; ", a->operands.item[most])
+                                             : mem_strdup("");
     const bool bare = a->command->bare && strcmp(a->command->bare, ALL_OF_IT) == 0;
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%susage: trireme %s %s%s", extra, a->command->name,
                                       a->command->operands, bare ? "" : " [--section.key=value ...]");

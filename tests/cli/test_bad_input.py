@@ -202,6 +202,8 @@ def test_directories():
     for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "t.txt"]:
         untouched(2, r"neither a model.*nor a run", *command)
     untouched(2, r": nowhere: no such directory$", "generate", "nowhere")
+    for command in ["generate"], ["train"], ["eval"], ["verify"], ["prepare", "t.txt"], ["show", "ranks"]:
+        untouched(2, rf'^trireme {command[0]}: unexpected ""; usage: trireme {command[0]} ', *command, "")
     tool.good("train", "c.yaml", "--run.directory=whole")
     untouched(2, r"whole/checkpoint holds the checkpoints of a run: give .* the run directory above it", "generate",
               "whole/checkpoint")
