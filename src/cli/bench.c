@@ -163,7 +163,8 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     TRY(meet(all, error));
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
-    executor_trace_reserve(e->train_executor, trace);
+    if (leads) // whose events alone are looked at
+        executor_trace_reserve(e->train_executor, trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
     int64_t start = clock_now();
@@ -176,7 +177,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         trace->events.count = 0;
         TRY(meet(all, error));
         int64_t begin = clock_now();
-        TRY(engine_step(e, 1e-4, trace, &result, error));
+        TRY(engine_step(e, 1e-4, leads ? trace : NULL, &result, error));
         int64_t end = clock_now();
         TRY(meet(all, error));
         struct step step = {.seconds = 1e-9 * (double)((all ? clock_now() : end) - begin)};

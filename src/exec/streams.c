@@ -116,7 +116,7 @@ static trireme_status run_one(struct executor *e, int own, const struct resolved
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream && s != own) {
-            int64_t before = e->slot_waits.before[invocation][s] + r->before[s];
+            int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + r->before[s];
             int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
             if (reached(e, s, count))
                 continue;
@@ -161,7 +161,7 @@ static void walk(struct executor *e, int own) {
                 count_waiting(&e->counters[own], stream);
             }
             if (e->stream[stream].counted)
-                wait_for(e, own, stream, e->slot_waits.before[k][stream] + t->item[index].before[stream]);
+                wait_for(e, own, stream, slot_waits_before(&e->slot_waits, k, stream) + t->item[index].before[stream]);
             if (atomic_load(&e->failed)) // it may not be this one's turn, and the stream's counter is another's
                 return;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
@@ -224,10 +224,9 @@ trireme_status streams_start(struct executor *e, trireme_error *error) {
         e->stream[s].awaited = NONE;
     }
     bool many = false;
-    const int64_t *all = e->slot_waits.before[e->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (s != STREAM_COMPUTE)
-            many |= e->stream[s].counted = all[s] > 0;
+            many |= e->stream[s].counted = slot_waits_before(&e->slot_waits, e->program->schedule.count, s) > 0;
     e->stream[STREAM_COMPUTE].counted = many;
     for (int s = 0; s < STREAM_COUNT; s++) {
         for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)

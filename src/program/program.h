@@ -277,13 +277,20 @@ bool instruction_accumulates(const struct instruction *instruction, const struct
 
 // What waits count up to, WAIT_OWN and WAIT_SLOT among them.
 struct slot_waits {
-    int64_t (*before)[STREAM_COUNT]; // instructions of each stream that come before each invocation, [schedule + 1]
-    int64_t (*own)[STREAM_COUNT];    // those to the end of the last one for its microbatch that has some, [schedule]
-    int **previous; // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none. NULL: nobody waits
+    int columns, column[STREAM_COUNT]; // of what follows: each stream that the program uses has one, others NONE
+    int64_t *before; // instructions of the streams that come before each invocation, [schedule + 1][columns]
+    int64_t *own;    // those to the end of the last one for its microbatch that has some, [schedule][columns]; NULL:
+                     // nobody waits
+    int **previous;  // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none. NULL: nobody waits
     size_t pools;
 };
 void slot_waits_create(struct slot_waits *waits, const struct program *program);
 void slot_waits_release(struct slot_waits *waits);
+// Instructions of the stream that come before the invocation; of one behind the last: all.
+static inline int64_t slot_waits_before(const struct slot_waits *waits, size_t invocation, int stream) {
+    int column = waits->column[stream];
+    return column == NONE ? 0 : waits->before[invocation * (size_t)waits->columns + (size_t)column];
+}
 // How many instructions of the stream must be done for the instruction that waits for it, behind `before` of them.
 int64_t slot_waits_count(const struct slot_waits *waits, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream, int64_t before);

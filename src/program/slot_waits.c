@@ -54,32 +54,54 @@ static int waited_pool(const struct program *program, const struct instruction *
     return NONE;
 }
 
+static bool waits_for_own(const struct program *program) {
+    FOR_INSTRUCTIONS(in, program)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (in->wait[s] == WAIT_OWN)
+                return true;
+    return false;
+}
+
 static void find_own(struct slot_waits *w, const struct program *program) {
-    int64_t(*done)[STREAM_COUNT] = mem_alloc((size_t)program->microbatches * sizeof *done);
-    w->own = mem_alloc(program->schedule.count * sizeof *w->own);
+    const size_t columns = (size_t)w->columns;
+    int64_t *done = mem_alloc((size_t)program->microbatches * columns * sizeof *done);
+    w->own = mem_alloc(program->schedule.count * columns * sizeof *w->own);
     for (size_t k = 0; k < program->schedule.count; k++) {
         const int m = program->schedule.item[k].microbatch;
         if (m == NONE)
             continue;
-        memcpy(w->own[k], done[m], sizeof done[m]);
-        for (int s = 0; s < STREAM_COUNT; s++)
-            if (w->before[k + 1][s] > w->before[k][s])
-                done[m][s] = w->before[k + 1][s];
+        int64_t *of = done + (size_t)m * columns;
+        const int64_t *before = w->before + k * columns, *behind = before + columns;
+        memcpy(w->own + k * columns, of, columns * sizeof *of);
+        for (size_t c = 0; c < columns; c++)
+            if (behind[c] > before[c])
+                of[c] = behind[c];
     }
     free(done);
 }
 
+static void find_columns(struct slot_waits *w, const struct program *program) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        w->column[s] = NONE;
+    FOR_INSTRUCTIONS(in, program)
+        if (w->column[in->stream] == NONE)
+            w->column[in->stream] = w->columns++;
+}
+
 void slot_waits_create(struct slot_waits *w, const struct program *program) {
-    size_t invocations = program->schedule.count;
-    w->before = mem_alloc((invocations + 1) * sizeof *w->before);
-    for (size_t k = 0; k < invocations; k++) {
+    *w = (struct slot_waits){.pools = program->pools.count};
+    find_columns(w, program);
+    const size_t columns = (size_t)w->columns;
+    w->before = mem_alloc((program->schedule.count + 1) * columns * sizeof *w->before);
+    for (size_t k = 0; k < program->schedule.count; k++) {
         const struct template *t = &program->templates.item[program->schedule.item[k].template];
-        memcpy(w->before[k + 1], w->before[k], sizeof w->before[k]);
+        int64_t *before = w->before + k * columns, *behind = before + columns;
+        memcpy(behind, before, columns * sizeof *before);
         for (size_t i = 0; i < t->instructions.count; i++)
-            w->before[k + 1][t->instructions.item[i].stream]++;
+            behind[w->column[t->instructions.item[i].stream]]++;
     }
-    find_own(w, program);
-    w->pools = program->pools.count;
+    if (waits_for_own(program))
+        find_own(w, program);
     w->previous = mem_alloc(w->pools * sizeof *w->previous);
     FOR_INSTRUCTIONS(in, program) {
         int pool = waited_pool(program, in);
@@ -99,11 +121,11 @@ void slot_waits_release(struct slot_waits *w) {
 
 int64_t slot_waits_count(const struct slot_waits *w, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream, int64_t before) {
-    int wait = instruction->wait[stream];
+    const int wait = instruction->wait[stream], column = w->column[stream];
     if (wait < WAIT_OWN)
         return before - (wait - 1);
     if (wait == WAIT_OWN)
-        return w->own[invocation][stream];
+        return column == NONE ? 0 : w->own[invocation * (size_t)w->columns + (size_t)column];
     int pool = program->buffers.item[instruction->out[0].buffer].pool;
-    return w->before[w->previous[pool][invocation] + 1][stream];
+    return slot_waits_before(w, (size_t)(w->previous[pool][invocation] + 1), stream);
 }

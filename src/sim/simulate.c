@@ -304,7 +304,7 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
                                      &pp->program->templates.item[v->template].instructions.item[item->index],
                                      wait->stream, 0);
         } else {
-            count = pp->slot_waits.before[line->invocation][wait->stream] + wait->target;
+            count = slot_waits_before(&pp->slot_waits, (size_t)line->invocation, wait->stream) + wait->target;
         }
         if (count <= 0)
             continue;
@@ -382,13 +382,13 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     for (size_t u = 0; u < uses; u++)
         a->peer[u] =
             l->prepared->uses.item[u].message ? peer_class(&l->topology, who, &l->prepared->uses.item[u]) : NONE;
-    const int64_t *total = a->program->slot_waits.before[a->program->program->schedule.count];
     for (int s = 0; s < STREAM_COUNT; s++) {
-        a->line[s].span = mem_alloc((size_t)total[s] * sizeof *a->line[s].span);
+        int64_t total = slot_waits_before(&a->program->slot_waits, a->program->program->schedule.count, s);
+        a->line[s].span = mem_alloc((size_t)total * sizeof *a->line[s].span);
         if (s == STREAM_COMPUTE)
             continue;
-        a->line[s].axis = mem_alloc((size_t)total[s]);
-        a->line[s].cause = mem_alloc((size_t)total[s] * sizeof *a->line[s].cause);
+        a->line[s].axis = mem_alloc((size_t)total);
+        a->line[s].cause = mem_alloc((size_t)total * sizeof *a->line[s].cause);
     }
     *out = (struct sim_class){.rank = rank,
                               .members = topology_members(&l->topology, who),

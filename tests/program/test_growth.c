@@ -12,6 +12,24 @@
     "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=8", "model.num_attention_heads=2", \
         "model.vocab_size=64", "training.micro_batch_size=1", "training.threads=1", "training.logits_rows=1"
 
+struct fixture {
+    struct config config;
+    struct stages stages;
+};
+
+static void compile(struct fixture *f, const char *const *settings, size_t count) {
+    struct model_config model;
+    trireme_error error = {0};
+    assert_ok(config_load(&f->config, NULL, settings, count, &error), &error);
+    assert_ok(synthetic_model(&model, &f->config, &error), &error);
+    assert_ok(stages_compile(&f->stages, &f->config, &model, ENGINE_TRAIN, NULL, &error), &error);
+}
+
+static void release(struct fixture *f) {
+    stages_release(&f->stages);
+    config_release(&f->config);
+}
+
 static double cpu_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -22,26 +40,21 @@ static double cpu_seconds(void) {
 static double seconds_to_prove(const char *const *keys, size_t count, int pieces) {
     const char *settings[16];
     char rows[48];
-    struct config config;
-    struct model_config model;
-    struct stages stages;
+    struct fixture f;
     trireme_error error = {0};
     assert_true(count < ARRAY_LENGTH(settings));
     memcpy(settings, keys, count * sizeof *keys);
     snprintf(rows, sizeof rows, "training.seq_len=%d", pieces);
     settings[count] = rows;
-    assert_ok(config_load(&config, NULL, settings, count + 1, &error), &error);
-    assert_ok(synthetic_model(&model, &config, &error), &error);
-    assert_ok(stages_compile(&stages, &config, &model, ENGINE_TRAIN, NULL, &error), &error);
+    compile(&f, settings, count + 1);
     double least = INFINITY;
     for (int i = 0; i < 3; i++) {
         double begin = cpu_seconds();
-        for (int stage = 0; stage < stages.count; stage++)
-            assert_ok(program_verify(stages_program(&stages, stage, true), stages.of[0]->ops, &error), &error);
+        for (int stage = 0; stage < f.stages.count; stage++)
+            assert_ok(program_verify(stages_program(&f.stages, stage, true), f.stages.of[0]->ops, &error), &error);
         least = MIN(least, cpu_seconds() - begin);
     }
-    stages_release(&stages);
-    config_release(&config);
+    release(&f);
     return least;
 }
 
@@ -88,10 +101,36 @@ static void a_long_wait_is_found_at_once(void **state) {
     assert_true(many < 8 * 4 * few); // which also have to be fetched from memory
 }
 
+// Each rank has a table of a row for every pass of the step.
+static void waits_are_counted_for_streams_that_there_are(void **state) {
+    (void)state;
+    static const char *const PLAIN[] = {TINY, "training.global_batch_size=4", "training.seq_len=4",
+                                        "parallelism.pipeline_parallel_degree=2"};
+    static const char *const SPREAD[] = {TINY, "training.global_batch_size=4", "training.seq_len=4",
+                                         "parallelism.pipeline_parallel_degree=2",
+                                         "parallelism.vocabulary_parallel=true"};
+    for (int spread = 0; spread < 2; spread++) {
+        struct fixture f;
+        struct slot_waits waits;
+        compile(&f, spread ? SPREAD : PLAIN, spread ? ARRAY_LENGTH(SPREAD) : ARRAY_LENGTH(PLAIN));
+        const struct program *p = stages_program(&f.stages, 0, true);
+        slot_waits_create(&waits, p);
+        assert_true(waits.columns <= (spread ? 9 : 5));
+        assert_int_equal(waits.own != NULL, spread);
+        int64_t all = 0;
+        for (int s = 0; s < STREAM_COUNT; s++)
+            all += slot_waits_before(&waits, p->schedule.count, s);
+        assert_true(all == program_length(p));
+        slot_waits_release(&waits);
+        release(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_logits_are_proved_one_by_one),
         cmocka_unit_test(a_long_wait_is_found_at_once),
+        cmocka_unit_test(waits_are_counted_for_streams_that_there_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
