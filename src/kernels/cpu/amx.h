@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 
 enum { AMX_SIDE = 16 }; // rows of a register; units (pairs of bf16, f32 sums) in each
 enum { AMX_SQUARE = AMX_SIDE * AMX_SIDE };

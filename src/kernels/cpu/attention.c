@@ -123,7 +123,7 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful
                            w->v + span.c0 * s->columns, s->columns, w->o + (t - t0) * s->columns, s->columns, true);
 }
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 // A tile of queries [t, end) and the keys that it sees. Neighbours alternate between two sets of scores and of
 // probabilities.
 struct tile {
@@ -264,7 +264,7 @@ static bool forward_block(const struct attention *s, const struct forward_space 
             ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
         else
             attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
         if (matrix) {
             forward_tiles_matrix(s, w, b, t0, t1, j0, keys);
             continue;

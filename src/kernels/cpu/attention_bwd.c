@@ -239,7 +239,7 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
         key_tile(r, w, m, tiles, k);
 }
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 // p and ds of a block of queries in two parts: in pairs of queries, rows of pairs ATTENTION_KEYS apart; ds of a tile
 // and of the one before also in squares.
 struct gradients {
@@ -442,7 +442,7 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
             if (attention_low(s, b, t) >= j0 + keys)
                 break;
             struct meeting m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
             if (matrix) {
                 meet_matrix(r, w, &m, delta, dq_head);
                 continue;
@@ -455,7 +455,7 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
         }
     }
     const float *dk = w->dk, *dv = w->dv;
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (matrix) { // through the memory of what is done with
         transpose_keys(s->columns, w->dk, w->k_across);
         transpose_keys(s->columns, w->dv, w->dk);

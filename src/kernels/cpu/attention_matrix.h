@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/attention.h"
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 
 // The two parts of a matrix, side by side.
 struct halves {
@@ -210,7 +210,7 @@ static inline void transpose_keys(int64_t columns, const float *from, float *to)
 // out[rows of a tile][columns] = a b, where a and b are packed along the width.
 VEC_INLINE void attention_scores(bool pairs, int64_t columns, int64_t units, const float *a, const float *b,
                                  float *out) {
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (pairs) {
         struct beside beside = {0};
         beside_add(&beside, (struct row_product){units, a, NULL, b, ATTENTION_KEYS, columns, out, SCORE_ROW, false});

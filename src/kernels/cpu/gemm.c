@@ -282,7 +282,7 @@ static bool streams(const struct gemm *g) {
            (uintptr_t)g->c % (2 * LINE) == 0 && g->c_row % LINE == 0;
 }
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 // As finish_tile in the end: the same sums in the same order.
 static void finish_streamed(const struct finish *f, const float *tile, int64_t i0, int64_t j0) {
     const struct gemm *g = f->g;
@@ -337,7 +337,7 @@ static void tile_run_matrix(const struct finish *f, const struct factors *p, int
 VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const struct factors *p, int64_t i,
                          struct panel panel) {
     const int64_t rows = MIN(tile_rows(g->bf16), g->m - i);
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (g->bf16) {
         tile_run_matrix(f, p, i, rows, panel);
         return;
@@ -351,7 +351,7 @@ VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const str
 
 // Before others read what a thread has written past the caches.
 static void streams_end(const struct finish *f) {
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (f->streamed)
         _mm_sfence();
 #else

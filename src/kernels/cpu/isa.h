@@ -25,7 +25,10 @@ enum isa {
 #define ISA_GLUE(name, suffix) name##_##suffix
 #define ISA_EXPAND(name, suffix) ISA_GLUE(name, suffix)
 #define ISA(name) ISA_EXPAND(name, ISA_SUFFIX)
-#ifdef __AMX_BF16__
+#if defined(__AMX_BF16__) || defined(__AMXBF16__) // gcc; clang 14
+#define ISA_HAS_AMX
+#endif
+#ifdef ISA_HAS_AMX
 #define ISA_OTHERS(name) ISA_EXPAND(name, avx512bf16)
 #else
 #define ISA_OTHERS(name) ISA(name)

@@ -18,7 +18,7 @@ VEC_INLINE void run(bool pairs, int64_t iterations) {
         __asm__ volatile("" : : "m"(sum[i]));
 }
 
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 // Four products that need not wait for one another. Of operands whose bits differ as in a model: of zeros they take so
 // much less power that the clock runs a third faster than it ever does in a step.
 static int64_t run_matrix(int64_t iterations) {
@@ -44,7 +44,7 @@ static int64_t run_matrix(int64_t iterations) {
 #endif
 
 int64_t ISA(peak_loop)(bool bf16, int64_t iterations) {
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (bf16)
         return run_matrix(iterations);
 #endif

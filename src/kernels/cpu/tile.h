@@ -25,7 +25,7 @@ enum { TILE_PAIRS = 0 }; // bf16 operands are widened to f32 first
 #endif
 
 // Whether bf16 operands are multiplied by matrix units (amx.h), and rows and vectors of columns of a product's tile.
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
 enum { TILE_MATRIX = 1, TILE_MATRIX_ROWS = AMX_ROWS, TILE_MATRIX_VECS = AMX_VECS };
 #else
 enum { TILE_MATRIX = 0, TILE_MATRIX_ROWS = TILE_ROWS, TILE_MATRIX_VECS = TILE_VECS };
@@ -39,7 +39,7 @@ static inline int64_t tile_vecs(bool bf16) {
 
 // A thread calls these around its products.
 VEC_INLINE void tile_begin(bool bf16) {
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (bf16)
         amx_begin();
 #else
@@ -48,7 +48,7 @@ VEC_INLINE void tile_begin(bool bf16) {
 }
 
 VEC_INLINE void tile_end(bool bf16) {
-#ifdef __AMX_BF16__
+#ifdef ISA_HAS_AMX
     if (bf16)
         amx_end();
 #else
