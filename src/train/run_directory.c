@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_TRIES = 100 }; // to make a directory that others make and remove
+
 static char *join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
 }
@@ -38,7 +40,20 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
+// Held while a lock is put into a directory, or removed with it, so that no lock gets into one that is about to go. -1:
+// another holds it, or it has just gone.
+static int hold_directory(const char *path, bool wait) {
+    struct stat held, found;
+    int hold = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool other = hold >= 0 && flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (hold >= 0 && !other && fstat(hold, &held) == 0 && stat(path, &found) == 0 && held.st_ino == found.st_ino)
+        return hold;
+    if (hold >= 0)
+        close(hold);
+    return -1;
+}
+
+static trireme_status lock_held(struct run_directory *run, trireme_error *error) {
     char *path = join(run, "lock");
     run->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     run->fresh = run->lock >= 0;
@@ -57,6 +72,16 @@ static trireme_status take_lock(struct run_directory *run, trireme_error *error)
     if (!locked)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));
     return TRIREME_OK;
+}
+
+static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
+    int hold = hold_directory(run->path, false);
+    if (hold < 0 && access(run->path, R_OK | X_OK) == 0)
+        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    trireme_status status = lock_held(run, error);
+    if (hold >= 0)
+        close(hold);
+    return status;
 }
 
 // Where a directory lies that is not yet, or no longer, a run's.
@@ -97,9 +122,11 @@ static bool make_locked(struct run_directory *run) {
 
 static trireme_status take(struct run_directory *run, trireme_error *error) {
     struct stat st;
-    if (access(run->path, F_OK) != 0 && make_locked(run))
-        return TRIREME_OK;
-    if (stat(run->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+    int tries = 0; // whoever was faster may be gone already
+    for (; tries < MOST_TRIES && stat(run->path, &st) != 0; tries++)
+        if (make_locked(run))
+            return TRIREME_OK;
+    if (tries == MOST_TRIES || !S_ISDIR(st.st_mode)) {
         TRY(directory_create(run->path, error));
         run->made = true;
     }
@@ -143,6 +170,7 @@ void run_directory_close(struct run_directory *run) {
     event_file_close(&run->events);
     if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
         char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin"), *beside = path_beside(run);
+        int hold = hold_directory(run->path, true);
         if (!holds(run->path, "config.yaml"))
             unlink(ranks);
         // Nobody finds it without its lock.
@@ -150,6 +178,8 @@ void run_directory_close(struct run_directory *run) {
             unlink(lock);
         else if (!remove_with_lock(beside))
             rename(beside, run->path);
+        if (hold >= 0)
+            close(hold);
         free(lock);
         free(ranks);
         free(beside);
