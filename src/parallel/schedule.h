@@ -196,9 +196,8 @@ enum slots_for {
 // Counts how many messages to each virtual stage's forwards and backwards, on_way[virtual stage][0, 1], are sent and
 // not yet taken at most, passes being as long as one another: with room for so many, ranks that take their messages in
 // another order than they need them do not wait for each other for ever. It counts only where one more than are held
-// may be too few: where microbatches go there and back more than once, and, with several chunks to a rank, where all
-// ranks come to the passes of a spread vocabulary together, or with three and more, where backwards are in two parts;
-// and of what was read from a text, in whatever order that has its passes.
+// may be too few: not with one chunk to a rank, in V schedules, and in rounds of as many microbatches as stages; but in
+// any order that was read from a text, and wherever the passes of a vocabulary are spread over several chunks.
 // The schedule is verified; making, reading or spreading one ends with it.
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.

@@ -110,13 +110,24 @@ static int turns(const struct schedule *s) {
     return count;
 }
 
+// Whether no rank waits for ever where each takes one message more than it holds: of V schedules, and of rounds of as
+// many microbatches as stages, as they are made here. Ranks of others may be further apart.
+static bool one_is_enough(const struct schedule *s) {
+    if (s->rank[0].line > 0) // read from a file
+        return false;
+    if (s->chunks == 1)
+        return true;
+    const int back = turns(s);
+    const bool rounds = back == 0 && s->microbatches % s->stages == 0, splits = schedule_splits_backward(s);
+    return !s->vocabulary && (splits ? s->chunks == 2 && back < 2 : rounds);
+}
+
 void schedule_count_on_way(struct schedule *s) {
     const int stages = s->stages * s->chunks;
     const size_t microbatches = (size_t)s->microbatches;
     free(s->on_way);
     s->on_way = NULL;
-    const bool searched = s->chunks > 2 && schedule_splits_backward(s), read = s->rank[0].line > 0;
-    if (!read && (s->chunks == 1 || (!s->vocabulary && turns(s) < 2 && !searched)))
+    if (one_is_enough(s))
         return;
     s->on_way = mem_alloc((size_t)stages * sizeof *s->on_way);
     struct passes_at *at = mem_alloc((size_t)stages * microbatches * sizeof *at);

@@ -124,25 +124,28 @@ static void every_plan(void **unused) {
 // room for one more than are held, these wait for ever.
 static void messages_have_room(void **unused) {
     (void)unused;
-    static const char *const MORE[] = {"training.global_batch_size=64", "training.micro_batch_size=1",
-                                       "parallelism.pipeline_parallel_schedule=hanayo",
-                                       "parallelism.pipeline_parallel_chunks=4", NULL};
+    static const struct {
+        const char *schedule;
+        int stages, chunks, microbatches;
+        bool limited; // to fewer microbatches than stages
+    } SEARCHED[] = {
+        {"hanayo", 14, 4, 64, false},  {"interleaved", 20, 5, 48, false}, {"auto", 5, 3, 5, true},
+        {"auto", 6, 3, 7, true},       {"auto", 7, 3, 11, true},          {"auto", 7, 4, 11, true},
+        {"hanayo", 32, 2, 220, false},
+    };
     struct model_config model;
     small_config(&model, small_models[SMALL_LLAMA].json);
-    model.num_hidden_layers = 56;
-    accept(&model, (struct plan){1, 1, 1, 14, 0, false}, MORE);
-    static const struct {
-        int stages, chunks, microbatches;
-    } SEARCHED[] = {{5, 3, 5}, {6, 3, 7}, {7, 3, 11}, {7, 4, 11}};
-    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
-        char batch[64], chunks[64], limit[64];
+    for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED) - SANITIZED; i++) {
+        const int stages = SEARCHED[i].stages;
+        char batch[64], schedule[64], chunks[64], limit[64];
         snprintf(batch, sizeof batch, "training.global_batch_size=%d", SEARCHED[i].microbatches);
+        snprintf(schedule, sizeof schedule, "parallelism.pipeline_parallel_schedule=%s", SEARCHED[i].schedule);
         snprintf(chunks, sizeof chunks, "parallelism.pipeline_parallel_chunks=%d", SEARCHED[i].chunks);
-        snprintf(limit, sizeof limit, "parallelism.pipeline_parallel_activation_limit=%d", SEARCHED[i].stages - 1);
-        const char *const more[] = {
-            batch, "training.micro_batch_size=1", "parallelism.pipeline_parallel_schedule=auto", chunks, limit, NULL};
-        model.num_hidden_layers = SEARCHED[i].stages * SEARCHED[i].chunks;
-        accept(&model, (struct plan){1, 1, 1, SEARCHED[i].stages, 0, false}, more);
+        snprintf(limit, sizeof limit, "parallelism.pipeline_parallel_activation_limit=%d", stages - 1);
+        const char *const more[] = {batch,  "training.micro_batch_size=1",      schedule,
+                                    chunks, SEARCHED[i].limited ? limit : NULL, NULL};
+        model.num_hidden_layers = stages * SEARCHED[i].chunks;
+        accept(&model, (struct plan){1, 1, 1, stages, 0, false}, more);
     }
 }
 
