@@ -9,7 +9,7 @@
 
 // Ranges that may be looked at in all attempts: so many and so many times the square of all, but no more than
 // MOST_WORK; and since an attempt has come further: part of so many and three times the square of all.
-static const int64_t WORK = 40000000, MOST_WORK = 600000000, ATTEMPT = 1000000;
+static const int64_t WORK = 120000000, MOST_WORK = 600000000, ATTEMPT = 1000000;
 enum { SQUARES = 10, MANY = 20000 }; // more ranges than that are too many
 static const double STUCK = .6;
 enum { SMALL = 1000 };              // of the whole: ranges that come last in every other attempt

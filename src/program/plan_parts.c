@@ -5,7 +5,7 @@
 #include "program/place.h"
 
 // Of the most bytes that live at one time: what is looked for, and what is good enough where that is hard to find.
-static const double TIGHT = 1.002, FAIR = 1.0195;
+static const double TIGHT = 1.002, FAIR = 1.0198;
 // Ranges that are placed one by one, times the microbatches that are in use at a time: so many a new one has to be
 // compared with.
 enum { COMPARED = 1 << 19 };
