@@ -110,21 +110,22 @@ static uint64_t mix(uint64_t hash, double x) {
     return (hash ^ bits) * 0x100000001b3;
 }
 
-// The very bits, on every machine and with every compiler. Arguments come from arithmetic alone.
+// The very bits, on every machine and with every compiler. Arguments come from arithmetic alone, of which nothing can
+// be contracted to a multiply-add.
 static void bits_are_pinned(void **state) {
     (void)state;
     uint64_t hash = 0xcbf29ce484222325;
     for (uint64_t k = 0; k < 20000; k++) {
-        double u = rng_uniform(3, 0, k), v = rng_uniform(3, 1, k), x = 40 * u - 20;
+        double u = rng_uniform(3, 0, k), v = rng_uniform(3, 1, k), x = 40 * (u - 0.5);
         hash = mix(hash, math_exp(x));
         hash = mix(hash, math_log(u + 1e-9));
         hash = mix(hash, math_tanh(0.1 * x));
         hash = mix(hash, math_erf(0.3 * x));
         hash = mix(hash, math_sin(1000 * x));
         hash = mix(hash, math_cos(1000 * x));
-        hash = mix(hash, math_pow(10 * u, 20 * v - 10));
+        hash = mix(hash, math_pow(10 * u, 20 * (v - 0.5)));
     }
-    assert_true(hash == 0x4bdee59ed5e81589);
+    assert_true(hash == 0x8521ac4fb1aa3693);
 }
 
 int main(void) {

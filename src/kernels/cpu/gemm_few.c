@@ -17,7 +17,7 @@ VEC_INLINE vec_f32 dot_step(bool pairs, vec_f32 a, vec_f32 b, vec_f32 acc) {
 VEC_INLINE vec_f32 load_rest(bool bf16, const char *p, int64_t left) {
     const int64_t unit = pack_unit(bf16), size = bf16 ? 2 : 4;
     vec_f32 v = {0};
-    for (int64_t u = 0; u * unit < left; u++) {
+    for (int64_t u = 0; u < LANES && u * unit < left; u++) {
         uint32_t x = pack_unit_along(bf16, p + u * unit * size, left - u * unit);
         memcpy((char *)&v + 4 * u, &x, 4);
     }
