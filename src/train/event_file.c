@@ -122,12 +122,25 @@ trireme_status event_file_open(struct event_file *events, const char *directory,
     return write_event(events, &message, error);
 }
 
+static trireme_status write_summary(struct event_file *events, int64_t step, struct text *summary,
+                                    trireme_error *error) {
+    struct text message = {0};
+    begin_event(&message, step);
+    add_bytes(&message, EVENT_SUMMARY, summary->text, summary->length);
+    text_release(summary);
+    return write_event(events, &message, error);
+}
+
+static void add_validation(struct text *summary, double val_loss) {
+    add_scalar(summary, "validation_metrics/loss", val_loss);
+}
+
 trireme_status event_file_add(struct event_file *events, const struct train_step *s, trireme_error *error) {
-    struct text message = {0}, summary = {0};
+    struct text summary = {0};
     if (s->targets)
         add_scalar(&summary, "loss_metrics/global_avg_loss", s->loss);
     if (!isnan(s->val_loss))
-        add_scalar(&summary, "validation_metrics/loss", s->val_loss);
+        add_validation(&summary, s->val_loss);
     add_scalar(&summary, "grad_norm", s->grad_norm);
     add_scalar(&summary, "lr", s->lr);
     add_scalar(&summary, "n_tokens_seen", (double)s->tokens);
@@ -137,10 +150,14 @@ trireme_status event_file_add(struct event_file *events, const struct train_step
         add_scalar(&summary, "mfu(%)", 100 * s->mfu);
     }
     add_scalar(&summary, "memory/max_reserved(GiB)", (double)s->peak_bytes / (1 << 30));
-    begin_event(&message, s->step);
-    add_bytes(&message, EVENT_SUMMARY, summary.text, summary.length);
-    text_release(&summary);
-    return write_event(events, &message, error);
+    return write_summary(events, s->step, &summary, error);
+}
+
+trireme_status event_file_add_validation(struct event_file *events, int64_t step, double val_loss,
+                                         trireme_error *error) {
+    struct text summary = {0};
+    add_validation(&summary, val_loss);
+    return write_summary(events, step, &summary, error);
 }
 
 void event_file_close(struct event_file *events) {

@@ -17,6 +17,9 @@ struct event_file {
 trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error);
 // Of a step's figures those that are known, written out at once.
 trireme_status event_file_add(struct event_file *events, const struct train_step *step, trireme_error *error);
+// A validation loss that was not known when its step was added.
+trireme_status event_file_add_validation(struct event_file *events, int64_t step, double val_loss,
+                                         trireme_error *error);
 void event_file_close(struct event_file *events);
 
 #endif

@@ -110,6 +110,27 @@ static bool save_is_due(const struct run *r) {
     return every > 0 && !r->progress.skipped_in_a_row && r->progress.step / every > MAX(r->saved_step, 0) / every;
 }
 
+static trireme_status failed_record(const struct run *r, trireme_error *error) {
+    if (error->status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
+        return error->status;
+    return say_what_is_lost(r, "recorded", error);
+}
+
+// A run that was stopped while it validated has a record that lacks this.
+static trireme_status catch_up(struct run *r, double *loss, trireme_error *error) {
+    int32_t lacks = r->leads && r->directory.unvalidated;
+    if (r->control)
+        TRY(comm_broadcast(r->control, &lacks, sizeof lacks, 0, error));
+    if (!lacks || !validation_is_due(r))
+        return TRIREME_OK;
+    TRY(validate(r, loss, error));
+    if (isnan(*loss) || !r->leads)
+        return TRIREME_OK;
+    run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
+    trireme_status status = run_directory_add_validation(&r->directory, r->progress.step, *loss, error);
+    return status == TRIREME_OK ? status : failed_record(r, error);
+}
+
 static trireme_status write_trace(struct run *r, trireme_error *error) {
     struct text text = {0};
     trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
@@ -117,13 +138,6 @@ static trireme_status write_trace(struct run *r, trireme_error *error) {
         status = run_directory_trace(&r->directory, r->progress.step, &text, error);
     text_release(&text);
     return status;
-}
-
-static trireme_status record(struct run *r, const struct train_step *step, trireme_error *error) {
-    trireme_status status = run_directory_add(&r->directory, step, error);
-    if (status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
-        return status;
-    return say_what_is_lost(r, "recorded", error);
 }
 
 // A NaN's sign means nothing, but printf shows it.
@@ -229,8 +243,8 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     if (finite == TRIREME_OK && validation_is_due(r))
         TRY(validate(r, &s.val_loss, error));
     TRY(take_stock(r, model_flops(&r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
-    if (r->leads)
-        TRY(record(r, &s, error));
+    if (r->leads && run_directory_add(&r->directory, &s, error) != TRIREME_OK)
+        return failed_record(r, error);
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, &s);
     if (finite != TRIREME_OK) {
@@ -301,6 +315,7 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
 static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
     enum next next;
     trireme_error batch = {0};
+    TRY(catch_up(r, &result->val_loss, error));
     TRY(choose_next(r, &next, &batch, error));
     directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
     while (next == NEXT_STEP) {

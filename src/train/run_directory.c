@@ -197,22 +197,39 @@ struct sifted {
     off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal where all others follow
     int64_t strange, first; // how many of them are no step's, and the first one's number
     bool cut;               // the last line, no step's, has no end: a crash came in between
+    bool unvalidated;       // the last step's line has no val_loss
 };
 
-// The step that a line is of, -1 where it is none's.
-static int64_t step_of(const char *line, size_t length) {
-    json_t *object = NULL;
+// The step that a line is of, -1 where it is none's. Caller releases *object.
+static int64_t step_of(const char *line, size_t length, json_t **object) {
     int64_t step = -1;
     trireme_error ignored;
-    if (json_parse(line, length, "metrics.jsonl", &object, &ignored) == TRIREME_OK)
-        json_read_integer(object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &step, &ignored);
-    json_decref(object);
+    *object = NULL;
+    if (json_parse(line, length, "metrics.jsonl", object, &ignored) == TRIREME_OK)
+        json_read_integer(*object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &step, &ignored);
     return step;
 }
 
+static bool is_unvalidated(const json_t *line) {
+    return json_object_get(line, "loss") && !json_object_get(line, "val_loss");
+}
+
+// As run_directory_add puts it.
+static void add_validated(struct text *out, json_t *line, double val_loss) {
+    const char *key;
+    json_t *value;
+    json_begin_object(out, NULL);
+    json_object_foreach(line, key, value) {
+        json_add_value(out, key, value);
+        if (strcmp(key, "loss") == 0)
+            json_add_number(out, "val_loss", val_loss);
+    }
+    json_end_object(out);
+}
+
 // Lines of later steps than `step` go, those that somebody else wrote stay. What stays is added to `out`, unless that
-// is NULL.
-static trireme_status sift_metrics(const struct run_directory *run, int64_t step, struct sifted *found,
+// is NULL; with val_loss, unless that is NaN, in the lines of `step` that have none.
+static trireme_status sift_metrics(const struct run_directory *run, int64_t step, double val_loss, struct sifted *found,
                                    struct text *out, trireme_error *error) {
     char *line = NULL;
     size_t capacity = 0;
@@ -220,9 +237,10 @@ static trireme_status sift_metrics(const struct run_directory *run, int64_t step
     int64_t number = 1;
     *found = (struct sifted){0};
     rewind(run->metrics);
-    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; number++) {
-        int64_t of = step_of(line, (size_t)n);
-        bool ends = line[n - 1] == '\n';
+    json_t *object = NULL;
+    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; number++, json_decref(object)) {
+        int64_t of = step_of(line, (size_t)n, &object);
+        bool ends = line[n - 1] == '\n', unvalidated = of == step && is_unvalidated(object);
         at += n;
         found->cut = of < 0 && !ends;
         if (of > step || found->cut)
@@ -231,10 +249,14 @@ static trireme_status sift_metrics(const struct run_directory *run, int64_t step
             found->first = number;
         found->bytes += n + !ends;
         found->end = at;
-        if (out) {
-            text_add_bytes(out, line, (size_t)n);
-            text_add(out, "%s", ends ? "" : "\n");
-        }
+        found->unvalidated |= unvalidated;
+        if (!out)
+            continue;
+        if (unvalidated && !isnan(val_loss))
+            add_validated(out, object, val_loss);
+        else
+            text_add_bytes(out, line, (size_t)(ends ? n - 1 : n));
+        text_add(out, "\n");
     }
     free(line);
     if (!feof(run->metrics))
@@ -256,12 +278,11 @@ static trireme_status open_metrics(struct run_directory *run, trireme_error *err
     return TRIREME_OK;
 }
 
-// With what stays alone; what goes lies between.
-static trireme_status replace_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+static trireme_status replace_metrics(struct run_directory *run, int64_t step, double val_loss, trireme_error *error) {
     struct sifted found;
     struct text stays = {0};
     char *path = join(run, "metrics.jsonl");
-    trireme_status status = sift_metrics(run, step, &found, &stays, error);
+    trireme_status status = sift_metrics(run, step, val_loss, &found, &stays, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(path, stays.text, stays.length, error);
     free(path);
@@ -284,10 +305,11 @@ static void remark_on(struct run_directory *run, const struct sifted *found) {
 
 static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
     struct sifted found;
-    TRY(sift_metrics(run, step, &found, NULL, error));
+    TRY(sift_metrics(run, step, NAN, &found, NULL, error));
     remark_on(run, &found);
-    if (found.bytes != found.end)
-        return replace_metrics(run, step, error);
+    run->unvalidated = found.unvalidated;
+    if (found.bytes != found.end) // what goes lies between
+        return replace_metrics(run, step, NAN, error);
     if (ftruncate(fileno(run->metrics), found.end) != 0)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
     fseek(run->metrics, 0, SEEK_END);
@@ -338,6 +360,13 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
     if (!written)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot write: %s", run->path, strerror(errno));
     return run->events.file ? event_file_add(&run->events, s, error) : TRIREME_OK;
+}
+
+trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
+                                            trireme_error *error) {
+    TRY(run_directory_check(run, error));
+    TRY(replace_metrics(run, step, val_loss, error));
+    return run->events.file ? event_file_add_validation(&run->events, step, val_loss, error) : TRIREME_OK;
 }
 
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,

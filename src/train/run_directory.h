@@ -11,9 +11,10 @@ struct run_directory {
     int lock;      // descriptor, held while the run lives
     FILE *metrics; // open for appending
     struct event_file events;
-    bool made;    // by this run
-    char *remark; // on what metrics.jsonl held beside steps, NULL where it was nothing
-    bool fresh;   // nothing but our lock and ranks.bin is in it yet
+    bool made;        // by this run
+    char *remark;     // on what metrics.jsonl held beside steps, NULL where it was nothing
+    bool fresh;       // nothing but our lock and ranks.bin is in it yet
+    bool unvalidated; // the step that the run goes on from has a line, but no val_loss in it
 };
 
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
@@ -32,6 +33,9 @@ void run_directory_close(struct run_directory *run);
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
+// Adds val_loss to the line of `step`, and to tb/, where it is `unvalidated`.
+trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
+                                            trireme_error *error);
 // Writes trace/step-N.json.
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
                                    trireme_error *error);

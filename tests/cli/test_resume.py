@@ -126,16 +126,15 @@ def test_interrupt():
 
 
 def test_interrupt_validation():
-    """A validation is no reason to wait."""
+    """A validation is no reason to wait: it is done when the run goes on."""
     if tool.SANITIZED: # takes long to get there
         return
     tool.write("large.txt", "The quick brown fox jumps over the lazy dog. " * 100000)
     tool.good("prepare", "large.txt", "--data.path=text/large")
     for number, ranks in enumerate(([], ["--ranks=2"])):
         run = f"run{number}"
-        arguments = ["train", "c.yaml", f"--run.directory={run}", "--data.path=text/large", "--validation.freq=1",
-                     *ranks]
-        process = tool.start(*arguments, "--validation.steps=1000000")
+        arguments = ["train", "c.yaml", "--data.path=text/large", "--validation.freq=1", *ranks]
+        process = tool.start(*arguments, "--validation.steps=1000000", f"--run.directory={run}")
         while "validating" not in tool.run("show", "ranks", run)[1]:
             assert process.poll() is None, tool.finish(process)
         process.send_signal(signal.SIGINT)
@@ -143,7 +142,11 @@ def test_interrupt_validation():
         assert code == 75 and "stopped after step 1 of 6; all is saved" in err, (code, err)
         assert [(line["step"], "val_loss" in line) for line in tool.metrics(run)] == [(1, False)]
         assert os.listdir(f"{run}/checkpoint") == ["step-1"]
-        assert tool.good_json(*arguments, "--validation.steps=2")["step"] == 6
+        arguments.append("--validation.steps=2")
+        code, _, err = tool.run(*arguments, f"--run.directory={run}")
+        assert code == 0 and len(re.findall("^val_loss of step 1, not measured before: ", err, re.M)) == 1, (code, err)
+        tool.good(*arguments, f"--run.directory=whole{number}")
+        same_end(f"whole{number}", run, 6)
 
 
 def test_interrupt_same_bits():

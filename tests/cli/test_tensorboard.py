@@ -3,6 +3,7 @@
 import glob
 import math
 import os
+import re
 import struct
 
 import tool
@@ -95,6 +96,28 @@ def test_every_step():
     assert len(files) == 2 and files[0] == file
     start, steps = events(files[1])
     assert start == 6 and [step for step, _ in steps] == [6, 7]
+
+
+def test_validation_afterwards():
+    """What a run that was stopped while it validated left out, the one that goes on adds to the record."""
+    train = ["train", "c.yaml", "--run.directory=run", "--validation.freq=2", "--validation.steps=1"]
+    tool.good(*train, "--training.steps=4")
+    whole = tool.read("run/metrics.jsonl")
+    cut = re.sub(rb',"val_loss":[^,]*(?=.*\n$)', b"", whole)
+    assert cut.count(b"val_loss") == 1 and whole.count(b"val_loss") == 2, cut
+    for stays in b"", b"# a note\n":
+        tool.write("run/metrics.jsonl", cut + stays)
+        tool.good(*train, "--training.steps=4")
+        assert tool.read("run/metrics.jsonl") == whole + stays
+        # Once it is there it stays as it is.
+        tool.good(*train, "--training.steps=4")
+        assert tool.read("run/metrics.jsonl") == whole + stays
+    val_loss = tool.strict_json(whole.splitlines()[-1])["val_loss"]
+    added = [events(file) for file in sorted(glob.glob("run/tb/events.out.tfevents.*"))[1:]]
+    assert [start for start, _ in added] == 4 * [5] and [len(steps) for _, steps in added] == [1, 0, 1, 0], added
+    for step, values in added[0][1] + added[2][1]:
+        assert step == 4 and list(values) == ["validation_metrics/loss"], added
+        assert math.isclose(values["validation_metrics/loss"], val_loss, rel_tol=1e-6)
 
 
 def test_what_cannot_be_written():
