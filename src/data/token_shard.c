@@ -16,9 +16,10 @@ static const struct llmc_format {
     int32_t magic, version;
     int width;
     int32_t delimiter;
+    const char *tokenizer;
 } llmc_formats[] = {
-    {20240520, 1, 2, 50256},  // GPT-2's tokens, <|endoftext|>
-    {20240801, 7, 4, 128000}, // Llama 3's tokens, <|begin_of_text|>
+    {20240520, 1, 2, 50256, "GPT-2"},    // <|endoftext|>
+    {20240801, 7, 4, 128000, "Llama 3"}, // <|begin_of_text|>
 };
 
 static int32_t load_i32(const uint8_t *p) {
@@ -271,6 +272,7 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     shard->tokens = tokens;
     shard->width = format->width;
     shard->delimiter = format->delimiter;
+    shard->tokenizer = format->tokenizer;
     return TRIREME_OK;
 }
 

@@ -47,6 +47,7 @@ struct token_shard {
     int64_t tokens;
     int width;                    // bytes per token: 1, 2, 4 or 8
     int32_t delimiter;            // token that begins each document of llm.c; -1 where the index tells
+    const char *tokenizer;        // whose tokens llm.c's are, "GPT-2"; NULL where only the manifest tells
     int64_t sequences, documents; // S and D - 1
 };
 

@@ -384,6 +384,28 @@ static void test_llmc(void **state) {
     check_llmc(state, 20240801, 7, 128000);
 }
 
+// Shards of two tokenizers in one set.
+static void test_llmc_mixed(void **state) {
+    int32_t tokens[] = {1, 2, 3};
+    struct index x = good_index(8, 2);
+    struct token_set *set = NULL;
+    put_llmc(in(state, "s1.bin"), 20240520, 1, 3, tokens, 3);
+    put_llmc(in(state, "s2.bin"), 20240520, 1, 3, tokens, 3);
+    put_llmc(in(state, "s4.bin"), 20240801, 7, 3, tokens, 3);
+    char *part =
+        mem_printf("%s holds tokens of GPT-2, but %s those of Llama 3", in(state, "s1.bin"), in(state, "s4.bin"));
+    assert_refused(token_set_open(in(state, "s*.bin"), &set, &error), TRIREME_ERROR_USAGE, part);
+    // Whose tokens Megatron's pair holds is not known.
+    put(in(state, "s0.idx"), x.bytes, x.length);
+    put(in(state, "s0.bin"), x.bytes, 18);
+    assert_refused(token_set_open(in(state, "s*.bin"), &set, &error), TRIREME_ERROR_USAGE, part);
+    free(part);
+    assert_null(set);
+    assert_ok(token_set_open(in(state, "s[0-2].bin"), &set, &error));
+    assert_int_equal(token_set_tokens(set), 15);
+    token_set_close(set);
+}
+
 static void test_llmc_malformed(void **state) {
     const char *path = in(state, "s.bin");
     int32_t tokens[] = {1, 2, 3};
@@ -424,7 +446,7 @@ int main(void) {
         TEST(test_negative_tokens),     TEST(test_malformed_at_open),
         TEST(test_malformed_at_access), TEST(test_became_shorter),
         TEST(test_missing_files),       TEST(test_llmc),
-        TEST(test_llmc_malformed),
+        TEST(test_llmc_mixed),          TEST(test_llmc_malformed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
