@@ -16,7 +16,8 @@
 struct token_set;
 
 // Opens `path`: PREFIX, PREFIX.bin or PREFIX.idx of Megatron's pair; a shard of llm.c; or a glob of .bin files, which
-// are joined in the order of their names. Constant time and memory in the number of tokens. Caller closes.
+// are joined in the order of their names. Constant time in the number of tokens, some ns a document; constant memory.
+// Caller closes.
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error);
 void token_set_close(struct token_set *set);
 

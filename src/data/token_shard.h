@@ -14,7 +14,7 @@
 // A shard of llm.c begins with 256 i32 (magic, version, number of tokens, zeros), then the tokens. A document begins
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
-// Opening takes constant time and memory: sizes and the entries at the ends are checked then, the rest when touched.
+// Opening checks sizes, the entries at the ends, and the order of the documents; the rest is checked when touched.
 // A file that has become shorter since is refused by token_shard_read. One that another process cuts short between that
 // and the search for the documents of what was read, which touches it, still ends the process with SIGBUS.
 #ifndef DATA_TOKEN_SHARD_H

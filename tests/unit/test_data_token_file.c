@@ -245,6 +245,21 @@ static void test_malformed_at_open(void **state) {
     refuse_index(state, LENGTHS + 8, INT32_MAX, 4, "tells of 4294967306");
     refuse_index(state, DOCUMENTS, 1, 8, "x.idx byte 70: the first document's sequence is 1, expected 0");
     refuse_index(state, DOCUMENTS + 24, 2, 8, "x.idx byte 94: the end of the document index is 2, expected 3");
+    refuse_index(state, DOCUMENTS + 8, 4, 8,
+                 "x.idx byte 86: document 2 begins with sequence 2, but the one before it with 4");
+    refuse_index(state, DOCUMENTS + 16, -1, 8,
+                 "x.idx byte 86: document 2 begins with sequence -1, but the one before it with 1");
+
+    // Documents without sequences are in order.
+    x = good_index(8, 2);
+    memcpy(x.bytes + DOCUMENTS + 8, &(int64_t){2}, 8);
+    put_pair(state, &x, 18);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    int64_t starts[3];
+    assert_int_equal(list_documents(set, starts, 3), 2);
+    assert_memory_equal(starts, ((int64_t[]){0, 6}), 2 * sizeof *starts);
+    token_set_close(set);
+    set = NULL;
 
     // Every truncation of the index, and any other size of the tokens.
     for (x.length = 1; x.length < sizeof x.bytes; x.length++) {
@@ -271,13 +286,14 @@ static void test_malformed_at_open(void **state) {
     assert_null(set);
 }
 
-// Entries in the middle are checked when they are needed.
+// What was not looked at when the file was opened, or is written into it later, is checked when it is needed.
 static void refuse_access(void **state, size_t at, int64_t value, size_t size, const char *part) {
     struct index x = good_index(8, 2);
+    struct token_set *set;
+    put_pair(state, &x, 18);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
     memcpy(x.bytes + at, &value, size);
     put_pair(state, &x, 18);
-    struct token_set *set;
-    assert_ok(token_set_open(in(state, "x"), &set, &error));
     int64_t found = -1;
     assert_refused(token_set_next_document(set, 1, 9, &found, &error), TRIREME_ERROR_CORRUPT, part);
     assert_int_equal(found, -1);
