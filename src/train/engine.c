@@ -4,12 +4,13 @@
 #include "compile/options.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/peak.h"
+#include "kernels/cpu/pin.h"
 #include "train/stages.h"
 
 int engine_threads(const struct config *config, int ranks) {
-    if (config->training.threads > 0)
-        return (int)config->training.threads;
-    return MAX(1, usable_cores() / ranks);
+    int given = (int)config->training.threads, wanted = given > 0 ? given : MAX(1, usable_cores() / ranks);
+    int most = threads_most();
+    return MIN(wanted, most);
 }
 
 trireme_status engine_compile(struct engine *e, const struct config *config, const struct model_config *model,

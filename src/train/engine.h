@@ -33,7 +33,8 @@ struct engine {
     struct executor *train_executor, *evaluate_executor;
 };
 
-// Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use.
+// Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use; no
+// more than OpenMP gives.
 int engine_threads(const struct config *config, int ranks);
 
 // Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory

@@ -439,6 +439,8 @@ def test_bench():
     assert f"{len(kernels)} shapes timed in every way" in said, said
     peak = tool.good_json("bench", "peak", "--training.threads=1")
     assert peak["f32_flops"] > 0 and peak["bf16_flops"] > 0 and peak["threads"] == 1, peak
+    said = tool.good("bench", "peak", "--training.threads=2", env={**os.environ, "OMP_THREAD_LIMIT": "1"})
+    assert said.startswith("peak of 1 thread: "), said
 
 
 def test_help():

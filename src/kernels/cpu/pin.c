@@ -4,6 +4,10 @@
 
 #include <omp.h>
 
+int threads_most(void) {
+    return omp_get_thread_limit();
+}
+
 void threads_pin(int threads, const int *core) {
 #pragma omp parallel num_threads(threads)
     cores_keep_to(&core[omp_get_thread_num()], 1);
