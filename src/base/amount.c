@@ -1,5 +1,6 @@
 #include "base/amount.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 struct amount amount(int64_t bytes) {
@@ -11,6 +12,12 @@ struct amount amount(int64_t bytes) {
     struct amount a;
     snprintf(a.text, sizeof a.text, "%.*f %s", unit ? 1 : 0, count, UNITS[unit]);
     return a;
+}
+
+struct counted counted(int64_t count, const char *what) {
+    struct counted c;
+    snprintf(c.text, sizeof c.text, "%" PRId64 " %s%s", count, what, count == 1 ? "" : "s");
+    return c;
 }
 
 void duration_text(double seconds, char out[32]) {

@@ -259,8 +259,8 @@ static void print_choices(const struct choices *choices, const struct measured *
     size_t others = 0;
     for (size_t i = 0; i < choices->item.count; i++)
         others += choices->item.item[i].way != WAY_RULE;
-    text_add(out, "%zu shapes timed in every way that their kernels have: %zu run otherwise than by the rule",
-             choices->item.count, others);
+    text_add(out, "%s timed in every way that there is: %zu run otherwise than by the rule",
+             counted((int64_t)choices->item.count, "shape").text, others);
     if (others)
         text_add(out, ", which by these times saves %.2f%% of a step",
                  100 * m->saved / (median_step(m)->seconds + m->saved));

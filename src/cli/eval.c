@@ -40,7 +40,7 @@ static trireme_status report(const struct arguments *a, const struct config *con
         text_add(&out, "loss %.4f nats per token, perplexity %.3f", r->loss, exp(r->loss));
         if (!isnan(bits))
             text_add(&out, ", %.4f bits per byte", bits);
-        text_add(&out, " over %lld tokens in sequences of %lld\n", (long long)r->targets,
+        text_add(&out, " over %s in sequences of %lld\n", counted(r->targets, "token").text,
                  (long long)config->training.seq_len);
     }
     trireme_status status = print_text(&out, error);

@@ -19,10 +19,6 @@ static void show_bar(void *user, int64_t done, int64_t total) {
                   "..............................", 100 * share, 1e-6 * (double)done / (seconds + 1e-9), left);
 }
 
-static void add_count(struct text *out, int64_t count, const char *what) {
-    text_add(out, "%lld %s%s", (long long)count, what, count == 1 ? "" : "s");
-}
-
 static trireme_status report(const struct arguments *a, const struct config *config, const struct prepare_result *r,
                              trireme_error *error) {
     struct text out = {0};
@@ -39,17 +35,10 @@ static trireme_status report(const struct arguments *a, const struct config *con
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
-        add_count(&out, r->manifest.tokens, "token");
-        text_add(&out, " of ");
-        add_count(&out, r->manifest.documents, "document");
-        text_add(&out, " in ");
-        add_count(&out, r->files, "file");
-        text_add(&out, " are in %s.bin and %s.idx\n", prefix, prefix);
-        if (r->empty_documents) {
-            text_add(&out, "left out: ");
-            add_count(&out, r->empty_documents, "document");
-            text_add(&out, " without text\n");
-        }
+        text_add(&out, "%s of %s in %s are in %s.bin and %s.idx\n", counted(r->manifest.tokens, "token").text,
+                 counted(r->manifest.documents, "document").text, counted(r->files, "file").text, prefix, prefix);
+        if (r->empty_documents)
+            text_add(&out, "left out: %s without text\n", counted(r->empty_documents, "document").text);
     }
     free(prefix);
     trireme_status status = print_text(&out, error);

@@ -41,8 +41,8 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
     int64_t train = total - validation;
     if (!options->evaluate_only && options->validation_fraction < 1.0 && train < length + 1)
         FAIL(TRIREME_ERROR_USAGE,
-             "the data are too short: one window takes training.seq_len + 1 = %" PRId64 " tokens, but %" PRId64
-             " of the %" PRId64 " tokens are for training; add text or lower training.seq_len",
+             "the data are too short: one window takes training.seq_len + 1 = %" PRId64
+             " tokens, but training has %" PRId64 " of %" PRId64 "; add text or lower training.seq_len",
              length + 1, train, total);
     s.range[SAMPLER_TRAIN] = (struct sampler_range){.begin = 0, .end = train};
     s.range[SAMPLER_VALIDATION] = (struct sampler_range){.begin = train, .end = total};

@@ -1,4 +1,5 @@
 // A model's configuration as Hugging Face's config.json, both ways.
+#include "base/amount.h"
 #include "base/json.h"
 #include "model/architecture.h"
 
@@ -236,8 +237,8 @@ static trireme_status read_layer_types(const struct reader *r, const json_t *typ
     }
     if ((int64_t)json_array_size(types) != r->out->num_hidden_layers)
         return error_set(r->error, TRIREME_ERROR_CORRUPT,
-                         "%s: \"layer_types\" lists %zu layers, \"num_hidden_layers\" says %lld", r->where,
-                         json_array_size(types), (long long)r->out->num_hidden_layers);
+                         "%s: \"layer_types\" lists %s, \"num_hidden_layers\" says %lld", r->where,
+                         counted((int64_t)json_array_size(types), "layer").text, (long long)r->out->num_hidden_layers);
     if (slid != 0 && slid != json_array_size(types))
         return read_mixed(r);
     *sliding = slid != 0;

@@ -1,5 +1,7 @@
 #include "model/split.h"
 
+#include "base/amount.h"
+
 enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
 
 static int64_t divide_up(int64_t n, int64_t by) {
@@ -16,9 +18,8 @@ static int64_t vocabulary_part(const struct model_config *c, int ranks) {
 
 static trireme_status check_enough(int64_t parts, const char *what, int ranks, trireme_error *error) {
     if (ranks > parts)
-        FAIL(TRIREME_ERROR_USAGE,
-             "parallelism.tensor_parallel_degree: a model of %lld %s cannot be split over %d ranks", (long long)parts,
-             what, ranks);
+        FAIL(TRIREME_ERROR_USAGE, "parallelism.tensor_parallel_degree: a model of %s cannot be split over %d ranks",
+             counted(parts, what).text, ranks);
     return TRIREME_OK;
 }
 
@@ -34,9 +35,9 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
                                     .vocab_size = c->padded_vocab_size};
         return TRIREME_OK;
     }
-    TRY(check_enough(c->num_attention_heads, "heads", ranks, error));
-    TRY(check_enough(c->intermediate_size, "columns in its MLPs", ranks, error));
-    TRY(check_enough(c->vocab_size, "tokens", ranks, error));
+    TRY(check_enough(c->num_attention_heads, "head", ranks, error));
+    TRY(check_enough(c->intermediate_size, "MLP column", ranks, error));
+    TRY(check_enough(c->vocab_size, "token", ranks, error));
     struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1};
     int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
     if (groups >= ranks) {

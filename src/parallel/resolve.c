@@ -1,4 +1,5 @@
 // From the keys of a configuration to a plan.
+#include "base/amount.h"
 #include "parallel/layout.h"
 
 #include <unistd.h>
@@ -299,8 +300,8 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
                              "which does not split over %lld data-parallel ranks", (long long)replicas);
     if (t->global_batch_size % (replicas * out->micro_batch_size))
         return config_refuse(config, "training.global_batch_size", error,
-                             "which does not split into microbatches of %lld sequences on %lld data-parallel ranks",
-                             (long long)out->micro_batch_size, (long long)replicas);
+                             "which does not split into microbatches of %lld sequences on %s",
+                             (long long)out->micro_batch_size, counted(replicas, "data-parallel rank").text);
     TRY(check_countable(config, model, out->micro_batch_size, error));
     TRY(check_logits_rows(config, out->micro_batch_size, error));
     out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);

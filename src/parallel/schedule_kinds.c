@@ -1,4 +1,5 @@
 // The schedules that have a name, and those of a file.
+#include "base/amount.h"
 #include "parallel/schedule_make.h"
 
 #include <math.h>
@@ -83,8 +84,8 @@ trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct
             o->waves = given ? given / 2 : 1;
         if (__builtin_mul_overflow(o->waves, 2, &o->chunks) || (given && given != o->chunks))
             FAIL(TRIREME_ERROR_USAGE,
-                 "pipeline schedule %s has two chunks to a rank and wave, so that they are even: %d waves, %d chunks",
-                 kind->name, o->waves, given);
+                 "pipeline schedule %s has two chunks to a rank and wave, so that they are even: %s, %s", kind->name,
+                 counted(o->waves, "wave").text, counted(given, "chunk").text);
         return TRIREME_OK;
     }
     o->chunks = given ? given : kind->chunks;

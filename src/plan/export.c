@@ -1,4 +1,5 @@
 // A plan in the words of Megatron-LM and TorchTitan, with comments on what they do otherwise or lack.
+#include "base/amount.h"
 #include "plan/evaluate.h"
 
 #include <inttypes.h>
@@ -281,8 +282,8 @@ static void megatron_rate(struct text *out, struct text *cannot, const struct co
     const struct config_lr_scheduler *s = &c->lr_scheduler;
     int64_t warm_up = MIN(s->warmup_steps, decay_end(c) - 1);
     if (warm_up < s->warmup_steps)
-        text_add(cannot, "# not there: a warm-up of %" PRId64 " steps, longer than all that follows it\n",
-                 s->warmup_steps);
+        text_add(cannot, "# not there: a warm-up of %s, longer than all that follows it\n",
+                 counted(s->warmup_steps, "step").text);
     text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
              STYLES[s->decay_type]);
     if (s->decay_type == CONFIG_DECAY_WSD)

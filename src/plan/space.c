@@ -1,5 +1,6 @@
 #include "plan/space.h"
 
+#include "base/amount.h"
 #include "plan/learn.h"
 #include "plan/mix.h"
 
@@ -342,8 +343,8 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
             return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
         all *= MAX(1, fixed(c, GIVEN[i].key, GIVEN[i].degree));
         if (ranks % all)
-            return config_refuse(c, GIVEN[i].key, error, "but %d ranks do not divide into groups of %lld", ranks,
-                                 (long long)all);
+            return config_refuse(c, GIVEN[i].key, error, "but %s cannot be divided into groups of %lld",
+                                 counted(ranks, "rank").text, (long long)all);
     }
     return TRIREME_OK;
 }
@@ -376,7 +377,7 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
     const bool data_set = s.replicas && s.shards;
     if (data_set && s.tensor && s.stages && set != r->ranks)
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
-                             "but with it the degrees multiply to %lld, and there are %d ranks", (long long)set,
+                             "but with it the degrees multiply to %lld, and the ranks are %d", (long long)set,
                              r->ranks);
     if (data_set && s.stages && !s.tensor && r->ranks / set > widest_tensor(r->cluster))
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
@@ -384,13 +385,13 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
                              (long long)(r->ranks / set), TENSOR_NODES);
     if (data_set && s.tensor && !s.stages && r->ranks / set > s.layers)
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
-                             "but the degrees leave %lld stages, and the model has %lld layers",
-                             (long long)(r->ranks / set), (long long)s.layers);
+                             "but the degrees leave %lld stages, and the model has %s", (long long)(r->ranks / set),
+                             counted(s.layers, "layer").text);
     if (s.meshes == 0)
         return config_refuse(c, "training.global_batch_size", error,
-                             "which no way to divide %d ranks into tensor, pipeline and data parallel ones that the "
+                             "which no way to divide %s into tensor, pipeline and data parallel ones that the "
                              "configuration allows splits evenly",
-                             r->ranks);
+                             counted(r->ranks, "rank").text);
     if (s.sizes == 0)
         return config_refuse(c, "training.micro_batch_size", error,
                              "which divides the sequences of no data parallel rank, however %d ranks are divided",
@@ -405,8 +406,8 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
                              "but no schedule that the configuration allows has %d virtual stages", given_stages(c));
     if (p->pipeline_parallel_chunks > 0)
         return config_refuse(c, "parallelism.pipeline_parallel_chunks", error,
-                             "which no schedule that the configuration allows has for %lld layers",
-                             (long long)s.layers);
+                             "which no schedule that the configuration allows has for %s",
+                             counted(s.layers, "layer").text);
     FAIL(TRIREME_ERROR_USAGE,
          "no plan for %d rank%s is possible: the keys of parallelism and activation_checkpoint that are set do not go "
          "together",

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include "base/amount.h"
 #include "base/clock.h"
 #include "base/region.h"
 #include "base/rng.h"
@@ -302,9 +303,9 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
     tell_sound(r, sound);
     if (r->progress.skipped_in_a_row)
         FAIL(TRIREME_ERROR_DIVERGED,
-             "loss or gradient was not finite in the last %lld of %lld steps: lower optimizer.lr, or check the data; "
+             "loss or gradient was not finite in the last %lld of %s: lower optimizer.lr, or check the data; "
              "%s holds the weights from before them; %s",
-             (long long)r->progress.skipped_in_a_row, (long long)result->step, result->checkpoint, sound);
+             (long long)r->progress.skipped_in_a_row, counted(result->step, "step").text, result->checkpoint, sound);
     if (isinf(result->val_loss))
         FAIL(TRIREME_ERROR_DIVERGED,
              "the validation loss of the model in %s is not finite: lower optimizer.lr, or check the data",

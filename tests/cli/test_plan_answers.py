@@ -98,12 +98,14 @@ def test_refusals():
     refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
             "global_batch_size=3", "tensor_parallel_degree=1")
     # The key that rules all out is the one that is named.
-    refused(r"tensor_parallel_degree: given 3, but 2 ranks do not divide into groups of 3", *MODEL,
+    refused(r"tensor_parallel_degree: given 3, but 2 ranks cannot be divided into groups of 3", *MODEL,
             "tensor_parallel_degree=3")
-    refused(r"data_parallel_shard_degree: given 2, but 2 ranks do not divide into groups of 4", *MODEL,
+    refused(r"data_parallel_shard_degree: given 2, but 2 ranks cannot be divided into groups of 4", *MODEL,
             "pipeline_parallel_degree=2", "data_parallel_shard_degree=2")
+    refused(r"tensor_parallel_degree: given 2, but 1 rank cannot be divided into groups of 2", *MODEL[:2], "devices=1",
+            "tensor_parallel_degree=2")
     set_data = ["data_parallel_shard_degree=1", "data_parallel_replicate_degree=1"]
-    refused(r"replicate_degree: given 1, but with it the degrees multiply to 4, and there are 8 ranks", *MODEL[:2],
+    refused(r"replicate_degree: given 1, but with it the degrees multiply to 4, and the ranks are 8", *MODEL[:2],
             "devices=8", "tensor_parallel_degree=2", "pipeline_parallel_degree=2", *set_data)
     refused(r"replicate_degree: given 1, but the degrees leave 64 ranks to tensor parallel, wider than 2 nodes",
             *MODEL[:2], "devices=64", "pipeline_parallel_degree=1", *set_data)

@@ -32,6 +32,14 @@ static void bytes_have_the_unit_in_which_they_are_below_1000(void **state) {
         assert_string_equal(amount(CASES[i].bytes).text, CASES[i].text);
 }
 
+static void one_is_singular(void **state) {
+    (void)state;
+    assert_string_equal(counted(1, "layer").text, "1 layer");
+    assert_string_equal(counted(0, "layer").text, "0 layers");
+    assert_string_equal(counted(2, "data-parallel rank").text, "2 data-parallel ranks");
+    assert_string_equal(counted(-1, "token").text, "-1 tokens");
+}
+
 static void seconds_have_two_units(void **state) {
     (void)state;
     static const struct {
@@ -66,6 +74,7 @@ static void seconds_have_two_units(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_have_the_unit_in_which_they_are_below_1000),
+        cmocka_unit_test(one_is_singular),
         cmocka_unit_test(seconds_have_two_units),
     };
     return cmocka_run_group_tests_name("amount", tests, NULL, NULL);

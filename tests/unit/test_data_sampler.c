@@ -324,12 +324,12 @@ static void test_too_short(void **state) {
     struct sampler s;
     struct sampler_options o = options(100, 1, 0.0);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE,
-                   "training.seq_len + 1 = 101 tokens, but 100 of the 100 tokens are for training");
+                   "training.seq_len + 1 = 101 tokens, but training has 100 of 100");
     o = options(99, 1, 0.0);
     assert_ok(sampler_init(&s, set, &o, &error));
     assert_int_equal(s.range[SAMPLER_TRAIN].windows, 1);
     o = options(95, 1, 0.1);
-    assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "but 90 of the 100 tokens");
+    assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "but training has 90 of 100");
     o.evaluate_only = true;
     assert_ok(sampler_init(&s, set, &o, &error));
     assert_int_equal(s.range[SAMPLER_TRAIN].windows, 0);

@@ -220,7 +220,7 @@ static void unsupported_configurations_are_refused(void **state) {
          "some layers with a sliding window"},
         {QWEN2 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "some layers"},
         {QWEN2 ",\"layer_types\":[\"full_attention\",\"linear_attention\"]}", "\"linear_attention\" is not supported"},
-        {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "lists 1 layers"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "lists 1 layer,"},
         {"{\"model_type\":\"qwen3\"," SHAPE "}", "head_dim"},
         {GPT2 ",\"activation_function\":\"relu\"}", "\"activation_function\": \"relu\""},
         {GPT2 ",\"scale_attn_weights\":false}", "\"scale_attn_weights\""},

@@ -156,7 +156,7 @@ static void refusals(void **state) {
     static const struct {
         int heads, columns, tokens;
         const char *few;
-    } MODEL[] = {{4, 24, 50, "of 4 heads"}, {6, 4, 50, "of 4 columns in its MLPs"}, {6, 24, 4, "of 4 tokens"}};
+    } MODEL[] = {{4, 24, 50, "of 4 heads"}, {6, 4, 50, "of 4 MLP columns"}, {6, 24, 4, "of 4 tokens"}};
     for (size_t i = 0; i < ARRAY_LENGTH(MODEL); i++) {
         struct model_config c;
         config_of(&c, MODEL[i].heads, 2, MODEL[i].columns, MODEL[i].tokens);
