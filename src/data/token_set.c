@@ -54,9 +54,10 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
     return status;
 }
 
+// What it is, if not a regular file, token_shard_open says.
 static bool is_file(const char *path) {
     struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
 static trireme_status add_path(struct token_set *set, const char *path, trireme_error *error) {

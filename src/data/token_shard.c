@@ -37,7 +37,7 @@ static int64_t load_i64(const uint8_t *p) {
 // Takes `path` over, also when it fails.
 static trireme_status mapping_open(struct mapping *m, char *path, trireme_error *error) {
     *m = (struct mapping){.path = path};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe that nobody writes to is refused, not waited for
     if (fd < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat info;

@@ -344,6 +344,15 @@ static void test_missing_files(void **state) {
     struct index x = good_index(8, 2);
     put(in(state, "y.idx"), x.bytes, x.length);
     assert_refused(token_set_open(in(state, "y"), &set, &error), TRIREME_ERROR_IO, "y.bin: no such file");
+    // A pipe is there, but is none.
+    assert_int_equal(mkfifo(in(state, "y.bin"), 0666), 0);
+    const char *names[] = {"y", "y.bin", "y*.bin"};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        assert_refused(token_set_open(in(state, names[i]), &set, &error), TRIREME_ERROR_USAGE,
+                       "y.bin: is not a regular file");
+    assert_int_equal(rename(in(state, "y.bin"), in(state, "none.idx")), 0);
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_USAGE,
+                   "none.idx: is not a regular file");
 }
 
 // ---- llm.c
