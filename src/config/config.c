@@ -152,21 +152,21 @@ static trireme_status check(const struct config *config, trireme_error *error) {
 // ---- loading
 
 static trireme_status read_all(struct config *config, const char *name, const char *yaml, size_t length,
-                               const char *const *overrides, size_t count, trireme_error *error) {
+                               const char *origin, const char *const *overrides, size_t count, trireme_error *error) {
     if (length > FILE_MAX_BYTES)
         FAIL(TRIREME_ERROR_USAGE, "%s: %zu bytes, a configuration has at most %d", name, length, FILE_MAX_BYTES);
     TRY(source_read_yaml(config, name, yaml, length, error));
     for (size_t i = 0; i < count; i++)
-        TRY(source_read_override(config, overrides[i], error));
+        TRY(source_read_override(config, origin, overrides[i], error));
     return check(config, error);
 }
 
-trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
-                                const char *const *overrides, size_t count, trireme_error *error) {
+static trireme_status load_text(struct config *out, const char *name, const char *yaml, size_t length,
+                                const char *origin, const char *const *overrides, size_t count, trireme_error *error) {
     struct config config = {0};
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
         value_set_default(&config, &key_table[i]);
-    trireme_status status = read_all(&config, name, yaml, length, overrides, count, error);
+    trireme_status status = read_all(&config, name, yaml, length, origin, overrides, count, error);
     if (status == TRIREME_OK)
         *out = config;
     else
@@ -174,15 +174,25 @@ trireme_status config_load_text(struct config *out, const char *name, const char
     return status;
 }
 
-trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
-                           trireme_error *error) {
+trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
+                                const char *const *overrides, size_t count, trireme_error *error) {
+    return load_text(out, name, yaml, length, SOURCE_SETTINGS, overrides, count, error);
+}
+
+static trireme_status load(struct config *out, const char *path, const char *origin, const char *const *overrides,
+                           size_t count, trireme_error *error) {
     char *yaml = NULL;
     size_t length = 0;
     if (path)
         TRY(file_read(path, FILE_MAX_BYTES, &yaml, &length, error));
-    trireme_status status = config_load_text(out, path ? path : "", yaml ? yaml : "", length, overrides, count, error);
+    trireme_status status = load_text(out, path ? path : "", yaml ? yaml : "", length, origin, overrides, count, error);
     free(yaml);
     return status;
+}
+
+trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
+                           trireme_error *error) {
+    return load(out, path, SOURCE_SETTINGS, overrides, count, error);
 }
 
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
@@ -190,7 +200,8 @@ trireme_status config_load_arguments(struct config *out, const char *path, const
     struct source_overrides overrides = {.list = {0}};
     trireme_status status = source_read_arguments(&overrides, bare, argc, argv, error);
     if (status == TRIREME_OK)
-        status = config_load(out, path, (const char *const *)overrides.list.item, overrides.list.count, error);
+        status =
+            load(out, path, SOURCE_ARGUMENTS, (const char *const *)overrides.list.item, overrides.list.count, error);
     for (size_t i = 0; i < overrides.list.count; i++)
         free(overrides.list.item[i]);
     VEC_RELEASE(&overrides.list);

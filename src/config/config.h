@@ -45,7 +45,7 @@ struct config {
 #define TEXT(section, name, ...) char *name;
 #define FRACTIONS(section, name, count, ...) double name[count];
 #include "config/keys.def"
-    char *origin[CONFIG_KEY_COUNT]; // "run.yaml:12", "command line"; NULL where the default holds. See config_origin.
+    char *origin[CONFIG_KEY_COUNT]; // "run.yaml:12", "settings"; NULL where the default holds. See config_origin.
 };
 
 // Reads `path` (NULL: defaults alone), then applies `count` overrides "section.key=value". Text values of overrides are
@@ -68,7 +68,8 @@ void config_release(struct config *config);
 // Appends the configuration as YAML that loads to the same values, each key with its unit and help as a comment.
 void config_print(struct text *out, const struct config *config);
 
-// Where a value came from: "run.yaml:12", "command line" or "default". An unknown key is a bug.
+// Where a value came from: "run.yaml:12", "command line" (config_load_arguments), "settings" (other overrides) or
+// "default". An unknown key is a bug.
 const char *config_origin(const struct config *config, const char *key);
 // Whether a key of some section is called so.
 bool config_names_key(const char *name);

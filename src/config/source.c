@@ -4,12 +4,11 @@
 #include "config/reader.h"
 
 enum { LIST_MAX_WORDS = 64 };
-static const char COMMAND_LINE[] = "command line";
 
 // ---- setting a key
 
-static trireme_status key_set(struct config *config, const char *where, const char *section, const char *name,
-                              const struct given *given, trireme_error *error) {
+static trireme_status key_set(struct config *config, const char *where, bool overrides, const char *section,
+                              const char *name, const struct given *given, trireme_error *error) {
     const struct key *key = key_find(section, name);
     if (!key) {
         struct text value = {0};
@@ -18,9 +17,9 @@ static trireme_status key_set(struct config *config, const char *where, const ch
         text_release(&value);
         return status;
     }
-    // The command line may replace what a file said; nothing else may be said twice.
+    // An override may replace what a file said; nothing else may be said twice.
     char **origin = &config->origin[key - key_table];
-    if (*origin && (where != COMMAND_LINE || strcmp(*origin, COMMAND_LINE) == 0))
+    if (*origin && (!overrides || strcmp(*origin, where) == 0))
         FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: given twice (before: %s)", where, section, name, *origin);
     TRY(value_set(config, key, where, given, error));
     free(*origin);
@@ -81,7 +80,7 @@ static trireme_status read_key(struct reader *r, struct config *config, const ch
     if (status == TRIREME_OK)
         status = read_value(r, name.words.item[0].text, &value, error);
     if (status == TRIREME_OK)
-        status = key_set(config, where, section, name.words.item[0].text, &value, error);
+        status = key_set(config, where, false, section, name.words.item[0].text, &value, error);
     given_release(&value);
     given_release(&name);
     return status;
@@ -176,17 +175,18 @@ trireme_status source_read_yaml(struct config *config, const char *name, const c
     return status;
 }
 
-// ---- the command line
+// ---- settings
 
-trireme_status source_read_override(struct config *config, const char *override, trireme_error *error) {
+trireme_status source_read_override(struct config *config, const char *where, const char *override,
+                                    trireme_error *error) {
     char excerpt[KEY_EXCERPT];
     size_t length = strlen(override), valid = utf8_prefix(override, length);
     if (valid < length)
-        FAIL(TRIREME_ERROR_USAGE, "%s: not UTF-8 text: byte 0x%02x at offset %zu of %.*s...", COMMAND_LINE,
+        FAIL(TRIREME_ERROR_USAGE, "%s: not UTF-8 text: byte 0x%02x at offset %zu of %.*s...", where,
              (unsigned char) override[valid], valid, (int)MIN(strcspn(override, "="), valid), override);
     const char *equals = strchr(override, '=');
     if (!equals || equals == override)
-        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected section.key=value", COMMAND_LINE, key_excerpt(override, excerpt));
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected section.key=value", where, key_excerpt(override, excerpt));
     char *section = mem_printf("%.*s", (int)(equals - override), override);
     char *dot = strchr(section, '.');
     const char *name = dot ? dot + 1 : section;
@@ -195,7 +195,7 @@ trireme_status source_read_override(struct config *config, const char *override,
     const struct key *key = key_find(dot ? section : "", name);
     struct given given = {0};
     given_parse(&given, key ? key->type : KEY_INTEGER, equals + 1);
-    trireme_status status = key_set(config, COMMAND_LINE, dot ? section : "", name, &given, error);
+    trireme_status status = key_set(config, where, true, dot ? section : "", name, &given, error);
     given_release(&given);
     free(section);
     return status;
@@ -221,7 +221,8 @@ static trireme_status read_argument(const char *bare, const char *argument, cons
     bool dashes = strncmp(argument, "--", 2) == 0;
     const char *body = dashes ? argument + 2 : argument, *equals = strchr(body, '=');
     if (*body == '-' || *body == '\0' || (!dashes && !equals))
-        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected --section.key=value", COMMAND_LINE, key_excerpt(argument, excerpt));
+        FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected --section.key=value", SOURCE_ARGUMENTS,
+             key_excerpt(argument, excerpt));
     char *name = equals ? mem_printf("%.*s", (int)(equals - body), body) : mem_strdup(body);
     const char *value = equals ? equals + 1 : *next && strncmp(*next, "--", 2) != 0 ? *next : NULL;
     if (!equals && value)
@@ -233,9 +234,9 @@ static trireme_status read_argument(const char *bare, const char *argument, cons
     else if (section || key_find_full(name))
         status =
             error_set(error, TRIREME_ERROR_USAGE, "%s: %s: needs a value (one that begins with -- goes after an =)",
-                      COMMAND_LINE, key_excerpt(argument, excerpt));
+                      SOURCE_ARGUMENTS, key_excerpt(argument, excerpt));
     else
-        status = key_refuse_unknown_full(COMMAND_LINE, name, error);
+        status = key_refuse_unknown_full(SOURCE_ARGUMENTS, name, error);
     free(section);
     free(name);
     return status;

@@ -7,8 +7,12 @@
 // Sets keys from YAML; `name` stands for the file in messages and origins. A key that was set before is refused.
 trireme_status source_read_yaml(struct config *config, const char *name, const char *yaml, size_t length,
                                 trireme_error *error);
-// Sets one key from "section.key=value"; it may have been set by a file before.
-trireme_status source_read_override(struct config *config, const char *override, trireme_error *error);
+// The origins of overrides: those of config_load_arguments, and all others.
+#define SOURCE_ARGUMENTS "command line"
+#define SOURCE_SETTINGS "settings"
+// Sets one key from "section.key=value", an override from `where`; it may have been set by a file before.
+trireme_status source_read_override(struct config *config, const char *where, const char *override,
+                                    trireme_error *error);
 // Turns the arguments of config_load_arguments into overrides; the caller frees each and releases the array, on failure
 // too.
 struct source_overrides {

@@ -44,6 +44,26 @@ static void nothing_is_refused_in_words(void **state) {
     assert_null(out.text);
 }
 
+// There is no command line to look at.
+static void settings_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *setting[2], *message;
+    } CASES[] = {
+        {{"training.steps=0", NULL}, "settings: training.steps: given 0, accepts"},
+        {{"training.stepps=1", NULL}, "settings: training.stepps: unknown key"},
+        {{"training.steps", NULL}, "settings: training.steps: expected section.key=value"},
+        {{"training.steps=1", "training.steps=2"}, "settings: training.steps: given twice (before: settings)"},
+        {{"validation.freq=1", NULL}, "settings: validation.freq: given 1, but nothing is set apart"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        trireme_error error;
+        const trireme_settings settings = {NULL, CASES[i].setting, CASES[i].setting[1] ? 2 : 1};
+        assert_refused(trireme_train(&settings, NULL, NULL, NULL, &error), TRIREME_ERROR_USAGE, &error,
+                       CASES[i].message);
+    }
+}
+
 static void an_empty_prompt_is_the_end_of_a_line(void **state) {
     prepare_text(*state, "The quick brown fox\njumps over the lazy dog.\nThe quick brown fox\n");
     char *tokens = mem_printf("data.path=%s/tokens", (char *)*state), *run = mem_printf("%s/run", (char *)*state),
@@ -71,6 +91,7 @@ static void an_empty_prompt_is_the_end_of_a_line(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_refused_in_words),
+        cmocka_unit_test(settings_are_named),
         cmocka_unit_test_setup_teardown(an_empty_prompt_is_the_end_of_a_line, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);

@@ -137,7 +137,7 @@ static void test_overrides(void **state) {
     assert_true(config.data.split[1] == 0.5);
     assert_string_equal(config.generate.prompt, "a: [b=\"c\"]# ");
     assert_string_equal(config.data.path, "");
-    assert_string_equal(config_origin(&config, "training.steps"), "command line");
+    assert_string_equal(config_origin(&config, "training.steps"), "settings");
     assert_true(config_is_set(&config, "data.path"));
     config_release(&config);
 }
