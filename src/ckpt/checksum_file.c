@@ -99,7 +99,8 @@ static trireme_status verify_size(const struct checksum_file *f, const char *pat
     FAIL(TRIREME_ERROR_CORRUPT, "%s: %s: %" PRIu64 " bytes, expected %" PRIu64, path, what, found, f->bytes);
 }
 
-static trireme_status verify_content(const struct checksum_file *f, struct reading *r, trireme_error *error) {
+static trireme_status verify_content(const struct checksum_file *f, enum checksum_depth depth, struct reading *r,
+                                     trireme_error *error) {
     char hex[CHECKSUM_HEX], name[JSON_EXCERPT_BYTES];
     uint64_t got, begin = 0;
     if (!f->part.count) {
@@ -108,7 +109,8 @@ static trireme_status verify_content(const struct checksum_file *f, struct readi
             FAIL(TRIREME_ERROR_CORRUPT, "%s: content is damaged: BLAKE2b expected %s, found %s", r->path, f->hex, hex);
         return TRIREME_OK;
     }
-    for (size_t i = 0; i < f->part.count; i++) {
+    size_t parts = depth == CHECKSUM_FIRST ? 1 : f->part.count;
+    for (size_t i = 0; i < parts; i++) {
         const struct checksum_part *part = &f->part.item[i];
         TRY(hash_next(r, part->bytes, &got, hex, error));
         if (got != part->bytes || strcmp(hex, part->hex))
@@ -120,7 +122,7 @@ static trireme_status verify_content(const struct checksum_file *f, struct readi
     return TRIREME_OK;
 }
 
-trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, bool sizes_only,
+trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, enum checksum_depth depth,
                                     const struct checksum_watch *watch, trireme_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
@@ -135,9 +137,9 @@ trireme_status checksum_file_verify(const struct checksum_file *f, const char *p
         status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: not a regular file", path);
     else
         status = verify_size(f, path, (uint64_t)st.st_size, error);
-    if (status == TRIREME_OK && !sizes_only) {
+    if (status == TRIREME_OK && depth != CHECKSUM_NONE) {
         struct reading reading = {.fd = fd, .path = path, .buffer = mem_alloc(PIECE), .watch = watch};
-        status = verify_content(f, &reading, error);
+        status = verify_content(f, depth, &reading, error);
         if (status == TRIREME_OK)
             tell(&reading);
         free(reading.buffer);

@@ -35,9 +35,12 @@ struct checksum_watch {
 
 void checksum_file_release(struct checksum_file *f);
 void checksum_file_copy(struct checksum_file *to, const struct checksum_file *from);
+// Which of a file's parts are read, beside its size: none, the first (a safetensors file's header; a file without parts
+// is one), all.
+enum checksum_depth { CHECKSUM_NONE, CHECKSUM_FIRST, CHECKSUM_ALL };
 // Reads the file `path` and compares. The message names the file and the first tensor that is damaged or cut off, with
-// the checksum or size expected and found. sizes_only looks at no content. `watch` may be NULL.
-trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, bool sizes_only,
+// the checksum or size expected and found. `watch` may be NULL.
+trireme_status checksum_file_verify(const struct checksum_file *f, const char *path, enum checksum_depth depth,
                                     const struct checksum_watch *watch, trireme_error *error);
 // Fills bytes and hex of *f (whose name the caller sets) from the open file; `path` is for messages.
 trireme_status checksum_file_compute(struct checksum_file *f, int fd, const char *path, trireme_error *error);

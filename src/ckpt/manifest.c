@@ -219,9 +219,9 @@ trireme_status manifest_verify(const struct manifest *m, const char *directory, 
         const char *name = m->file.item[i].name;
         char *path = mem_printf("%s/%s", directory, name);
         bool content = check.content || is(name, check.content_of);
-        bool spared = is(name, check.spare) && access(path, F_OK) != 0 && errno == ENOENT;
-        trireme_status status =
-            spared ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, !content, watch, error);
+        bool spared = is(name, check.spare), gone = spared && access(path, F_OK) != 0 && errno == ENOENT;
+        enum checksum_depth depth = !content ? CHECKSUM_NONE : spared ? CHECKSUM_FIRST : CHECKSUM_ALL;
+        trireme_status status = gone ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, depth, watch, error);
         if (status == TRIREME_ERROR_CORRUPT && *m->file.item[i].model && access(path, R_OK) == 0)
             status = verify_model(&m->file.item[i], path, error);
         free(path);

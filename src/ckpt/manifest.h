@@ -32,7 +32,7 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
 struct manifest_check {
     bool content;
     const char *content_of; // a file that is read where others go by their size, NULL: none
-    const char *spare;      // a file that may be missing, NULL: none
+    const char *spare; // a file of which no tensor is wanted: it may be missing, else its header counts; NULL: none
 };
 #define MANIFEST_SIZES ((struct manifest_check){0})
 #define MANIFEST_CONTENT ((struct manifest_check){.content = true})

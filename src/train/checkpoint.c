@@ -10,7 +10,8 @@
 
 enum { MAX_GROUPS = 3 };
 
-// A model can be used without the training state, which is larger than all else of a checkpoint.
+// A model can be used without the training state, which is larger than all else of a checkpoint: of it only the run's
+// configuration is read, in its header.
 static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
 

@@ -305,11 +305,16 @@ def test_without_state():
         tool.good("generate", path, "--prompt=The", "--max_new_tokens=4")
         tool.good("train", "c.yaml", f"--model.init_from={path}", f"--run.directory=of-{path}")
     assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
-    # What is there must still be whole, and a run goes on with all of it alone.
+    # What is read must be whole, of the training state the header; a run goes on with all of it alone.
     tool.flip("model/model.safetensors", -1)
     tool.refused(1, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
     tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
-    tool.refused(1, "state.safetensors.*is damaged", "eval", "of-run/checkpoint/step-6", "data.path=text/t")
+    tool.good("eval", "of-run/checkpoint/step-6", "data.path=text/t")
+    tool.good("generate", "of-run", "--prompt=The", "--max_new_tokens=4")
+    tool.good("train", "c.yaml", "--model.init_from=of-run", "--run.directory=of-damaged")
+    tool.flip("of-run/checkpoint/step-6/state.safetensors", 100)
+    tool.refused(1, "state.safetensors.*__header__.*is damaged", "eval", "of-run/checkpoint/step-6",
+                 "data.path=text/t")
     code, out, err = tool.run("train", "c.yaml")
     assert code == 0 and "going on from run/checkpoint/step-4" in out, (code, out, err)
     assert "step-6 is passed over: run/checkpoint/step-6/state.safetensors: missing" in err, err

@@ -375,7 +375,7 @@ static void test_writes_one_file(void **state) {
 
     // The checksums find the tensor that was changed, and the one where a file was cut.
     char *path = mem_printf("%s/model.safetensors", folder);
-    assert_ok(checksum_file_verify(file, path, false, NULL, &error), &error);
+    assert_ok(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), &error);
     struct safetensors *s = NULL;
     assert_ok(safetensors_open(path, &s, &error), &error);
     const struct safetensors_tensor *fourth = safetensors_find(s, "t.4");
@@ -386,11 +386,11 @@ static void test_writes_one_file(void **state) {
     safetensors_close(s);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "\xff", 1, (off_t)position + 5), 1);
-    assert_ok(checksum_file_verify(file, path, true, NULL, &error), &error);
-    assert_refused(checksum_file_verify(file, path, false, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
+    assert_ok(checksum_file_verify(file, path, CHECKSUM_NONE, NULL, &error), &error);
+    assert_refused(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                    "model.safetensors: tensor \"t.4\" (bytes ");
     assert_int_equal(ftruncate(fd, (off_t)cut), 0);
-    assert_refused(checksum_file_verify(file, path, true, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
+    assert_refused(checksum_file_verify(file, path, CHECKSUM_NONE, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
                    "first tensor cut off: \"t.3\"");
     assert_refused(safetensors_open(path, &s, &error), TRIREME_ERROR_CORRUPT, &error, "truncated: tensor \"t.3\"");
     close(fd);
@@ -412,9 +412,9 @@ static void test_tells_of_large_files(void **state) {
     struct checksum_file file = {.name = path};
     assert_ok(checksum_file_compute(&file, fd, path, &error), &error);
     const struct checksum_watch watch = {count, &told};
-    assert_ok(checksum_file_verify(&file, path, true, &watch, &error), &error);
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_NONE, &watch, &error), &error);
     assert_int_equal(told, 0);
-    assert_ok(checksum_file_verify(&file, path, false, &watch, &error), &error);
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_ALL, &watch, &error), &error);
     assert_int_equal(told, 3); // at 64 and 128 MB, and at its end
     close(fd);
     checksum_file_release(&file);
@@ -435,7 +435,7 @@ static void test_writes_shards(void **state) {
         for (size_t j = 0; j < files[i]; j++) {
             char *path = mem_printf("%s/%s", below, safetensors_writer_file(w, j)->name);
             const struct checksum_file *file = safetensors_writer_file(w, j);
-            assert_ok(checksum_file_verify(file, path, false, NULL, &error), &error);
+            assert_ok(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), &error);
             free(path);
             uint64_t data = 0;
             size_t filled = 0;
