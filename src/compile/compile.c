@@ -85,10 +85,24 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
     return stage;
 }
 
+// Whether each backward of the chunk comes right behind its forward.
+static bool is_back_at_once(const struct compile_options *o, int chunk) {
+    const struct schedule *s = o->parallel.schedule;
+    const struct schedule_rank *rank = s ? &s->rank[o->parallel.stage] : NULL;
+    for (size_t i = 1; s && i < rank->count; i++) {
+        const struct pass *pass = &rank->item[i], *before = pass - 1;
+        if (pass->chunk == chunk && (pass->kind == PASS_BACKWARD || pass->kind == PASS_BACKWARD_INPUT) &&
+            (before->kind != PASS_FORWARD || before->chunk != chunk || before->microbatch != pass->microbatch))
+            return false;
+    }
+    return true;
+}
+
 // How its layers are computed again.
 static struct recompute_layers recompute_of(const struct compile_options *o, const struct stage *stage) {
     const struct parallel *r = &o->parallel;
     return (struct recompute_layers){.rest = o->recompute,
+                                     .at_once = is_back_at_once(o, stage->chunk),
                                      .first = stage->first_layer,
                                      .full = r->full_layers ? r->full_layers[stage->number] : 0,
                                      .selective = r->selective_layers ? r->selective_layers[stage->number] : 0};

@@ -97,6 +97,8 @@ static bool dropped(const struct rewrite *r, int root) {
         return false; // not made by the forward template
     int first = r->maker[r->first_maker[root]];
     const struct instruction *f = &r->forward->instructions.item[first];
+    if (f->layer == NONE && r->layers->at_once)
+        return false;
     return mode_of(r, f) == RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
 }
 

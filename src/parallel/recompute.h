@@ -17,6 +17,7 @@ enum recompute {
 // others keep is free again.
 struct recompute_layers {
     enum recompute rest;
+    bool at_once; // backward follows forward: what is in no layer, the norm before the head, it would make again first
     int first, full, selective;
 };
 

@@ -11,7 +11,14 @@ struct taken {
     double flops; // of a microbatch
 };
 
-static struct taken compile(const char *const *settings, size_t count, const char *mode, const char *key, int layers) {
+struct subject {
+    struct config config;
+    struct model_config model;
+    struct engine engine;
+};
+
+static void subject_create(struct subject *s, const char *const *settings, size_t count, const char *mode,
+                           const char *key, int layers, int rank) {
     const char *all[24] = {"model.family=llama",          "model.num_hidden_layers=6",
                            "model.hidden_size=64",        "model.num_attention_heads=4",
                            "model.intermediate_size=160", "model.vocab_size=64",
@@ -26,20 +33,26 @@ static struct taken compile(const char *const *settings, size_t count, const cha
     snprintf(own[1], sizeof own[1], "activation_checkpoint.%s=%d", key, layers);
     if (layers)
         all[n++] = own[1];
-    struct config config;
-    struct model_config model;
-    struct engine engine;
     trireme_error error = {0};
-    assert_ok(config_load(&config, NULL, all, n, &error), &error);
-    assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
-    assert_ok(engine_compile(&engine, &config, &model, NULL, ENGINE_TRAIN, 0, &error), &error);
-    const struct program *p = &engine.train.program;
+    assert_ok(config_load(&s->config, NULL, all, n, &error), &error);
+    assert_ok(model_config_resolve(&s->model, &s->config, NO_TOKENS, &error), &error);
+    assert_ok(engine_compile(&s->engine, &s->config, &s->model, NULL, ENGINE_TRAIN, rank, &error), &error);
+}
+
+static void subject_release(struct subject *s) {
+    engine_release(&s->engine);
+    config_release(&s->config);
+}
+
+static struct taken compile(const char *const *settings, size_t count, const char *mode, const char *key, int layers) {
+    struct subject s;
+    subject_create(&s, settings, count, mode, key, layers, 0);
+    const struct program *p = &s.engine.train.program;
     struct taken taken = {.bytes = p->step_bytes};
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            taken.flops += instruction_flops(engine.ops, &p->templates.item[t].instructions.item[i]);
-    engine_release(&engine);
-    config_release(&config);
+            taken.flops += instruction_flops(s.engine.ops, &p->templates.item[t].instructions.item[i]);
+    subject_release(&s);
     return taken;
 }
 
@@ -79,7 +92,49 @@ static void memory_falls_layer_by_layer(void **unused) {
           6, 2);
 }
 
+// ---- the norm before the head
+
+static bool makes_norm_again(const char *const *settings, size_t count, const char *mode, int rank) {
+    struct subject s;
+    subject_create(&s, settings, count, mode, "", 0, rank);
+    const struct program *p = &s.engine.train.program;
+    bool again = false;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const int of = p->buffers.item[i].recomputes;
+        const char *name = of == NONE ? "" : p->buffers.item[of].name;
+        again |= strcmp(name, "norm") == 0 || strcmp(name, "head.in") == 0;
+    }
+    subject_release(&s);
+    return again;
+}
+
+// Only where others come between is anything gained by it.
+static void the_head_takes_what_forward_made(void **unused) {
+    (void)unused;
+#define TP "parallelism.tensor_parallel_degree=2"
+#define PP "parallelism.pipeline_parallel_degree=2", "parallelism.pipeline_parallel_schedule="
+    static const struct {
+        const char *settings[2];
+        size_t count;
+        int rank;
+        bool again;
+    } CASES[] = {
+        {{""}, 0, 0, false},        {{"training.logits_rows=32"}, 1, 0, false},
+        {{TP}, 1, 0, false},        {{TP, "parallelism.sequence_parallel=false"}, 2, 0, false},
+        {{PP "1f1b"}, 2, 1, false}, {{PP "zb-h1"}, 2, 1, false},
+        {{PP "zb-v"}, 2, 0, false}, {{PP "gpipe"}, 2, 1, true},
+    };
+    static const char *const MODES[] = {"none", "selective", "full"};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++)
+        for (size_t m = 0; m < ARRAY_LENGTH(MODES); m++) {
+            print_message("case %zu, %s\n", i, MODES[m]);
+            assert_int_equal(makes_norm_again(CASES[i].settings, CASES[i].count, MODES[m], CASES[i].rank),
+                             CASES[i].again);
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_falls_layer_by_layer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_falls_layer_by_layer),
+                                       cmocka_unit_test(the_head_takes_what_forward_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
