@@ -2,7 +2,7 @@
 // where nothing that lives at the same time stands. Where all is one region, and that leaves much, it is repaired.
 #include "program/place.h"
 
-#include "program/spans.h"
+#include "program/taken.h"
 
 enum { CANDIDATES = 12, QUARTERS = 4 }; // quarters of a microbatch: a repair's period
 static const double TIGHT = 1.002;      // of the bound
@@ -12,29 +12,38 @@ struct placing {
     struct allocation *item;
     int *order; // numbers of those to be placed
     size_t count;
-    spans placed; // by offset
-    int chunk;    // whose pool and whose scratch this is about
+    struct taken placed;
+    int chunk; // whose pool and whose scratch this is about
 };
 
 static int64_t lowest_offset(const struct placing *p, const struct allocation *a) {
-    return spans_lowest(&p->placed, a->first, a->last, a->bytes);
+    return taken_lowest(&p->placed, a->first, a->last, a->bytes);
 }
 
 // Where its offset is.
 static void put(struct placing *p, const struct allocation *a) {
-    spans_insert(&p->placed, (struct span){a->offset, a->offset + a->bytes, a->first, a->last});
+    taken_add(&p->placed, a->first, a->last, a->offset, a->bytes);
+}
+
+// With nothing placed, where what is in the order may be.
+static void begin(struct placing *p) {
+    int *times = mem_alloc(p->count * sizeof *times);
+    for (size_t i = 0; i < p->count; i++)
+        times[i] = p->item[p->order[i]].first;
+    taken_create(&p->placed, times, p->count);
 }
 
 // Places all in the order given; returns the bytes that they span.
 static int64_t place(struct placing *p) {
     int64_t top = 0;
-    p->placed.count = 0;
+    begin(p);
     for (size_t i = 0; i < p->count; i++) {
         struct allocation *a = &p->item[p->order[i]];
         a->offset = lowest_offset(p, a);
         top = MAX(top, a->offset + a->bytes);
         put(p, a);
     }
+    taken_release(&p->placed);
     return top;
 }
 
@@ -140,7 +149,6 @@ static struct placing placing_create(const struct lifetimes *l, int chunk) {
 
 static void placing_release(struct placing *p) {
     free(p->order);
-    VEC_RELEASE(&p->placed);
 }
 
 static bool is_of_chunk(const struct allocation *a, int chunk) {
@@ -236,7 +244,8 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     struct placing *p = &a->placing;
     size_t total = a->l->allocations.count;
     memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
-    p->placed.count = 0;
+    choose(p, total, SCOPE_LOCAL, true);
+    begin(p);
     for (size_t i = 0; i < total; i++)
         if (is_of_chunk(&p->item[i], p->chunk) && p->item[i].scope == SCOPE_SLOT)
             put(p, &p->item[i]);
@@ -261,6 +270,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         put(p, item);
         p->order[moved++] = p->order[i];
     }
+    taken_release(&p->placed);
     int *back = mem_alloc((moved + 1) * sizeof *back);
     memcpy(back, p->order, moved * sizeof *back);
     choose(p, total, SCOPE_LOCAL, false);

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "program/place.h"
 #include "program/spans.h"
+#include "program/taken.h"
 #include "support/test.h"
 
 static int64_t most_in_use(const struct in_use *range, size_t count) {
@@ -226,11 +227,41 @@ static void merged(void **unused) {
     }
 }
 
+// However it is looked up, the lowest place is the same one.
+static void lowest(void **unused) {
+    (void)unused;
+    enum { MOST = 300, TIMES = 60 };
+    for (uint64_t round = 0; round < 200; round++) {
+        const size_t count = 1 + rng_philox(7, round, 0).word[0] % MOST;
+        struct in_use range[MOST];
+        int *times = mem_alloc(count * sizeof *times);
+        for (size_t i = 0; i < count; i++) {
+            struct rng_block random = rng_philox(8, round, i);
+            int first = (int)(random.word[0] % TIMES) * 3, life = (int)(random.word[1] % (1 + random.word[2] % TIMES));
+            range[i] = (struct in_use){first, first + life, 1 + random.word[3] % 9, 0};
+            times[i] = first;
+        }
+        spans all = {0};
+        struct taken taken;
+        taken_create(&taken, times, count);
+        for (size_t i = 0; i < count; i++) {
+            struct in_use *r = &range[i];
+            r->offset = spans_lowest(&all, r->first, r->last, r->bytes);
+            assert_int_equal(taken_lowest(&taken, r->first, r->last, r->bytes), r->offset);
+            spans_insert(&all, (struct span){r->offset, r->offset + r->bytes, r->first, r->last});
+            taken_add(&taken, r->first, r->last, r->offset, r->bytes);
+        }
+        taken_release(&taken);
+        VEC_RELEASE(&all);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_overlaps), cmocka_unit_test(known),
         cmocka_unit_test(microbatches),     cmocka_unit_test(steps),
         cmocka_unit_test(repaired),         cmocka_unit_test(merged),
+        cmocka_unit_test(lowest),
     };
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }
