@@ -203,6 +203,8 @@ static size_t find_early(const struct filler *f, int rank, double until, double 
         double length = duration(f, pass.kind), at = ready_at(f, rank, pass);
         if (MAX(at, lane->clock) + length > until + f->how->rank[rank].overrun * length + ROUNDING)
             continue;
+        if (at > lane->clock && at >= *next) // saves to look whether it fits, which takes longest
+            continue;
         if (pass.kind == PASS_FORWARD && (!has_room(f, lane) || !fits_early(f, rank, place)))
             continue;
         if (at > lane->clock) {
