@@ -79,15 +79,20 @@ static trireme_status add_path(struct token_set *set, const char *path, trireme_
     return status;
 }
 
-// llm.c's shards say whose tokens theirs are; of Megatron's pairs manifests do (manifest.h).
-static trireme_status check_tokenizers(const struct token_set *set, trireme_error *error) {
-    const struct token_shard *first = NULL;
-    for (size_t i = 0; i < set->shards.count; i++) {
-        const struct token_shard *shard = &set->shards.item[i];
-        if (!shard->tokenizer)
-            continue;
-        first = first ? first : shard;
-        if (strcmp(shard->tokenizer, first->tokenizer) != 0)
+// llm.c's shards say whose tokens theirs are; of Megatron's pairs manifests do (manifest.h). The first that does, or
+// NULL.
+static const struct token_shard *first_of_tokenizer(const struct token_set *set) {
+    for (size_t i = 0; i < set->shards.count; i++)
+        if (set->shards.item[i].tokenizer)
+            return &set->shards.item[i];
+    return NULL;
+}
+
+trireme_status token_set_same_tokenizer(const struct token_set *a, const struct token_set *b, trireme_error *error) {
+    const struct token_shard *first = first_of_tokenizer(a);
+    for (size_t i = 0; i < b->shards.count && first; i++) {
+        const struct token_shard *shard = &b->shards.item[i];
+        if (shard->tokenizer && strcmp(shard->tokenizer, first->tokenizer) != 0)
             FAIL(TRIREME_ERROR_USAGE, "%s holds tokens of %s, but %s those of %s: a run has tokens of one tokenizer",
                  first->bin.path, first->tokenizer, shard->bin.path, shard->tokenizer);
     }
@@ -98,7 +103,7 @@ trireme_status token_set_open(const char *path, struct token_set **out, trireme_
     struct token_set *set = mem_alloc(sizeof *set);
     trireme_status status = add_path(set, path, error);
     if (status == TRIREME_OK)
-        status = check_tokenizers(set, error);
+        status = token_set_same_tokenizer(set, set, error);
     if (status == TRIREME_OK)
         *out = set;
     else

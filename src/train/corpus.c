@@ -18,6 +18,8 @@ trireme_status corpus_open(struct corpus *c, const struct config *config, trirem
     trireme_status status = token_set_open(config->data.path, &c->set, error);
     if (status == TRIREME_OK && *config->data.validation_path)
         status = token_set_open(config->data.validation_path, &c->validation_set, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = token_set_same_tokenizer(c->set, c->validation_set, error);
     if (status == TRIREME_OK)
         status = find_tokenizer(c->set, &c->tokenizer, error);
     if (status == TRIREME_OK && c->validation_set)

@@ -221,6 +221,12 @@ def test_foreign_tokens():
     tool.good("train", "c.yaml", "--model.vocab_size=256")
     untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
               "run")
+    # llm.c's shards say whose tokens theirs are.
+    for name, magic, version, code in ("gpt2", 20240520, 1, "H"), ("llama3", 20240801, 7, "I"):
+        tool.write(f"{name}.bin", struct.pack(f"<256i100{code}", magic, version, 100, *[0] * 253, *[1] * 100))
+    untouched(2, r"gpt2\.bin holds tokens of GPT-2, but llama3\.bin those of Llama 3", "train", "c.yaml",
+              "--model.vocab_size=256", "--data.path=gpt2.bin", "--data.split=[1, 0]",
+              "--data.validation_path=llama3.bin", "--run.directory=none")
 
 
 def test_several_token_files():
