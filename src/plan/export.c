@@ -104,16 +104,25 @@ static void mixed_is_all(struct text *cannot, const struct again *again, enum co
                                                         : "all layers are selective, not some");
 }
 
-// Both split heads over tensor ranks as they are; Trireme pads what does not divide, and copies keys and values.
-static void heads_are_not_there(struct text *cannot, const struct model_config *m, int tensor) {
+// Both split heads over tensor ranks as they are; Trireme pads what does not divide. Where several ranks have one head
+// of keys and values, Trireme and Megatron-LM (`copies`) give each of them the whole head.
+static void heads_are_not_there(struct text *cannot, const struct model_config *m, int tensor, bool copies) {
     const struct {
         int64_t count;
+        bool copies;
         const char *what;
-    } split[] = {{m->num_attention_heads, "heads"}, {m->num_key_value_heads, "heads of keys and values"}};
+    } split[] = {{m->num_attention_heads, false, "heads"},
+                 {m->num_key_value_heads, copies, "heads of keys and values"}};
     for (size_t i = 0; i < ARRAY_LENGTH(split); i++)
-        if (split[i].count % tensor)
+        if (split[i].count % tensor && !(split[i].copies && tensor % split[i].count == 0))
             text_add(cannot, "# not there: %" PRId64 " %s over %d tensor parallel ranks, which do not divide them\n",
                      split[i].count, split[i].what, tensor);
+}
+
+// Both split each sequence; Trireme the rows of a microbatch, wherever that is.
+static void sequence_is_not_there(struct text *cannot, int64_t seq_len, int divisor) {
+    if (seq_len % divisor)
+        text_add(cannot, "# not there: sequences of %" PRId64 " tokens; %d has to divide them\n", seq_len, divisor);
 }
 
 // ---- Megatron-LM
@@ -168,6 +177,10 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
              m->num_hidden_layers, m->hidden_size, m->intermediate_size, m->num_attention_heads, m->head_dim);
     if (m->num_key_value_heads != m->num_attention_heads)
         text_add(out, "--group-query-attention --num-query-groups %" PRId64 " \\\n", m->num_key_value_heads);
+    if (m->qk_norm)
+        text_add(out, "--qk-layernorm \\\n");
+    if (!m->tie_word_embeddings)
+        text_add(out, "--untie-embeddings-and-output-weights \\\n");
     text_add(out, "--seq-length %" PRId64 " --max-position-embeddings %" PRId64 " --norm-epsilon %g \\\n",
              c->training.seq_len, m->max_position_embeddings, m->norm_eps);
     if (m->family == FAMILY_LLAMA)
@@ -219,10 +232,10 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
         for (int v = 0; v < stages; v++)
             text_add(out, "%st*%d", v ? "|" : "", layers[v]);
         text_add(out, "L\" \\\n");
-    } else if (c->chunks > 1 && interleaved) {
+    } else if (interleaved && c->chunks > 1) {
         text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", c->chunks);
     }
-    if (c->chunks > 1 && interleaved)
+    if (c->chunks > 1 && (interleaved || layers)) // with the layout of several chunks its order is interleaved
         megatron_groups(out, cannot, c, microbatches_of(r, c));
     free(layers);
 }
@@ -319,7 +332,9 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
     if (c->stages > 1)
         megatron_pipeline(&flags, &cannot, r, a);
-    heads_are_not_there(&cannot, r->model, c->tensor);
+    heads_are_not_there(&cannot, r->model, c->tensor, true);
+    if (c->sequence)
+        sequence_is_not_there(&cannot, config->training.seq_len, c->tensor);
     if (r->model->intermediate_size % c->tensor)
         text_add(&cannot, "# not there: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
                  r->model->intermediate_size, c->tensor);
@@ -444,7 +459,7 @@ static void titan_optimizer(struct text *out, struct text *cannot, const struct 
     titan_rate(out, cannot, c);
 }
 
-static void titan_model(struct text *cannot, const struct model_config *m) {
+static void titan_model(struct text *cannot, const struct model_config *m, int stages) {
     if (m->family == FAMILY_GPT2) {
         text_add(cannot, "# not there: GPT-2\n");
         return;
@@ -453,6 +468,8 @@ static void titan_model(struct text *cannot, const struct model_config *m) {
     text_add(cannot,
              "# not there: weights that begin with a standard deviation of %.10g; each model there has its own\n",
              m->initializer_range);
+    if (m->tie_word_embeddings && (!m->qk_norm || stages > 1))
+        text_add(cannot, "# not there: an embedding that is the head too, but in Qwen3 without a pipeline\n");
     if (m->attention_bias || m->mlp_bias)
         text_add(cannot, "# not there: biases of linear layers\n");
     if (m->sliding_window > 0)
@@ -483,7 +500,8 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->zero_stage == 1)
         text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
-    heads_are_not_there(&cannot, r->model, c->tensor);
+    heads_are_not_there(&cannot, r->model, c->tensor, false);
+    sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor);
     if (c->tensor > 1 && !c->sequence)
         text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");
@@ -503,7 +521,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: training in f64\n");
     if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
-    titan_model(&cannot, r->model);
+    titan_model(&cannot, r->model, c->stages);
     text_add(out,
              "# TorchTitan until February 2026, on %d rank%s; later ones have no TOML: fields of mostly these names\n"
              "%s\n%s",

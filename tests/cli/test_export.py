@@ -36,6 +36,11 @@ def test_what_others_do_not_do():
     assert "divided" not in tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                                       "global_batch_size=1", "export=megatron")
     assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
+    # Two chunks of unlike layers are interleaved there, whatever the schedule was.
+    flags = exported("megatron", "devices=2", "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v",
+                     "global_batch_size=5")
+    assert "not there: the schedule zb-v" in flags and '-layout "E' in flags, flags
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags, flags
     assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
                                                                                  "global_batch_size=2")
     toml = exported("torchtitan", *words, "global_batch_size=13")
@@ -69,6 +74,25 @@ def test_heads_that_others_do_not_split():
         text = tool.good("plan", "odd.yaml", "cluster=h100", "devices=2", "tensor_parallel_degree=2", "seq_len=64",
                          "global_batch_size=2", "mode=none", f"export={to}")
         assert f"# not there: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
+
+
+def test_what_others_split_otherwise():
+    def exported(to, *words):
+        tool.write("few.yaml", "model: {family: llama, num_hidden_layers: 2, hidden_size: 64, num_attention_heads: 8, "
+                   "num_key_value_heads: 2, intermediate_size: 64, vocab_size: 64}\n")
+        return tool.good("plan", "few.yaml", "cluster=h100", "devices=4", "global_batch_size=2", "mode=none",
+                         "tensor_parallel_degree=4", *words, f"export={to}")
+    # Two ranks have one head of keys and values: Megatron-LM copies it.
+    assert "heads" not in exported("megatron", "seq_len=64").split("--tensor")[0]
+    assert "# not there: 2 heads of keys and values over 4" in exported("torchtitan", "seq_len=64")
+    # 4 ranks share 132 rows of two sequences, not those of each.
+    words = "seq_len=66", "micro_batch_size=2"
+    uneven = "# not there: sequences of 66 tokens; {} has to divide them"
+    flags = exported("megatron", *words, "sequence_parallel=true")
+    assert "--sequence-parallel " in flags and uneven.format(4) in flags, flags
+    assert uneven.format(4) not in exported("megatron", *words, "sequence_parallel=false")
+    assert uneven.format(8) in exported("torchtitan", *words)
+    assert "has to divide" not in exported("megatron", "seq_len=64") + exported("torchtitan", "seq_len=64")
 
 
 def test_exports_what_is_given():
@@ -117,6 +141,15 @@ def test_exports_the_model():
     assert "# not there: biases of attention's output, where not all" in flags and "feed-forward" not in flags, flags
     flags = exported("megatron", {"mlp_bias": True})
     assert "--add-qkv-bias" not in flags and "# not there: biases of the feed-forward, where not all" in flags, flags
+    # The head, and norms of queries and keys.
+    untied, norms = "--untie-embeddings-and-output-weights ", "--qk-layernorm "
+    for preset, has in ("gpt2-124m", ()), ("llama-5m", (untied,)), ("qwen3-0.6b", (norms,)):
+        flags = exported("megatron", preset)
+        assert [flag in flags for flag in (untied, norms)] == [flag in has for flag in (untied, norms)], flags
+    shared = "# not there: an embedding that is the head too"
+    assert shared in exported("torchtitan", "llama3.2-1b")
+    for preset in "llama-5m", "qwen3-0.6b":
+        assert shared not in exported("torchtitan", preset)
     # GELU in either form.
     flags = exported("megatron", "gpt2-124m", "model.activation=gelu")
     assert "--no-bias-gelu-fusion " in flags and "GELU" not in flags, flags
