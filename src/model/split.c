@@ -18,8 +18,7 @@ static int64_t vocabulary_part(const struct model_config *c, int ranks) {
 
 static trireme_status check_enough(int64_t parts, const char *what, int ranks, trireme_error *error) {
     if (ranks > parts)
-        FAIL(TRIREME_ERROR_USAGE, "parallelism.tensor_parallel_degree: a model of %s cannot be split over %d ranks",
-             counted(parts, what).text, ranks);
+        FAIL(TRIREME_ERROR_USAGE, "a model of %s cannot be split over %d ranks", counted(parts, what).text, ranks);
     return TRIREME_OK;
 }
 
@@ -59,8 +58,7 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
                                              trireme_error *error) {
     int ranks = stages * split->ranks;
     if (ranks > c->vocab_size)
-        FAIL(TRIREME_ERROR_USAGE, "parallelism.vocabulary_parallel: %lld tokens cannot be spread over %d ranks",
-             (long long)c->vocab_size, ranks);
+        FAIL(TRIREME_ERROR_USAGE, "%lld tokens cannot be spread over %d ranks", (long long)c->vocab_size, ranks);
     split->vocabulary_stages = stages;
     split->vocab_size = vocabulary_part(c, ranks);
     return TRIREME_OK;

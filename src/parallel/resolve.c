@@ -263,7 +263,9 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
     out->mesh.degree[AXIS_DP] = (int)degree[0].given;
     out->mesh.degree[AXIS_FSDP] = (int)degree[1].given;
     int tensor = (int)degree[2].given;
-    TRY(model_split_create(&out->split, model, tensor, tensor > 1 && p->sequence_parallel, error));
+    trireme_error why = {0};
+    if (model_split_create(&out->split, model, tensor, tensor > 1 && p->sequence_parallel, &why) != TRIREME_OK)
+        return config_refuse(config, degree[2].key, error, "but %s", why.message);
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
     out->mesh.degree[AXIS_PP] = (int)degree[3].given;
@@ -321,8 +323,9 @@ static trireme_status resolve_stages(struct parallel *out, const struct config *
     int stages = out->mesh.degree[AXIS_PP];
     if (stages == 1)
         TRY(check_no_pipeline(config, error));
-    if (p->vocabulary_parallel)
-        TRY(model_split_spread_vocabulary(&out->split, model, stages, error));
+    trireme_error why = {0};
+    if (p->vocabulary_parallel && model_split_spread_vocabulary(&out->split, model, stages, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.vocabulary_parallel", error, "but %s", why.message);
     if (stages > 1)
         TRY(find_schedule(out, config, model, error));
     if (stages > 1 || *p->pipeline_parallel_layout || *again->full_layers || *again->selective_layers)

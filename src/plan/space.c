@@ -375,6 +375,10 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
     const struct config_parallelism *p = &c->parallelism;
     const int64_t set = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1);
     const bool data_set = s.replicas && s.shards;
+    struct model_split split;
+    trireme_error few = {0};
+    if (s.tensor && model_split_create(&split, r->model, (int)s.tensor, false, &few) != TRIREME_OK)
+        return config_refuse(c, "parallelism.tensor_parallel_degree", error, "but %s", few.message);
     if (data_set && s.tensor && s.stages && set != r->ranks)
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
                              "but with it the degrees multiply to %lld, and the ranks are %d", (long long)set,

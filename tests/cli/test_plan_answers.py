@@ -104,6 +104,8 @@ def test_refusals():
             "pipeline_parallel_degree=2", "data_parallel_shard_degree=2")
     refused(r"tensor_parallel_degree: given 2, but 1 rank cannot be divided into groups of 2", *MODEL[:2], "devices=1",
             "tensor_parallel_degree=2")
+    refused(r"command line: .*tensor_parallel_degree: given 8, but a model of 4 heads cannot be split over 8 ",
+            *MODEL[:2], "devices=8", "tensor_parallel_degree=8")
     set_data = ["data_parallel_shard_degree=1", "data_parallel_replicate_degree=1"]
     refused(r"replicate_degree: given 1, but with it the degrees multiply to 4, and the ranks are 8", *MODEL[:2],
             "devices=8", "tensor_parallel_degree=2", "pipeline_parallel_degree=2", *set_data)

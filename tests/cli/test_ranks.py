@@ -149,7 +149,8 @@ def test_bad_meshes():
     untouched(2, r"tensor_parallel_degree.*-1.*is -1 already", *TRAIN, "--tensor_parallel_degree=-1",
               "--data_parallel_replicate_degree=-1")
     untouched(2, r"pipeline_parallel_degree: given 3.*2 layers", *TRAIN, "--pipeline_parallel_degree=3")
-    untouched(2, r"tensor_parallel_degree.*2 heads.*4 ranks", *TRAIN, "--tensor_parallel_degree=4")
+    untouched(2, r"command line: .*tensor_parallel_degree: given 4, but.*2 heads.*4 ranks", *TRAIN,
+              "--tensor_parallel_degree=4")
     untouched(2, r"c\.yaml:\d+: training\.global_batch_size: given 4.*3 data-parallel ranks", *TRAIN, "--ranks=3")
     untouched(2, r"global_batch_size.*microbatches of 4.*2 data-parallel", *TRAIN, "--ranks=2",
               "--training.micro_batch_size=4")
