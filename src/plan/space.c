@@ -189,6 +189,12 @@ static void add_chunks(struct space *s, struct plan_choice *c, const struct shar
     }
 }
 
+// Whether so many layers of each stage are named as computed again: the more chunks there are, the more they are in
+// all.
+static bool names_layers(const struct config *c) {
+    return *c->activation_checkpoint.full_layers || *c->activation_checkpoint.selective_layers;
+}
+
 static void add_schedules(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     size_t kinds;
     const struct schedule_kind *kind = schedule_kinds(&kinds);
@@ -203,7 +209,8 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     } else {
         for (size_t i = 0; i < kinds; i++) {
             c->schedule = kind[i].name;
-            bool least = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0;
+            bool least =
+                strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0 || names_layers(s->config);
             bool wanted = s->config->parallelism.pipeline_parallel_activation_limit
                               ? kind[i].properties & SCHEDULE_LIMIT
                               : kind[i].properties & SCHEDULE_PLANNED && (least || !s->small);
@@ -224,7 +231,7 @@ static int deepest_mode(const struct config *c) {
 static bool mixes(const struct config *c) {
     return !(config_is_set(c, "activation_checkpoint.mode") &&
              config_is_set(c, "parallelism.pipeline_parallel_layout")) &&
-           !*c->activation_checkpoint.selective_layers && !*c->activation_checkpoint.full_layers;
+           !names_layers(c);
 }
 
 // How layers are computed again, and schedules.

@@ -391,6 +391,17 @@ def test_the_smallest_change_that_fits():
                     "data_parallel_replicate_degree=1", "pipeline_parallel_schedule=1f1b", "micro_batch_size=4",
                     "mode=none", "full_layers=2") # the stages follow
     assert "activation_checkpoint.full_layers=3" in found, found
+    tool.write("small.yaml", """
+devices:
+  x: {peak: {f32: 60 TFLOP/s}, memory: 12 GB, bandwidth: 2000 GB/s, efficiency: {other: {memory: 0.8}}}
+nodes:
+  - {device: x, nodes: 8, devices: 1}
+links:
+  - {name: all, spans: all, latency: 3 us, bandwidth: 100 GB/s}
+""")
+    found = changes("gpt2-774m", "cluster=small.yaml", "devices=1", "global_batch_size=16", "seq_len=1024",
+                    "training.dtype=f32", "micro_batch_size=4", "mode=none", "full_layers=2", "sequence_parallel=false")
+    assert "devices=2" in found, found # of 9 chunks to a rank, each with two of them
     found = changes(*eight[:5], "tensor_parallel_degree=8", "sequence_parallel=false", "micro_batch_size=8",
                     "mode=none")
     assert "parallelism.sequence_parallel=true" in found, found
