@@ -353,6 +353,9 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
         text_add(&cannot, "# not there: training in f64\n");
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
+    text_add(&flags, "--reset-position-ids --reset-attention-mask --eod-mask-loss \\\n"); // documents are kept apart
+    text_add(&cannot, "# may have no effect: --reset-attention-mask, on kernels of attention that know a causal mask "
+                      "alone\n");
     megatron_model(&flags, &cannot, r->model, config);
     megatron_optimizer(&flags, &cannot, config, c->zero_stage);
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
@@ -465,6 +468,7 @@ static void titan_model(struct text *cannot, const struct model_config *m, int s
         return;
     }
     text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
+    text_add(cannot, "# to be set: attn_mask_type = \"block_causal\" in the flavor, which keeps documents apart\n");
     text_add(cannot,
              "# not there: weights that begin with a standard deviation of %.10g; each model there has its own\n",
              m->initializer_range);

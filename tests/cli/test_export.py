@@ -13,9 +13,12 @@ def test_exports():
     assert "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1" in flags
     connections = "# to be set: CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment"
     assert connections in flags, flags
+    # Documents are kept apart.
+    assert "--reset-position-ids --reset-attention-mask --eod-mask-loss" in flags, flags
     assert connections not in tool.good("plan", *MODEL, "tensor_parallel_degree=1", "export=megatron")
     toml = tool.good("plan", *words, "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
+    assert '# to be set: attn_mask_type = "block_causal"' in toml, toml
     for to, text in ("megatron", flags), ("torchtitan", toml):
         answer = tool.good_json("plan", *words, f"export={to}")
         assert answer["export"] == text and answer["fits"], answer
