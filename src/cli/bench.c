@@ -37,8 +37,8 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
         json_end_object(out);
         text_add(out, "\n");
     } else {
-        text_add(out, "peak of %d thread%s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, memory %.1f GB/s\n", threads,
-                 threads == 1 ? "" : "s", 1e-9 * f32, 1e-9 * bf16, 1e-9 * bandwidth);
+        text_add(out, "peak of %s: f32 %.1f GFLOP/s, bf16 %.1f GFLOP/s, memory %.1f GB/s\n",
+                 counted(threads, "thread").text, 1e-9 * f32, 1e-9 * bf16, 1e-9 * bandwidth);
     }
     return TRIREME_OK;
 }

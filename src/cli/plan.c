@@ -119,13 +119,13 @@ static trireme_status check_save(const char *path, trireme_error *error) {
 static void print_search(const struct plan_request *r, const struct plan_result *result, double seconds,
                          struct text *out) {
     const struct config_training *t = &r->config->training;
-    text_add(out, "%d rank%s on %s, a step of %lld sequence%s of %lld tokens in %s: ", r->ranks,
-             r->ranks == 1 ? "" : "s", r->cluster->name, (long long)t->global_batch_size,
-             t->global_batch_size == 1 ? "" : "s", (long long)t->seq_len, dtype_name(options_dtype(r->config)));
-    text_add(out, "%d plan%s, %d of them may fit, %d simulated", result->choices, result->choices == 1 ? "" : "s",
-             result->promising, result->evaluated);
+    text_add(out, "%s on %s, a step of %s of %lld tokens in %s: ", counted(r->ranks, "rank").text, r->cluster->name,
+             counted(t->global_batch_size, "sequence").text, (long long)t->seq_len,
+             dtype_name(options_dtype(r->config)));
+    text_add(out, "%s, %d of them may fit, %d simulated", counted(result->choices, "plan").text, result->promising,
+             result->evaluated);
     if (result->ways)
-        text_add(out, " and %d way%s to better them", result->ways, result->ways == 1 ? "" : "s");
+        text_add(out, " and %s to better them", counted(result->ways, "way").text);
     text_add(out, " in %.1f s%s\n", seconds, result->complete ? "" : ", when time was up: there may be better ones");
 }
 
@@ -428,7 +428,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     text_release(&advice);
     text_release(&exported);
     if (status == TRIREME_OK && !found)
-        FAIL(TRIREME_ERROR_USAGE, "no plan for %d rank%s %s the memory of %s", r->ranks, r->ranks == 1 ? "" : "s",
+        FAIL(TRIREME_ERROR_USAGE, "no plan for %s %s the memory of %s", counted(r->ranks, "rank").text,
              result->complete ? "fits" : "was found that fits", r->cluster->name);
     return status;
 }
@@ -457,7 +457,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     if (status == TRIREME_OK)
         status = synthetic_model(&model, config, error);
     if (status == TRIREME_OK)
-        progress_line("looking at what %d rank%s can do", request.ranks, request.ranks == 1 ? "" : "s");
+        progress_line("looking at what %s can do", counted(request.ranks, "rank").text);
     if (status == TRIREME_OK)
         status = plan_search(&result, &request, error);
     if (status == TRIREME_OK)

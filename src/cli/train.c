@@ -26,13 +26,13 @@ static void show_start(void *user, const struct train_start *s) {
         return;
     printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
     if (s->ranks > 1)
-        printf("%d ranks (%s) on %d core%s of %d node%s, ", s->ranks, s->mesh, s->cores, s->cores == 1 ? "" : "s",
-               s->nodes, s->nodes == 1 ? "" : "s");
-    printf("%d thread%s", s->threads, s->threads == 1 ? "" : "s");
+        printf("%d ranks (%s) on %s of %s, ", s->ranks, s->mesh, counted(s->cores, "core").text,
+               counted(s->nodes, "node").text);
+    printf("%s", counted(s->threads, "thread").text);
     if (s->ranks > 1)
         printf(" each");
     else
-        printf(" on %d core%s", s->cores, s->cores == 1 ? "" : "s");
+        printf(" on %s", counted(s->cores, "core").text);
     if (s->microbatches > 1)
         printf(", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
     printf(", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);

@@ -1,5 +1,6 @@
 #include "kernels/choices.h"
 
+#include "base/amount.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "kernels/cpu/isa.h"
@@ -41,8 +42,7 @@ char *choices_call(const struct op_table *table, const struct call *call) {
     text_add(&out, " ->");
     for (int i = 0; i < call->outputs; i++)
         add_tensor(&out, &call->out[i]);
-    text_add(&out, "%s, %d thread%s", call->accumulate ? ", accumulate" : "", call->threads,
-             call->threads == 1 ? "" : "s");
+    text_add(&out, "%s, %s", call->accumulate ? ", accumulate" : "", counted(call->threads, "thread").text);
     return out.text;
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/layout.h"
 
+#include "base/amount.h"
+
 #include <math.h>
 
 static const char *const KEY = "parallelism.pipeline_parallel_layout";
@@ -21,8 +23,8 @@ static trireme_status read_layout(const struct config *config, int stages, int l
             "expected \"auto\" or the layers, 1 or more, of each of the pipeline's stages, of which there %s %d",
             stages == 1 ? "is" : "are", stages);
     if (count != stages || first[count] != layers)
-        return config_refuse(config, KEY, error, "expected %d number%s whose sum is %d, the layers of the model",
-                             stages, stages == 1 ? "" : "s", layers);
+        return config_refuse(config, KEY, error, "expected %s whose sum is %d, the layers of the model",
+                             counted(stages, "number").text, layers);
     return TRIREME_OK;
 }
 
@@ -69,12 +71,12 @@ static trireme_status fit_again(const struct again_key *k, const struct parallel
         int room = parallel->first_layer[v + 1] - parallel->first_layer[v] - (taken ? taken[v] : 0);
         most = MAX(most, room);
         if (number[v] > room && !k->alike)
-            return config_refuse(config, k->key, error, "but stage %d has %d layer%s%s", v, room, room == 1 ? "" : "s",
+            return config_refuse(config, k->key, error, "but stage %d has %s%s", v, counted(room, "layer").text,
                                  beside);
     }
     if (number && number[0] > most && k->alike)
-        return config_refuse(config, k->key, error, "but no stage has more than %d layer%s%s", most,
-                             most == 1 ? "" : "s", beside);
+        return config_refuse(config, k->key, error, "but no stage has more than %s%s", counted(most, "layer").text,
+                             beside);
     for (int v = 0; v < stages && number; v++)
         number[v] = MIN(number[v], parallel->first_layer[v + 1] - parallel->first_layer[v] - (taken ? taken[v] : 0));
     return TRIREME_OK;
@@ -183,11 +185,11 @@ trireme_status layout_check(const struct config *config, const struct model_conf
     static const char *const DEGREE = "parallelism.pipeline_parallel_degree";
     long long layers = model->num_hidden_layers, stages = ranks * chunks;
     if (stages > layers && chunks == 1)
-        return config_refuse(config, DEGREE, error, "but the model has %lld layer%s", layers, layers == 1 ? "" : "s");
+        return config_refuse(config, DEGREE, error, "but the model has %s", counted(layers, "layer").text);
     if (stages > layers)
         return config_refuse(config, DEGREE, error,
-                             "but the model has %lld layer%s for the %lld virtual stages of %lld chunks to a rank",
-                             layers, layers == 1 ? "" : "s", stages, (long long)chunks);
+                             "but the model has %s for the %lld virtual stages of %lld chunks to a rank",
+                             counted(layers, "layer").text, stages, (long long)chunks);
     return TRIREME_OK;
 }
 

@@ -90,8 +90,8 @@ trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct
     }
     o->chunks = given ? given : kind->chunks;
     if (kind->step == 0 && o->chunks != kind->chunks)
-        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %d chunk%s to a rank, not %d", kind->name, kind->chunks,
-             kind->chunks == 1 ? "" : "s", given);
+        FAIL(TRIREME_ERROR_USAGE, "pipeline schedule %s has %s to a rank, not %d", kind->name,
+             counted(kind->chunks, "chunk").text, given);
     return TRIREME_OK;
 }
 

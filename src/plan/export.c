@@ -361,8 +361,8 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
     // The last line goes on nowhere.
-    text_add(out, "# Megatron-LM, on %d rank%s\n%s%.*s\n", r->ranks, r->ranks == 1 ? "" : "s",
-             cannot.length ? cannot.text : "", (int)flags.length - 3, flags.text);
+    text_add(out, "# Megatron-LM, on %s\n%s%.*s\n", counted(r->ranks, "rank").text, cannot.length ? cannot.text : "",
+             (int)flags.length - 3, flags.text);
     text_release(&cannot);
     text_release(&flags);
 }
@@ -527,9 +527,9 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not there: gradients that travel as bf16\n");
     titan_model(&cannot, r->model, c->stages);
     text_add(out,
-             "# TorchTitan until February 2026, on %d rank%s; later ones have no TOML: fields of mostly these names\n"
+             "# TorchTitan until February 2026, on %s; later ones have no TOML: fields of mostly these names\n"
              "%s\n%s",
-             r->ranks, r->ranks == 1 ? "" : "s", cannot.text, body.text);
+             counted(r->ranks, "rank").text, cannot.text, body.text);
     text_release(&cannot);
     text_release(&body);
 }

@@ -409,8 +409,7 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
                              r->ranks);
     if (first.message[0]) {
         error_set(error, first.status, "%s", first.message);
-        return error_prefix(error, first.status, "no plan for %d rank%s is possible", r->ranks,
-                            r->ranks == 1 ? "" : "s");
+        return error_prefix(error, first.status, "no plan for %s is possible", counted(r->ranks, "rank").text);
     }
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,

@@ -1,5 +1,7 @@
 #include "sim/topology.h"
 
+#include "base/amount.h"
+
 #include <math.h>
 
 // ---- devices
@@ -55,9 +57,8 @@ trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, 
         const struct device *d = &c->devices.item[c->groups.item[i].device];
         if (each > d->cores) {
             char *text = mesh_print(mesh);
-            error_set(error, TRIREME_ERROR_USAGE, "the mesh has %d ranks (%s), but %s has %d device%s%s", ranks, text,
-                      c->name, c->total_devices, c->total_devices == 1 ? "" : "s",
-                      d->cores > 1 ? " of too few cores to share" : "");
+            error_set(error, TRIREME_ERROR_USAGE, "the mesh has %d ranks (%s), but %s has %s%s", ranks, text, c->name,
+                      counted(c->total_devices, "device").text, d->cores > 1 ? " of too few cores to share" : "");
             free(text);
             return TRIREME_ERROR_USAGE;
         }

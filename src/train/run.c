@@ -172,10 +172,10 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
     char sound[128];
     tell_sound(r, sound);
     FAIL(TRIREME_ERROR_DIVERGED,
-         "loss or gradient was not finite for %lld step%s in a row, up to step %lld (loss %g, gradient norm %g): lower "
+         "loss or gradient was not finite for %s in a row, up to step %lld (loss %g, gradient norm %g): lower "
          "optimizer.lr, or check the data; %s",
-         (long long)r->progress.skipped_in_a_row, r->progress.skipped_in_a_row == 1 ? "" : "s",
-         (long long)r->progress.step, unsigned_nan(result->loss), unsigned_nan(result->grad_norm), sound);
+         counted(r->progress.skipped_in_a_row, "step").text, (long long)r->progress.step, unsigned_nan(result->loss),
+         unsigned_nan(result->grad_norm), sound);
 }
 
 // All ranks have found the same: none breaks the world before all have said what the step was.
