@@ -281,17 +281,6 @@ static bool forward_block(const struct attention *s, const struct forward_space 
     return forward_finish(s, w, b, head, t0, t1);
 }
 
-// Blocks of keys that the queries before t1 in the block of queries from t0 on see, documents aside.
-static int64_t forward_cost(const struct attention *s, int64_t t0, int64_t t1) {
-    int64_t first = s->window > 0 ? MAX(t0 - s->window + 1, 0) : 0;
-    return (t1 - t0) * (t1 - first);
-}
-
-// Deals out consecutive items of known cost: whether the one that comes after `before` of `total` is this thread's.
-static bool mine(int64_t before, int64_t total, int thread, int threads) {
-    return (int)((double)before / (double)total * threads) == thread;
-}
-
 int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads) {
     return threads * forward_space(s, threads, NULL).bytes;
 }
@@ -299,23 +288,18 @@ int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads)
 void ISA(attention_forward)(const struct attention *s, int threads, char *workspace) {
     const int64_t bytes = forward_space(s, threads, NULL).bytes, rows = forward_space(s, threads, NULL).rows;
     const int64_t end = s->first + s->length;
-    int64_t total = 0;
-    for (int64_t t = s->first; t < end; t += rows)
-        total += forward_cost(s, t, MIN(t + rows, end)) * s->batch * s->heads;
+    const int64_t blocks = (s->length + rows - 1) / rows;
 #pragma omp parallel num_threads(threads)
     {
         tile_begin(s->bf16);
-        int thread = omp_get_thread_num(), team = omp_get_num_threads();
-        const struct forward_space w = forward_space(s, threads, workspace + thread * bytes);
-        int64_t before = 0;
-        for (int64_t i = 0; i < s->batch * s->heads; i++)
-            for (int64_t t = s->first; t < end; t += rows) {
-                int64_t t1 = MIN(t + rows, end);
-                if (mine(before, total, thread, team) &&
-                    !forward_block(s, &w, false, i / s->heads, i % s->heads, t, t1))
-                    forward_block(s, &w, true, i / s->heads, i % s->heads, t, t1);
-                before += forward_cost(s, t, t1);
-            }
+        const struct forward_space w = forward_space(s, threads, workspace + omp_get_thread_num() * bytes);
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < blocks * s->batch * s->heads; i++) { // of a head the longest first
+            const int64_t head = i / blocks;
+            const int64_t t = s->first + (blocks - 1 - i % blocks) * rows, t1 = MIN(t + rows, end);
+            if (!forward_block(s, &w, false, head / s->heads, head % s->heads, t, t1))
+                forward_block(s, &w, true, head / s->heads, head % s->heads, t, t1);
+        }
         tile_end(s->bf16);
     }
 }

@@ -9,6 +9,7 @@
 #include <omp.h>
 
 enum { QUERIES = 64, PART_BLOCKS = 2, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
+enum { SUMMED_ROWS = 64 };                              // rows of dq that a thread sums at a time
 
 // What one thread works in.
 struct backward_space {
@@ -563,17 +564,17 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
         int thread = omp_get_thread_num();
         const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
         if (r.dealt) {
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
             for (int64_t i = 0; i < items * r.parts; i++) {
                 delta_item(&r, &w, i / r.parts, part_row(&r, i % r.parts));
                 backward_part(&r, &w, i / r.parts, i % r.parts, dq_sum(&r, threads, i));
             }
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic, SUMMED_ROWS)
             for (int64_t row = 0; row < r.s.batch * r.s.heads * r.s.length; row++)
                 parts_add(&r, threads, row);
         } else {
             float *dq = dq_sum(&r, threads, thread * (r.parts > 1 ? 2 : 1));
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
             for (int64_t i = 0; i < items; i++)
                 backward_item(&r, &w, i, dq);
         }

@@ -161,7 +161,7 @@ void ISA(cpu_attention_cached)(const struct call *call) {
         return;
     }
     const int64_t floats = single_floats(s, c.k.dim[1]);
-#pragma omp parallel for num_threads(call->threads) schedule(static)
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
     for (int64_t item = 0; item < s->length * s->heads; item++) {
         float *score = (float *)call->workspace + omp_get_thread_num() * floats;
         single(s, item / s->heads, item % s->heads, score, score + floats - s->columns);

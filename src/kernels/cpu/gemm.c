@@ -17,6 +17,8 @@ enum { GEMM_PACKED = 2097152 };
 // A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache. Nor does it read
 // what another has packed of b: where threads share no cache, that would take longer than from memory.
 enum { BY_COLUMNS_ROWS = 1024, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
+// Groups of panels for each thread, at least: threads take them in turns, so that one that is slow holds up little.
+enum { BY_COLUMNS_TURNS = 4 };
 // Blocks of k of which a is packed at a time: the threads need not wait for one another before they pack the next.
 enum { BY_COLUMNS_BLOCKS = 2 };
 // Bytes that a way may need beyond the workspace of the rule's.
@@ -29,7 +31,8 @@ struct blocking {
     int64_t k_block, k_blocks; // elements
     int64_t units;             // of the largest block
     int64_t panels;            // of up to TILE_COLUMNS columns, in all
-    int64_t packed;            // panels at a time
+    int64_t packed;            // panels at a time, at most
+    int64_t groups;            // of panels that a thread packs, in all
     int64_t row_tiles, row_blocks, splits;
     int64_t block_tiles; // of the largest row block
     bool by_columns;
@@ -85,8 +88,9 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
         s.by_columns = way == WAY_BY_COLUMNS;
     s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     if (s.by_columns) {
-        int64_t group = sized(way, BY_COLUMNS_GROUP);
-        s.packed = MIN(divide_up(s.panels, g->threads), MAX(group / MAX(s.units, 1) / width, 1));
+        const int64_t most = MAX(sized(way, BY_COLUMNS_GROUP) / MAX(s.units, 1) / width, 1), threads = g->threads;
+        s.groups = MIN(MAX(divide_up(divide_up(s.panels, most), threads), BY_COLUMNS_TURNS) * threads, s.panels);
+        s.packed = divide_up(s.panels, s.groups);
         s.a_blocks = MIN(s.k_blocks, BY_COLUMNS_BLOCKS);
         s.a_bytes = divide_up(4 * s.row_tiles * a_units(g, s.units), 64) * 64;
         s.b_blocks = g->threads;
@@ -414,39 +418,45 @@ static struct depth depth_of(const struct gemm *g, const struct blocking *s, int
     return (struct depth){index, from, MIN(s->k_block, g->k - from)};
 }
 
-// Asks for part `part` of `parts` of a block of k of panels that are packed together.
-static void ask_group(const struct gemm *g, struct depth k, int64_t first, int64_t panels, int64_t part,
-                      int64_t parts) {
-    // Their columns are contiguous, also where panels differ.
-    const int64_t from = panel_of(g, first).first;
-    const struct panel last = panel_of(g, first + panels - 1);
-    ISA(pack_b_ask)(g->bf16, &g->b, k.from, k.count, from, last.first + last.columns - from, part, parts);
+// Panels [first, first + panels) of b in a block of k.
+struct group {
+    struct depth k;
+    int64_t first, panels;
+};
+
+// Group `turn` of the product: those of the first block of k, then those of the next; of none beyond the last.
+static struct group group_of(const struct gemm *g, const struct blocking *s, int64_t turn) {
+    const int64_t at = turn % s->groups, first = at * s->panels / s->groups;
+    return (struct group){depth_of(g, s, turn / s->groups), first, (at + 1) * s->panels / s->groups - first};
 }
 
-// A block of k of the panels [first, end) of b, packed at `b` in groups and multiplied with all of a, packed at `a`.
-static void run_panels(const struct gemm *g, const struct blocking *s, const struct finish *f, struct depth k,
-                       int64_t first, int64_t end, const float *a, float *b) {
-    const int64_t units = pack_units(g->bf16, k.count);
-    const struct depth following = depth_of(g, s, MIN(k.index + 1, s->k_blocks - 1));
+// Asks for part `part` of `parts` of what is packed of a group.
+static void ask_group(const struct gemm *g, const struct group *group, int64_t part, int64_t parts) {
+    // Their columns are contiguous, also where panels differ.
+    const int64_t from = panel_of(g, group->first).first;
+    const struct panel last = panel_of(g, group->first + group->panels - 1);
+    ISA(pack_b_ask)(g->bf16, &g->b, group->k.from, group->k.count, from, last.first + last.columns - from, part, parts);
+}
+
+// A group, packed at `b` and multiplied with all of a, packed at `a`, while the next of this thread is asked for.
+static void run_group(const struct gemm *g, const struct blocking *s, const struct finish *f, struct group this,
+                      struct group next, const float *a, float *b) {
+    const int64_t units = pack_units(g->bf16, this.k.count);
     struct factors factors = {.units = units};
     pack_a_strides(&g->a, units, &factors.a_row, &factors.a_step);
-    for (int64_t from = first; from < end; from += s->packed) {
-        const int64_t panels = MIN(s->packed, end - from), next = from + panels;
-        for (int64_t p = 0; p < panels; p++) {
-            const struct panel panel = panel_of(g, from + p);
-            ISA(pack_b)
-            (g->bf16, &g->b, k.from, k.count, panel.first, panel.columns, panel.vecs, b + p * b_units(g, s->units));
-        }
-        for (int64_t t = 0; t < s->row_tiles; t++) {
-            if (next < end)
-                ask_group(g, k, next, MIN(s->packed, end - next), t, s->row_tiles);
-            else if (!f->last)
-                ask_group(g, following, first, MIN(s->packed, end - first), t, s->row_tiles);
-            factors.a = a + t * a_units(g, units);
-            for (int64_t p = 0; p < panels; p++) {
-                factors.b = b + p * b_units(g, s->units);
-                tile_run(g, f, &factors, t * tile_rows(g->bf16), panel_of(g, from + p));
-            }
+    for (int64_t p = 0; p < this.panels; p++) {
+        const struct panel panel = panel_of(g, this.first + p);
+        ISA(pack_b)
+        (g->bf16, &g->b, this.k.from, this.k.count, panel.first, panel.columns, panel.vecs,
+         b + p * b_units(g, s->units));
+    }
+    for (int64_t t = 0; t < s->row_tiles; t++) {
+        if (next.k.index < s->k_blocks)
+            ask_group(g, &next, t, s->row_tiles);
+        factors.a = a + t * a_units(g, units);
+        for (int64_t p = 0; p < this.panels; p++) {
+            factors.b = b + p * b_units(g, s->units);
+            tile_run(g, f, &factors, t * tile_rows(g->bf16), panel_of(g, this.first + p));
         }
     }
 }
@@ -483,21 +493,28 @@ static struct finish finish_block(const struct finish *all, const struct blockin
 
 static void run_by_columns(const struct gemm *g, const struct blocking *s) {
     char *all_a = g->workspace, *all_b = all_a + s->a_blocks * s->a_bytes;
+    // Whole vectors of rows, as pack_a takes them where they lie across.
+    const int64_t part = MAX(LANES / tile_rows(g->bf16), 1), parts = divide_up(s->row_tiles, part);
+    const int64_t shares = MIN(parts, BY_COLUMNS_TURNS * g->threads);
     const struct finish all = finish_start(g, s);
+    int64_t turns = 0;
 #pragma omp parallel num_threads(g->threads)
     {
-        const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
-        // Whole vectors of rows, as pack_a takes them where they lie across.
-        const int64_t part = MAX(LANES / tile_rows(g->bf16), 1), parts = divide_up(s->row_tiles, part);
+        float *b = (float *)(all_b + omp_get_thread_num() * s->b_bytes);
+        int64_t turn = __atomic_fetch_add(&turns, 1, __ATOMIC_RELAXED);
         tile_begin(g->bf16);
         for (int64_t block = 0; block < s->k_blocks; block++) {
             const struct depth k = depth_of(g, s, block);
             const struct finish f = finish_block(&all, s, block);
             float *a = (float *)(all_a + block % s->a_blocks * s->a_bytes);
-            pack_tiles(g, k, parts * thread / team * part, MIN(parts * (thread + 1) / team * part, s->row_tiles), a);
-#pragma omp barrier
-            run_panels(g, s, &f, k, s->panels * thread / team, s->panels * (thread + 1) / team, a,
-                       (float *)(all_b + thread * s->b_bytes));
+#pragma omp for schedule(dynamic)
+            for (int64_t i = 0; i < shares; i++)
+                pack_tiles(g, k, parts * i / shares * part, MIN(parts * (i + 1) / shares * part, s->row_tiles), a);
+            while (turn / s->groups == block) {
+                const struct group this = group_of(g, s, turn);
+                turn = __atomic_fetch_add(&turns, 1, __ATOMIC_RELAXED);
+                run_group(g, s, &f, this, group_of(g, s, turn), a, b);
+            }
         }
         tile_end(g->bf16);
         streams_end(&all);
@@ -524,13 +541,13 @@ void ISA(gemm_run)(const struct gemm *g) {
                 const struct depth k = depth_of(g, &s, kb);
                 const int64_t panels = MIN(s.packed, s.panels - first);
                 const struct finish f = finish_block(&all, &s, kb);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
                 for (int64_t p = 0; p < panels; p++) {
                     const struct panel panel = panel_of(g, first + p);
                     float *to = b + p * b_units(g, s.units);
                     ISA(pack_b)(g->bf16, &g->b, k.from, k.count, panel.first, panel.columns, panel.vecs, to);
                 }
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
                 for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
                     run_item(g, &s, &f, item, k.from, k.count, first, panels, b, a);
             }

@@ -119,7 +119,7 @@ void ISA(gemm_few)(const struct gemm *g) {
                                   : g->bf16   ? dot_4_bf16
                                               : dot_4_f32;
     const int64_t tiles = (g->n + LANES - 1) / LANES, apart = (tiles + streams - 1) / streams;
-#pragma omp parallel for num_threads(g->threads) schedule(static)
+#pragma omp parallel for num_threads(g->threads) schedule(dynamic)
     for (int64_t j = 0; j < apart; j++) {
         few_tile tile[STREAMS_MOST];
         int64_t first[STREAMS_MOST];
