@@ -1,6 +1,8 @@
-// Matrix products and attention give the same bits whatever the number of threads.
+// Matrix products and attention give the same bits whatever the number of threads; and all kernels keep these threads.
 #include "kernels/cpu/isa.h"
 #include "support/ops_internal.h"
+
+#include <dirent.h>
 
 #include "support/test.h"
 
@@ -52,7 +54,70 @@ static void any_number_of_threads_gives_the_same_bits(void **state) {
     free(table);
 }
 
+// ---- the team
+
+enum { TEAM = 16 };
+
+struct thread_ids {
+    int id[64];
+    size_t count;
+};
+
+static struct thread_ids thread_ids(void) {
+    struct thread_ids ids = {.count = 0};
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks));)
+        if (task->d_name[0] != '.') {
+            assert_true(ids.count < ARRAY_LENGTH(ids.id));
+            ids.id[ids.count++] = atoi(task->d_name);
+        }
+    closedir(tasks);
+    return ids;
+}
+
+static void run_with_team(const struct op_table *table, const char *spec) {
+    const struct op_case one = {.spec = spec};
+    const struct op_options options = {.model = DTYPE_F32, .seed = 3, .threads = TEAM};
+    const struct kernel kernel = cpu_kernel_table_for(DTYPE_F32, isa_best())[op_case_op(table, &one)];
+    struct op_instance instance;
+    trireme_error error;
+    if (op_instance_create(&instance, table, spec, &options, &error) != TRIREME_OK ||
+        op_instance_run(&instance, &kernel, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    op_instance_release(&instance);
+}
+
+// Work for fewer than TEAM threads, but enough to be shared out.
+static const char *const few[] = {
+    "square_sum n=40000",
+    "adamw n=40000 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1",
+    "layernorm m=7 C=5000 eps=1e-5",
+    "layernorm_bwd m=70 C=771 eps=1e-5",
+    "embed_dw v=40 m=600 C=64",
+    "matmul m=5 k=768 n=50",
+    "matmul m=40 k=768 n=50",
+    "matmul_dw m=40 k=768 n=50",
+};
+
+// A thread that a smaller team left out would be gone, and another made in its place, which nobody has pinned.
+static void small_work_keeps_the_threads(void **state) {
+    (void)state;
+    struct op_table *table = op_table_create();
+    run_with_team(table, "square_sum n=1000000");
+    const struct thread_ids team = thread_ids();
+    assert_true(team.count >= TEAM);
+    for (size_t i = 0; i < ARRAY_LENGTH(few); i++) {
+        run_with_team(table, few[i]);
+        const struct thread_ids now = thread_ids();
+        if (now.count != team.count || memcmp(now.id, team.id, team.count * sizeof *team.id) != 0)
+            fail_msg("%s: threads are others afterwards", few[i]);
+    }
+    free(table);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_threads_gives_the_same_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+                                       cmocka_unit_test(small_work_keeps_the_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,19 +139,21 @@ VEC_INLINE float slots_sum(const vec_f32 *slot) {
 // Below this many elements a kernel stays on its thread: starting a team would cost more than it saves.
 enum { SERIAL_ELEMENTS = 32768 };
 
-// Calls body(args, from, to) so that all of [0, items) is covered, by up to call->threads threads.
+// Calls body(args, from, to) so that all of [0, items) is covered: in more turns than there are threads, but none too
+// short to pay. The team is the whole one even where some have nothing to do: OpenMP ends threads that a smaller team
+// has no use for, and makes others for the next, which are pinned nowhere or where the first is.
+enum { TURN_ELEMENTS = 16384, TURNS = 8 };
 VEC_INLINE void run_split(const struct call *call, int64_t items, int64_t elements,
                           void (*body)(const void *args, int64_t from, int64_t to), const void *args) {
-    int64_t threads = elements < SERIAL_ELEMENTS ? 1 : MIN(call->threads, items);
-    if (threads <= 1) {
+    const int64_t threads = call->threads;
+    if (elements < SERIAL_ELEMENTS || items <= 1 || threads <= 1) {
         body(args, 0, items);
         return;
     }
-#pragma omp parallel num_threads((int)threads)
-    {
-        int64_t t = omp_get_thread_num(), n = omp_get_num_threads();
-        body(args, items * t / n, items * (t + 1) / n);
-    }
+    const int64_t turns = MIN(MIN(MAX(elements / TURN_ELEMENTS, threads), TURNS * threads), items);
+#pragma omp parallel for num_threads((int)threads) schedule(dynamic)
+    for (int64_t turn = 0; turn < turns; turn++)
+        body(args, items * turn / turns, items * (turn + 1) / turns);
 }
 
 // Sums over many rows or elements are first taken within blocks, then over the blocks in order, so that threads do not
