@@ -10,6 +10,8 @@
 // blocks of a product in bf16 need a workspace, so that of bf16 has one block up to GEMM_UNITS_BF16; that of f32 holds
 // them itself.
 enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
+// Row blocks for each thread, unless they had fewer rows than these.
+enum { GEMM_TURNS = 2, GEMM_ROWS_MIN = 32 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
 // Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
@@ -101,9 +103,10 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.packed = MIN(s.panels, MAX(packed / MAX(s.units, 1) / width, 1));
     s.a_blocks = g->threads;
     s.b_blocks = 1;
-    int64_t rows = sized(way, MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX));
-    rows *= g->bf16 && TILE_MATRIX ? 2 : 1;
-    // Every thread gets equally many row blocks; where rows do not suffice, columns are split too.
+    const int64_t scale = g->bf16 && TILE_MATRIX ? 2 : 1;
+    const int64_t most = scale * MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
+    const int64_t rows = sized(way, MAX(MIN(most, divide_up(g->m, GEMM_TURNS * g->threads)), scale * GEMM_ROWS_MIN));
+    // There are equally many row blocks for each thread; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
     s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
