@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -239,11 +238,17 @@ static trireme_status directory_create_one(const char *path, trireme_error *erro
     FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: %m", path);
 }
 
+bool file_lock(int file) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(file, F_OFD_SETLK, &whole) == 0;
+}
+
 bool file_is_locked(const char *path) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
-    bool locked = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool locked = fcntl(file, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
     close(file);
     return locked;
 }

@@ -31,7 +31,10 @@ trireme_status file_write_atomic(const char *path, const void *bytes, size_t len
 size_t file_write(int file, const void *bytes, size_t length);
 // Makes a rename or a creation in the directory of `path` last through a power failure.
 trireme_status file_sync_directory(const char *path, trireme_error *error);
-// Whether a process holds the whole file's lock (flock).
+// Takes the lock of the whole file, which a descriptor to write has until it is closed. False, with errno set, where it
+// cannot: EAGAIN where another has it.
+bool file_lock(int file);
+// Whether somebody has it. To look takes no lock, which would keep others from theirs.
 bool file_is_locked(const char *path);
 // Creates `path` and its missing parents.
 trireme_status directory_create(const char *path, trireme_error *error);

@@ -227,11 +227,12 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
                                 int *hold, trireme_error *error) {
     const char *given = config->model.init_from;
     char *found = NULL;
-    int held = *given ? directory_hold(given) : -1;
-    if (*given && !is_model(given)) {
-        directory_let_go(held);
+    int held = -1;
+    // A run's own directory is not held: who starts there would find it in use.
+    if (*given && is_model(given))
+        held = directory_hold(given);
+    else if (*given)
         TRY(find_newest(given, MODEL_SIZES, &found, &held, error));
-    }
     if (!found)
         found = mem_strdup(given);
     struct config with = *config; // for a moment, nothing in it is owned

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,7 +78,7 @@ trireme_status rank_file_create(int *lock, uint64_t *identity, const char *direc
     trireme_status status = TRIREME_OK;
     if (file < 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %s", path, strerror(errno));
-    else if (flock(file, LOCK_EX) != 0)
+    else if (!file_lock(file))
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot lock: %s", path, strerror(errno));
     else
         status = fill_file(file, path, *identity = new_identity(), mesh, ops, error);

@@ -63,11 +63,11 @@ static trireme_status lock_held(struct run_directory *run, trireme_error *error)
     if (run->lock < 0)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
     struct stat st;
-    bool locked = flock(run->lock, LOCK_EX | LOCK_NB) == 0;
+    bool locked = file_lock(run->lock);
     if (!locked)
         run->fresh = false; // whoever holds it will tidy up
     // A lock without a name is one that its run has just removed.
-    if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EWOULDBLOCK)
+    if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EAGAIN)
         FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
     if (!locked)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));

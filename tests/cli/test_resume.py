@@ -1,5 +1,6 @@
 """A run that was stopped and went on ends with the bits of one that was not; what is damaged is passed over."""
 
+import fcntl
 import glob
 import os
 import re
@@ -96,6 +97,15 @@ def test_reading_what_goes():
     process.send_signal(signal.SIGINT)
     assert tool.finish(process)[0] == 75
     assert len(os.listdir("run/checkpoint")) == 1, os.listdir("run/checkpoint")
+
+
+def test_reading_where_a_run_starts():
+    """Who starts from a run's weights takes nothing that a start of that run wants."""
+    tool.good("train", "c.yaml")
+    directory = os.open("run", os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    tool.good("train", "c.yaml", "--model.init_from=run", "--run.directory=other")
+    os.close(directory)
 
 
 def test_interrupt():

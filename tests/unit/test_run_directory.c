@@ -44,9 +44,39 @@ static void runs_that_do_not_begin_leave_no_directory(void **state) {
     assert_int_equal(folder_count(path_in(*state, "runs")), 0);
 }
 
+struct look {
+    const char *path;
+    bool ends;
+};
+
+static void *look(void *user) {
+    const struct look *look = user;
+    while (!__atomic_load_n(&look->ends, __ATOMIC_RELAXED))
+        run_directory_is_busy(look->path);
+    return NULL;
+}
+
+static void looking_keeps_no_run_from_its_directory(void **state) {
+    struct look looks = {.path = path_in(*state, "run")};
+    pthread_t thread;
+    trireme_error error;
+    assert_ok(directory_create(looks.path, &error), &error);
+    path_write(path_in(looks.path, "config.yaml"), "");
+    path_write(path_in(looks.path, "lock"), "");
+    assert_int_equal(pthread_create(&thread, NULL, look, &looks), 0);
+    for (int i = 0; i < 100 * ROUNDS; i++) {
+        struct run_directory run;
+        assert_ok(run_directory_open(&run, looks.path, &error), &error);
+        run_directory_close(&run);
+    }
+    __atomic_store_n(&looks.ends, true, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(runs_that_do_not_begin_leave_no_directory, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(looking_keeps_no_run_from_its_directory, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("run directory", tests, NULL, NULL);
 }
