@@ -63,6 +63,10 @@ void directory_search_release(struct directory_search *s);
 // The largest N below `number` for which step-N is complete by its sizes; -1: none.
 int64_t directory_before(const char *parent, int64_t number);
 
+// Removes what dead processes left of step-1, step-2, ... half written or half removed, as a begin does. For whoever
+// may write there.
+void directory_sweep(const char *parent);
+
 // Of step-1 to step-`last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
 // Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest, or
 // that somebody holds.

@@ -144,6 +144,10 @@ trireme_status directory_newest(const char *parent, struct manifest_check check,
     return TRIREME_OK;
 }
 
+void directory_sweep(const char *parent) {
+    temporary_sweep(parent, STEP, true);
+}
+
 int64_t directory_before(const char *parent, int64_t number) {
     struct candidates c = {0};
     int64_t found = -1;

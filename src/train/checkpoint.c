@@ -87,6 +87,12 @@ trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t 
     return status;
 }
 
+void checkpoint_sweep(const char *run_directory) {
+    char *parent = mem_printf(CHECKPOINTS_PATH, run_directory);
+    directory_sweep(parent);
+    free(parent);
+}
+
 trireme_status checkpoint_load(struct engine *e, struct communicator *control, const char *directory,
                                const struct state_progress *progress, trireme_error *error) {
     struct whole whole;

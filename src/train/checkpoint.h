@@ -18,6 +18,8 @@ trireme_status checkpoint_save(const struct engine *engine, struct communicator 
                                const struct state_progress *progress, trireme_error *error);
 // Removes all checkpoints of the run up to that of `step` but the newest `keep` (0: none).
 trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error);
+// Removes what a run that died left half saved or half removed.
+void checkpoint_sweep(const char *run_directory);
 // Fills the engine (parameters, optimizer state, constants) from a checkpoint of the same model, saved on any mesh.
 // All ranks take part, over `control`; NULL: each for itself.
 trireme_status checkpoint_load(struct engine *engine, struct communicator *control, const char *directory,

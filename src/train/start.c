@@ -287,6 +287,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         TRY(comm_barrier(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
+    checkpoint_sweep(r->config->run.directory); // a run of which nothing is left to do saves nothing more
     if (r->directory.remark)
         run_tell(r, "%s", r->directory.remark);
     if (no_counters->status != TRIREME_OK)

@@ -207,6 +207,17 @@ def test_killed():
     assert not [name for name in os.listdir("run/checkpoint") if not name.startswith("step-")]
 
 
+def test_killed_at_the_end():
+    """What was half removed goes when the run is started again, though nothing is left to be saved."""
+    tool.good("train", "c.yaml")
+    dead = tool.start("--version")
+    tool.finish(dead)
+    shutil.copytree("run/checkpoint/step-6", f"run/checkpoint/.tmp-step-4-{dead.pid}")
+    os.remove(f"run/checkpoint/.tmp-step-4-{dead.pid}/manifest.json")
+    assert "all 6 steps are done" in tool.good("train", "c.yaml")
+    assert os.listdir("run/checkpoint") == ["step-6"]
+
+
 def test_damaged_newest():
     arguments = ["train", "c.yaml", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=2"]
     tool.good(*arguments)
