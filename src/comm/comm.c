@@ -7,15 +7,15 @@ void world_keep(struct world *world, void *what, void (*release)(void *what)) {
         ;
 }
 
-void world_free(struct world *world) {
+bool world_free(struct world *world) {
     if (!world)
-        return;
+        return true;
     for (struct world_kept *kept = atomic_load(&world->kept), *next; kept; kept = next) {
         next = kept->next;
         kept->release(kept->what);
         free(kept);
     }
-    world->transport->world_free(world);
+    return world->transport->world_free(world);
 }
 
 void world_break(struct world *world, const char *reason) {

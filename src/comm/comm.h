@@ -45,7 +45,8 @@ const char *world_mpi_version(void);
 const struct world_place *world_place(const struct world *world);
 // After all of its communicators. Of processes all ranks come here; in a broken world, or where one of them keeps the
 // others in MPI's last call for longer than the deadline or 5 s, MPI is left as it is, and the process should end.
-void world_free(struct world *world);
+// False where the world is broken, if only since this rank came here.
+bool world_free(struct world *world);
 // Keeps what ranks of a world of threads have in common until the world is freed: `release` gets it then. Any rank may
 // call it at any time.
 void world_keep(struct world *world, void *what, void (*release)(void *what));

@@ -81,7 +81,7 @@ struct communicator {
 };
 
 struct transport {
-    void (*world_free)(struct world *world);
+    bool (*world_free)(struct world *world);
     void (*world_break)(struct world *world, const char *reason);
     void (*world_reason)(struct world *world, char *text, size_t limit);
     trireme_status (*open)(struct communicator **out, struct world *world, int rank, int size, const int *members,

@@ -381,6 +381,9 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
         if (status != TRIREME_OK)
             tell_failure(world, place, error);
     }
-    world_free(world);
-    return status;
+    if (world_free(world) || status != TRIREME_OK || launcher->rank == 0)
+        return status;
+    // Another rank has failed since this one was done: it tells why, and the launcher ends it once this one has ended.
+    error->message[0] = 0;
+    return error->status = TRIREME_ERROR_LOST;
 }

@@ -140,6 +140,19 @@ def test_bad_token():
         assert checkpoints()[-1] == tool.metrics("run")[-1]["step"], err
 
 
+def test_last_save_fails():
+    """When the others have nothing left to do: rank 0 tells, before mpirun ends it because they end."""
+    for _ in range(4):
+        os.mkdir("run")
+        for name in "config.yaml", "lock":
+            tool.write(f"run/{name}", "")
+        os.symlink("nowhere", "run/checkpoint")
+        code, _, err = mpi.run(4, *UNSAVED, "--training.steps=3")
+        told = mpi.told(err)
+        assert code == 1 and len(told) == 1 and "step 3 is not saved " in told[0], (code, err)
+        shutil.rmtree("run")
+
+
 def test_stopped():
     process, found = in_impatient_training(2, 2, **patience(6))
     os.kill(found[0], signal.SIGSTOP)

@@ -28,7 +28,7 @@ static struct patience patience_with(const struct process_world *w, int64_t leas
 
 // A rank that is stopped in MPI's last call keeps the others there, for ever perhaps: then they leave it, too, and
 // nothing of the thread can be released.
-static void process_world_free(struct world *base) {
+static bool process_world_free(struct world *base) {
     struct process_world *w = (struct process_world *)base;
     atomic_store(&w->ending, true);
     process_wake(w);
@@ -36,10 +36,12 @@ static void process_world_free(struct world *base) {
     struct patience patience = patience_with(w, END_LEAST);
     while (!gate_wait(&w->left, LEAVING, 0, patience_sleep(&patience)))
         if (patience_ended(&patience))
-            return;
+            return true;
     pthread_join(w->thread, NULL);
+    const bool broken = atomic_load(&w->broken);
     pthread_mutex_destroy(&w->lock);
     free(w);
+    return !broken;
 }
 
 static const struct transport PROCESSES = {

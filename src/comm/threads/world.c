@@ -178,12 +178,14 @@ static trireme_status threads_run(struct communicator *base, const struct comm_c
 
 // ---- worlds
 
-static void threads_free(struct world *base) {
+static bool threads_free(struct world *base) {
     struct thread_world *world = world_of(base);
+    const bool broken = atomic_load(&world->broken);
     CHECK(!world->groups);
     pthread_mutex_destroy(&world->lock);
     free(world->opening);
     free(world);
+    return !broken;
 }
 
 static const struct transport THREADS = {
