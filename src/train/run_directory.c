@@ -325,8 +325,8 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     trireme_status status = file_write_atomic(path, yaml.text, yaml.length, error);
     text_release(&yaml);
     free(path);
+    run->fresh &= !holds(run->path, "config.yaml"); // which is there where only its directory was not synced
     TRY(status);
-    run->fresh = false;
     TRY(open_metrics(run, error));
     TRY(rewind_metrics(run, step, error));
     if (!config->metrics.enable_tensorboard)

@@ -3,7 +3,11 @@
 
 #include "train/run_directory.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { THREADS = 4, ROUNDS = 300 };
 
@@ -73,10 +77,41 @@ static void looking_keeps_no_run_from_its_directory(void **state) {
     pthread_join(thread, NULL);
 }
 
+static bool no_directory_is_synced;
+
+int fsync(int file) {
+    struct stat st;
+    if (!no_directory_is_synced || fstat(file, &st) != 0 || !S_ISDIR(st.st_mode))
+        return (int)syscall(SYS_fsync, file);
+    errno = EIO;
+    return -1;
+}
+
+static void a_run_that_failed_as_it_began_may_begin_again(void **state) {
+    const char *path = path_in(*state, "run");
+    struct run_directory run;
+    struct config config;
+    trireme_error error;
+    assert_ok(config_load(&config, NULL, NULL, 0, &error), &error);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(run_directory_open(&run, path, &error), &error);
+        no_directory_is_synced = i == 0;
+        trireme_status status = run_directory_begin(&run, &config, 0, &error);
+        no_directory_is_synced = false;
+        if (i == 0)
+            assert_refused(status, TRIREME_ERROR_IO, &error, "cannot sync");
+        else
+            assert_ok(status, &error);
+        run_directory_close(&run);
+    }
+    config_release(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(runs_that_do_not_begin_leave_no_directory, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(looking_keeps_no_run_from_its_directory, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(a_run_that_failed_as_it_began_may_begin_again, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("run directory", tests, NULL, NULL);
 }
