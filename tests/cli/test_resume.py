@@ -266,6 +266,12 @@ def begun(run, *arguments):
     return process
 
 
+def stop(process):
+    """A signal that was sent lets a call into the system that has begun still see what comes next."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
 def test_file_of_ranks_shortened():
     """Nothing that watches a run ends it."""
     for i, ranks in enumerate([[], ["--ranks=2"]]):
@@ -296,7 +302,7 @@ def test_directory_gone():
     assert not os.path.exists("renamed") and "checkpoint" not in os.listdir("away")
     for ranks in [], ["--ranks=2"]:
         process = begun("run", *ranks)
-        process.send_signal(signal.SIGSTOP)
+        stop(process)
         shutil.rmtree("run")
         tool.good("train", "c.yaml")
         kept = tool.snapshot("run")
@@ -307,7 +313,7 @@ def test_directory_gone():
         shutil.rmtree("run")
     # A path that still leads there is as good as the first.
     process = begun("linked")
-    process.send_signal(signal.SIGSTOP)
+    stop(process)
     os.rename("linked", "elsewhere")
     os.symlink("elsewhere", "linked")
     process.send_signal(signal.SIGINT)
