@@ -17,11 +17,10 @@ static int64_t rows_of(const struct estimator *e, const struct plan_choice *c) {
     return c->micro_batch_size * e->request->config->training.seq_len;
 }
 
-// As emit_chunk does it where the configuration leaves it open.
-static int pieces_by_default(const struct estimator *e, const struct plan_choice *c, bool pipeline) {
+// As emit_logits_chunk does it where the configuration leaves it open, of ranks that share the vocabulary.
+static int pieces_by_default(const struct estimator *e, const struct plan_choice *c, int ranks, bool pipeline) {
     const struct model_config *m = e->request->model;
-    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c),
-                 share = 1. / c->tensor,
+    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c), share = 1. / ranks,
                  most = logits_chunk_bytes(rows * (double)m->hidden_size * size, share, pipeline),
                  pieces = ceil(rows * share * (double)m->vocab_size * size / most);
     return (int)MAX(1, MIN(pieces, (double)LOGITS_CHUNKS_MOST));
@@ -32,7 +31,7 @@ int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
         return 1;
     const int64_t rows = rows_of(e, c);
     return c->logits_rows ? (int)((rows + c->logits_rows - 1) / c->logits_rows)
-                          : pieces_by_default(e, c, c->stages > 1);
+                          : pieces_by_default(e, c, c->tensor * (c->vocabulary ? c->stages : 1), c->stages > 1);
 }
 
 int64_t logits_rows(const struct estimator *e, const struct plan_choice *c, int pieces) {
@@ -56,9 +55,9 @@ struct probe find_probe(struct estimator *e, const struct plan_choice *c, int ki
     enum { LEAST = 4 }; // pieces, for the difference to be told
     struct plan_choice of = *c;
     of.logits_rows = 0;
-    if (!e->chooses_logits || pieces_by_default(e, c, true) == 1)
+    if (!e->chooses_logits || pieces_by_default(e, c, c->tensor, true) == 1)
         return *find_measured(e, &of, kind);
-    const int few = MAX((int)LEAST, pieces_by_default(e, c, false));
+    const int few = MAX((int)LEAST, pieces_by_default(e, c, c->tensor, false));
     of.logits_rows = logits_rows(e, c, few);
     const struct probe with_few = *find_measured(e, &of, kind);
     of.logits_rows = rows_of(e, c);

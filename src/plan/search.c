@@ -426,7 +426,7 @@ static void search_units(struct search *s) {
             if (!(WAYS[w].all_logits ? logits
                   : WAYS[w].prefetch ? prefetch
                                      : units) ||
-                (WAYS[w].all_logits && a->choice.logits_rows >= rows) ||
+                (WAYS[w].all_logits && logits_pieces(s->estimator, &a->choice) == 1) ||
                 (!WAYS[w].all_logits && a->choice.replicas * a->choice.shards == 1) ||
                 (WAYS[w].prefetch && a->choice.zero_stage < 3))
                 continue;
