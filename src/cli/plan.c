@@ -442,6 +442,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .model = &model,
                                    .ops = ops,
                                    .cluster = &cluster,
+                                   .schedules = schedule_store_create(),
                                    .threads = usable_cores(),
                                    .seconds = values[PLAN_SECONDS].given ? values[PLAN_SECONDS].number : SEARCH_SECONDS,
                                    .progress = show_progress};
@@ -463,6 +464,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     if (status == TRIREME_OK)
         status = answer(&request, &result, values, a->json, 1e-9 * (double)(clock_now() - begin), error);
     plan_result_release(&result);
+    schedule_store_free(request.schedules);
     cluster_release(&cluster);
     free(ops);
     return status;

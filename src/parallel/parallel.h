@@ -7,7 +7,7 @@
 #define PARALLEL_PARALLEL_H
 
 #include "model/split.h"
-#include "parallel/schedule.h"
+#include "parallel/schedule_store.h"
 
 struct parallel {
     struct mesh mesh;
@@ -37,6 +37,9 @@ enum { PARALLEL_MAX_RANKS = 1 << 20 };
 // schedule is searched for: once is enough for all ranks, each of which takes a copy.
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                                 trireme_error *error);
+// The same, with the schedules that were made with this store before; NULL: none.
+trireme_status parallel_resolve_from(struct parallel *out, struct schedule_store *made, const struct config *config,
+                                     const struct model_config *model, trireme_error *error);
 // Refuses what parallel_resolve does on so many ranks whatever keys that are not set will say. Degrees multiply to what
 // divides the ranks.
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,

@@ -113,25 +113,54 @@ static trireme_status check_pipeline(struct schedule_options *options, const str
     return layout_check(config, model, stages, MAX(1, options->chunks), error); // a file's are not known yet
 }
 
-static trireme_status find_schedule(struct parallel *out, const struct config *config, const struct model_config *model,
+// As its keys say, spread; or the same from the store.
+static trireme_status make_schedule(struct schedule *out, struct schedule_store *store,
+                                    const struct schedule_options *options, int stages, int microbatches,
+                                    const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const struct schedule_recipe recipe = {p->pipeline_parallel_schedule,
+                                           stages,
+                                           microbatches,
+                                           *options,
+                                           p->vocabulary_parallel,
+                                           spread_times_of(config, model, stages, MAX(1, options->chunks))};
+    struct schedule made;
+    trireme_error why = {0};
+    const bool stores = store && schedule_kind(recipe.name);
+    if (stores && schedule_store_find(store, &recipe, out))
+        return TRIREME_OK;
+    if (schedule_load(&made, recipe.name, stages, microbatches, options, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
+    const trireme_status status = spread_vocabulary(&made, config, model, error);
+    if (status != TRIREME_OK) {
+        schedule_release(&made);
+        return status;
+    }
+    if (stores)
+        schedule_store_add(store, &recipe, &made);
+    *out = made;
+    return TRIREME_OK;
+}
+
+static trireme_status find_schedule(struct parallel *out, struct schedule_store *store, const struct config *config,
+                                    const struct model_config *model, trireme_error *error) {
     trireme_error why = {0};
     const struct config_parallelism *p = &config->parallelism;
     struct schedule_options options;
     TRY(check_pipeline(&options, config, model, out->mesh.degree[AXIS_PP], error));
     options.times = times_of(config, model, out->mesh.degree[AXIS_PP] * MAX(1, options.chunks));
     struct schedule *schedule = mem_alloc(sizeof *schedule);
-    trireme_status status = schedule_load(schedule, p->pipeline_parallel_schedule, out->mesh.degree[AXIS_PP],
-                                          out->microbatches, &options, &why);
+    trireme_status status =
+        make_schedule(schedule, store, &options, out->mesh.degree[AXIS_PP], out->microbatches, config, model, error);
     if (status != TRIREME_OK) {
         free(schedule);
-        return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "%s", why.message);
+        return status;
     }
     out->schedule = schedule;
     if (p->pipeline_parallel_chunks && schedule->chunks != p->pipeline_parallel_chunks)
         return config_refuse(config, "parallelism.pipeline_parallel_chunks", error, "but %s has %d to a rank",
                              p->pipeline_parallel_schedule, schedule->chunks);
-    TRY(spread_vocabulary(schedule, config, model, error));
     if (schedule_check_messages(schedule, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error, "where %s", why.message);
     return TRIREME_OK;
@@ -316,7 +345,7 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
 }
 
 // The schedule, where there are stages, and which layers each has.
-static trireme_status resolve_stages(struct parallel *out, const struct config *config,
+static trireme_status resolve_stages(struct parallel *out, struct schedule_store *store, const struct config *config,
                                      const struct model_config *model, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     const struct config_activation_checkpoint *again = &config->activation_checkpoint;
@@ -327,29 +356,34 @@ static trireme_status resolve_stages(struct parallel *out, const struct config *
     if (p->vocabulary_parallel && model_split_spread_vocabulary(&out->split, model, stages, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.vocabulary_parallel", error, "but %s", why.message);
     if (stages > 1)
-        TRY(find_schedule(out, config, model, error));
+        TRY(find_schedule(out, store, config, model, error));
     if (stages > 1 || *p->pipeline_parallel_layout || *again->full_layers || *again->selective_layers)
         TRY(layout_resolve(out, config, model, error));
     return TRIREME_OK;
 }
 
-static trireme_status resolve(struct parallel *out, const struct config *config, const struct model_config *model,
-                              trireme_error *error) {
+static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,
+                              const struct model_config *model, trireme_error *error) {
     TRY(resolve_mesh(out, config, model, error));
     TRY(resolve_strategies(out, config, error));
     TRY(resolve_batch(out, config, model, error));
-    return resolve_stages(out, config, model, error);
+    return resolve_stages(out, store, config, model, error);
 }
 
-trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
-                                trireme_error *error) {
+trireme_status parallel_resolve_from(struct parallel *out, struct schedule_store *made, const struct config *config,
+                                     const struct model_config *model, trireme_error *error) {
     struct parallel parallel = {0};
-    trireme_status status = resolve(&parallel, config, model, error);
+    trireme_status status = resolve(&parallel, made, config, model, error);
     if (status == TRIREME_OK)
         *out = parallel;
     else
         parallel_release(&parallel);
     return status;
+}
+
+trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
+                                trireme_error *error) {
+    return parallel_resolve_from(out, NULL, config, model, error);
 }
 
 struct parallel parallel_single(const struct model_config *config) {

@@ -118,7 +118,7 @@ bool choice_resolve(struct parallel *out, const struct plan_request *r, const st
     trireme_error none;
     if (plan_config(&config, r, choice, &none) != TRIREME_OK)
         return false;
-    bool possible = parallel_resolve(out, &config, r->model, &none) == TRIREME_OK;
+    bool possible = parallel_resolve_from(out, r->schedules, &config, r->model, &none) == TRIREME_OK;
     config_release(&config);
     return possible;
 }
@@ -127,7 +127,7 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
                               const struct plan_choice *choice, enum plan_memory memory, trireme_error *error) {
     struct choice_programs p = {.ranks_per_device = 1};
     TRY(plan_config(&p.config, r, choice, error));
-    trireme_status status = parallel_resolve(&p.plan, &p.config, r->model, error);
+    trireme_status status = parallel_resolve_from(&p.plan, r->schedules, &p.config, r->model, error);
     if (status == TRIREME_OK)
         status = topology_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
     const int64_t room = memory == PLAN_SOON          ? ROOM_SOON

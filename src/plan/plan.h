@@ -54,10 +54,11 @@ struct plan_request {
     const struct model_config *model;
     const struct op_table *ops;
     const struct cluster *cluster;
-    int ranks;      // all take part, on the first devices
-    bool only_fit;  // whether any fits, and no more: the result's answers are those that tell so
-    int threads;    // that search
-    double seconds; // after which the search begins nothing more; 0: never
+    struct schedule_store *schedules; // that were made for it or one like it; NULL: each is made anew
+    int ranks;                        // all take part, on the first devices
+    bool only_fit;                    // whether any fits, and no more: the result's answers are those that tell so
+    int threads;                      // that search
+    double seconds;                   // after which the search begins nothing more; 0: never
     void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
     void *user;
 };

@@ -67,7 +67,7 @@ def test_logits_that_are_made_at_once():
              "micro_batch_size=4", "zero_stage=1")
     best, few = (tool.good_json("plan", *words, *more)["plans"][0] for more in ([], ["training.logits_rows=0"]))
     assert best["pipeline_parallel_degree"] == 1 < few["pipeline_parallel_degree"], (best, few)
-    # Where stages share the vocabulary their parts of it may be all that there is: no other plan, and nothing to better.
+    # Where stages share the vocabulary a part of it may be made at once by default: no other plan, nothing to better.
     result = tool.good_json("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=2048",
                             "model.num_attention_heads=16", "model.vocab_size=64000", "cluster=h100", "devices=4",
                             "seq_len=1024", "global_batch_size=4", "pipeline_parallel_degree=4",
