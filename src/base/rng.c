@@ -22,11 +22,20 @@ struct rng_block rng_philox(uint64_t key, uint64_t stream, uint64_t index) {
     return (struct rng_block){{c0, c1, c2, c3}};
 }
 
+static double uniform_of(const uint32_t word[2]) {
+    uint64_t bits = (uint64_t)word[1] << 32 | word[0];
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
 double rng_uniform(uint64_t key, uint64_t stream, uint64_t index) {
     struct rng_block block = rng_philox(key, stream, index / 2);
-    const uint32_t *pair = block.word + 2 * (index % 2);
-    uint64_t bits = (uint64_t)pair[1] << 32 | pair[0];
-    return (double)(bits >> 11) * 0x1p-53;
+    return uniform_of(block.word + 2 * (index % 2));
+}
+
+void rng_uniform_pair(uint64_t key, uint64_t stream, uint64_t index, double out[2]) {
+    struct rng_block block = rng_philox(key, stream, index);
+    out[0] = uniform_of(block.word);
+    out[1] = uniform_of(block.word + 2);
 }
 
 // MurmurHash3's 64-bit finaliser: a bijection in which every input bit reaches every output bit.

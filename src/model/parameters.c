@@ -224,11 +224,12 @@ int64_t parameter_rows(const struct parameter *parameter) {
 
 // Two independent normal numbers from two uniform ones (Box and Muller 1958): pair `index` of the stream.
 static void normal_pair(uint64_t seed, uint64_t stream, uint64_t index, double out[2]) {
-    double radius = 1 - rng_uniform(seed, stream, 2 * index); // in (0, 1]
-    double angle = rng_uniform(seed, stream, 2 * index + 1);
-    double length = sqrt(-2 * math_log(radius));
-    out[0] = length * math_cos(2 * M_PI * angle);
-    out[1] = length * math_sin(2 * M_PI * angle);
+    double uniform[2], sine, cosine;
+    rng_uniform_pair(seed, stream, index, uniform);
+    double length = sqrt(-2 * math_log(1 - uniform[0])); // of (0, 1]
+    math_sin_cos(2 * M_PI * uniform[1], &sine, &cosine);
+    out[0] = length * cosine;
+    out[1] = length * sine;
 }
 
 void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,

@@ -226,25 +226,29 @@ double math_erf(double x) {
 
 // ---- sine and cosine
 
-// The sine of x + quarter * pi/2. x = n pi/2 + r, |r| <= pi/4, pi/2 in pieces of 24 bits so that n times each is exact.
-static double sine(double x, int quarter) {
+// x = n pi/2 + r, |r| <= pi/4, pi/2 in pieces of 24 bits so that n times each is exact. Returns n; NaN has none.
+static int64_t reduce(double x, struct two *r) {
     static const double half_pi[] = {0x1.921fb4p+0, 0x1.4442dp-24, 0x1.846988p-48, 0x1.8cc516p-72,
                                      0x1.01b839a25204ap-96};
+    *r = (struct two){NAN, NAN};
+    if (!(x <= 0x1p28 && x >= -0x1p28))
+        return 0;
+    int64_t n = (int64_t)(x * 0x1.45f306dc9c883p-1 + (x < 0 ? -0.5 : 0.5));
+    *r = (struct two){x, 0};
+    for (int i = 0; i < 5; i++)
+        *r = two_add(*r, (struct two){-(double)n * half_pi[i], 0});
+    return n;
+}
+
+// The sine of r + quarter * pi/2.
+static double sine(struct two r, int64_t quarter) {
     static const double sine_series[] = {
         -1.0 / 6,        1.0 / 120,        -1.0 / 5040,          1.0 / 362880,
         -1.0 / 39916800, 1.0 / 6227020800, -1.0 / 1307674368000, 1.0 / 355687428096000};
     static const double cosine_series[] = {
         1.0 / 24,        -1.0 / 720,         1.0 / 40320,          -1.0 / 3628800,
         1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000, -1.0 / 6402373705728000};
-    if (!(x <= 0x1p28 && x >= -0x1p28))
-        return NAN;
-    int64_t n = (int64_t)(x * 0x1.45f306dc9c883p-1 + (x < 0 ? -0.5 : 0.5));
-    struct two r = {x, 0};
-    for (int i = 0; i < 5; i++)
-        r = two_add(r, (struct two){-(double)n * half_pi[i], 0});
-    double z = r.hi * r.hi;
-    quarter = (int)((n + quarter) & 3);
-    double y;
+    double z = r.hi * r.hi, y;
     if (quarter & 1) {
         double rest = z * z * polynomial(z, cosine_series, 8) - r.hi * r.lo;
         double w = 1 - 0.5 * z;
@@ -255,10 +259,21 @@ static double sine(double x, int quarter) {
     return quarter & 2 ? -y : y;
 }
 
+void math_sin_cos(double x, double *sin, double *cos) {
+    struct two r;
+    const int64_t n = reduce(x, &r);
+    *sin = sine(r, n);
+    *cos = sine(r, n + 1);
+}
+
 double math_sin(double x) {
-    return sine(x, 0);
+    struct two r;
+    const int64_t n = reduce(x, &r);
+    return sine(r, n);
 }
 
 double math_cos(double x) {
-    return sine(x, 1);
+    struct two r;
+    const int64_t n = reduce(x, &r);
+    return sine(r, n + 1);
 }

@@ -9,8 +9,9 @@ double math_exp(double x); // any x; gradual underflow
 double math_log(double x); // x >= 0; -infinity at 0, NaN below
 double math_tanh(double x);
 double math_erf(double x);
-double math_sin(double x);           // |x| <= 2^28, NaN beyond
-double math_cos(double x);           // likewise
-double math_pow(double x, double y); // x >= 0, NaN below; y == 0 gives 1
+double math_sin(double x);                             // |x| <= 2^28, NaN beyond
+double math_cos(double x);                             // likewise
+void math_sin_cos(double x, double *sin, double *cos); // both, in little more time than one
+double math_pow(double x, double y);                   // x >= 0, NaN below; y == 0 gives 1
 
 #endif
