@@ -107,6 +107,24 @@ static void all_ways_give_the_bits_of_the_rule(void **state) {
     }
 }
 
+static struct tensor nothing(int64_t rows, int64_t columns) {
+    return (struct tensor){.dtype = DTYPE_F32, .ndim = 2, .dim = {rows, columns}, .stride = {columns, 1}};
+}
+
+// Without rows or columns.
+static void a_product_of_nothing_has_one_way(void **state) {
+    (void)state;
+    static const int64_t SIZES[][3] = {{0, 70, 50}, {40, 0, 50}, {40, 0, 0}, {0, 0, 0}}; // m, n, k
+    for (size_t i = 0; i < ARRAY_LENGTH(SIZES); i++)
+        for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
+            const int64_t m = SIZES[i][0], n = SIZES[i][1], k = SIZES[i][2];
+            struct call call = {.op = OP_MATMUL, .inputs = 2, .outputs = 1, .threads = 2};
+            call.in[0] = nothing(m, k), call.in[1] = nothing(n, k), call.out[0] = nothing(m, n);
+            if (isa_usable(isa))
+                assert_int_equal(cpu_kernel_table_for(DTYPE_F32, isa)[call.op].ways(&call), 1U << WAY_RULE);
+        }
+}
+
 // Products that ask, in turn, for parts of what comes next: line after line, each once, to the end.
 static void parts_ask_for_all_lines(void **state) {
     (void)state;
@@ -127,6 +145,7 @@ static void parts_ask_for_all_lines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_ways_give_the_bits_of_the_rule),
+                                       cmocka_unit_test(a_product_of_nothing_has_one_way),
                                        cmocka_unit_test(parts_ask_for_all_lines)};
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

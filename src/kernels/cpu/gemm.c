@@ -91,7 +91,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
     if (s.by_columns) {
         const int64_t most = MAX(sized(way, BY_COLUMNS_GROUP) / MAX(s.units, 1) / width, 1), threads = g->threads;
-        s.groups = MIN(MAX(divide_up(divide_up(s.panels, most), threads), BY_COLUMNS_TURNS) * threads, s.panels);
+        const int64_t turns = MAX(divide_up(divide_up(s.panels, most), threads), BY_COLUMNS_TURNS);
+        s.groups = MIN(turns * threads, MAX(s.panels, 1));
         s.packed = divide_up(s.panels, s.groups);
         s.a_blocks = MIN(s.k_blocks, BY_COLUMNS_BLOCKS);
         s.a_bytes = divide_up(4 * s.row_tiles * a_units(g, s.units), 64) * 64;
