@@ -428,6 +428,8 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     pass_fuse(p, o->ops);
     if (o->parallel.overlap)
         pass_overlap(p);
+    if (!o->parallel.split.sequence)
+        pass_scatter(p);
     for (int chunk = 0; chunk < chunks; chunk++)
         data_gather(p, passes[chunk].forward, NONE, &c.model, &o->parallel, o->ops);
     int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
@@ -498,6 +500,8 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         data_gather(&c.program, vocabulary.embed, NONE, &c.model, &o->parallel, o->ops);
         data_gather(&c.program, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
     }
+    if (!o->parallel.split.sequence)
+        pass_scatter(&c.program);
     schedule_evaluate(&c, o, forward, &vocabulary);
     data_gather_once(&c.program, &c.model, &o->parallel);
     free(forward);

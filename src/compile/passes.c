@@ -181,6 +181,35 @@ void pass_overlap(struct program *program) {
     }
 }
 
+// ---- messages in parts
+
+static void gather_message(struct program *program, int template, struct operand part, enum phase phase) {
+    program_communicate(program, template, OP_ALL_GATHER, phase, STREAM_TENSOR, part.along, part,
+                        operand_whole(program, part.buffer));
+}
+
+void pass_scatter(struct program *program) {
+    const axis_set tensor = mesh_present(&program->mesh, AXES_TENSOR);
+    const int ranks = mesh_group_size(&program->mesh, tensor);
+    for (size_t t = 0; t < program->templates.count && tensor; t++) {
+        struct template *template = &program->templates.item[t];
+        struct template old = *template;
+        template->instructions.item = NULL;
+        template->instructions.count = template->instructions.capacity = 0;
+        for (size_t i = 0; i < old.instructions.count; i++) {
+            struct instruction in = old.instructions.item[i];
+            struct operand *message = in.op == OP_SEND ? &in.in[0] : in.op == OP_RECEIVE ? &in.out[0] : NULL;
+            const bool cut = message && operand_count(message) % ranks == 0;
+            if (cut)
+                *message = operand_part(program, *message, tensor);
+            VEC_PUSH(&template->instructions, in);
+            if (cut && in.op == OP_RECEIVE)
+                gather_message(program, (int)t, *message, in.phase);
+        }
+        free(old.instructions.item);
+    }
+}
+
 // ---- scopes
 
 // Where a buffer was seen: FIXED has its scope already.

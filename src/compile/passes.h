@@ -14,6 +14,10 @@ void pass_fuse(struct program *program, const struct op_table *table);
 // input's gradient is computed, and that is summed while the weight's is. (Megatron-LM does so: Korthikanti et al.
 // 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2, for the first of both.)
 void pass_overlap(struct program *program);
+// Lets each of the tensor ranks, which all have what a message is of, send its part, which they gather where it
+// arrives: links between nodes carry it once. (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
+// GPU Clusters Using Megatron-LM", section 4.1.) For ranks that do not split the rows between layers.
+void pass_scatter(struct program *program);
 // Activations that live in more than one template, and messages, become SLOT buffers of their chunk's pool, unless they
 // have been given one.
 void pass_scopes(struct program *program);

@@ -98,6 +98,18 @@ static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
             in->wait[s] = WAIT_SLOT;
 }
 
+// What gathers a message's parts waits for them alone, in whose memory it does.
+static bool wait_for_parts(struct waiter *w, struct instruction *in) {
+    bool found = false;
+    for (int s = STREAM_MESSAGES; s < STREAM_COUNT && instruction_completes(in); s++) {
+        const int count = w->written[program_root(w->program, in->out[0].buffer)][s];
+        if (count > 0)
+            wait_for(w, in, s, count);
+        found |= count > 0;
+    }
+    return found;
+}
+
 static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, bool writes) {
     const struct touched *t = &w->anywhere[root];
     bool local = w->program->buffers.item[root].scope == SCOPE_LOCAL;
@@ -148,11 +160,13 @@ static void run_template(struct waiter *w, struct template *t) {
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s])
                 w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - (in->wait[s] - 1));
+        const bool completes = wait_for_parts(w, in);
         // Scratch belongs to one invocation after the other.
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < STREAM_COUNT && !completes; s++)
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
                 wait_for(w, in, s, 0);
-        each_touched(w, in, wait_for_buffer);
+        if (!completes)
+            each_touched(w, in, wait_for_buffer);
         w->done[in->stream]++;
         each_touched(w, in, note_touched);
     }

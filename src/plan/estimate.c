@@ -135,10 +135,9 @@ double held_bytes(const struct shape *s, const struct plan_choice *c, const int 
 
 // Bytes that are sent after the forward.
 static double message_bytes(const struct program *p) {
-    for (size_t t = 0; t < p->templates.count; t++)
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            if (p->templates.item[t].instructions.item[i].op == OP_SEND)
-                return (double)buffer_bytes(&p->buffers.item[p->templates.item[t].instructions.item[i].in[0].buffer]);
+    FOR_INSTRUCTIONS(i, p)
+        if (i->op == OP_SEND)
+            return communicated_bytes(p, i);
     return 0;
 }
 

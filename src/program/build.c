@@ -307,6 +307,10 @@ bool instruction_arrives(const struct instruction *i) {
     return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
 }
 
+bool instruction_completes(const struct instruction *i) {
+    return i->op == OP_ALL_GATHER && i->in[0].buffer == i->out[0].buffer;
+}
+
 bool instruction_leaves(const struct instruction *i) {
     return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
 }

@@ -45,6 +45,8 @@ static void collect(struct gradient_graph *g, const struct route *route) {
     for (size_t k = 0; k < route->templates.count; k++) {
         int t = route->templates.item[k];
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
+            if (instruction_completes(&p->templates.item[t].instructions.item[i]))
+                continue;
             struct instruction *instruction = mem_alloc(sizeof *instruction);
             *instruction = p->templates.item[t].instructions.item[i];
             struct node node = {.instruction = instruction, .template = t, .index = (int)i};

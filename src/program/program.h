@@ -270,6 +270,8 @@ bool instruction_is_pair(const struct instruction *instruction);
 bool instruction_lingers(const struct instruction *instruction);
 // Whether its output comes from another rank, as soon as that has it and the slot is free.
 bool instruction_arrives(const struct instruction *instruction);
+// Whether it gathers parts where they lie, so that nothing new is made.
+bool instruction_completes(const struct instruction *instruction);
 // Whether what it makes is another rank's alone.
 bool instruction_leaves(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.

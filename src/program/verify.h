@@ -45,7 +45,12 @@ struct messages {
     VEC(struct message);
 };
 // That of an instruction of a template, NULL: none.
-const struct message *messages_find(const struct messages *messages, int template, int instruction);
+static inline const struct message *messages_find(const struct messages *messages, int template, int instruction) {
+    for (size_t k = 0; k < messages->count; k++)
+        if (messages->item[k].template == template && messages->item[k].instruction == instruction)
+            return &messages->item[k];
+    return NULL;
+}
 // verify_placement, that also says what is sent and received. The caller releases *messages, on failure too.
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error);

@@ -283,7 +283,8 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
 static trireme_status check_message(const struct world *w, int from, const struct rank_call *send, int to,
                                     const struct rank_call *receive) {
     trireme_error *error = w->error;
-    if (send->count != receive->count || send->dtype != receive->dtype)
+    if (send->count != receive->count || send->dtype != receive->dtype ||
+        send->instruction->in[0].along != receive->instruction->out[0].along)
         return refuse_meeting(w, from, send, to, receive);
     if (send->microbatch != receive->microbatch)
         REFUSE("rank %d: %s meets rank %d's %s, of another microbatch", w->rank[from].number,

@@ -407,19 +407,11 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
 
 // ---- messages
 
-static const struct message *find_message(const struct placement_check *c, int buffer) {
+// How the buffer is sent or received; NULL: it is not.
+static const struct seen *sent_as(const struct placement_check *c, int buffer) {
     for (size_t k = 0; k < c->sent->count; k++)
         if (c->sent->item[k].buffer == buffer)
-            return &c->sent->item[k];
-    return NULL;
-}
-
-const struct message *messages_find(const struct messages *messages, int template, int instruction) {
-    for (size_t k = 0; k < messages->count; k++) {
-        const struct message *m = &messages->item[k];
-        if (m->template == template && m->instruction == instruction)
-            return m;
-    }
+            return c->sent->item[k].seen;
     return NULL;
 }
 
@@ -433,39 +425,44 @@ static void note_message(struct placement_check *c, const struct instruction *i,
         VEC_PUSH(c->sent, message);
 }
 
-// What is received is as it is declared; a gradient is as what was sent, for which it is.
+// All of a buffer, or ranks' own parts of it along `along`.
+static trireme_status check_whole(const struct placement_check *c, const struct operand *operand, axis_set along) {
+    trireme_error *error = c->error;
+    const struct operand whole = operand_whole(c->program, operand->buffer);
+    if (operand_count(operand) * mesh_group_size(&c->program->mesh, along) != operand_count(&whole) ||
+        operand->along != along)
+        REFUSE("%s: does not take all of %s", here(c).text, name_of(c, operand));
+    return TRIREME_OK;
+}
+
+// What is received is as it is declared; a gradient is as what was sent, for which it is. Of what is the same on all of
+// some ranks each may send its own part: it has but that where it arrives.
 static trireme_status run_message(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const struct operand *operand = i->op == OP_SEND ? &i->in[0] : &i->out[0];
-    struct operand whole = operand_whole(c->program, operand->buffer);
-    if (operand_count(operand) != operand_count(&whole) || operand->along)
-        REFUSE("%s: %s is not all of %s", here(c).text, i->op == OP_SEND ? "what it sends" : "what it receives",
-               name_of(c, operand));
-    if (i->op == OP_RECEIVE) {
-        int of = c->program->buffers.item[operand->buffer].gradient_of;
-        const struct message *sent = of == NONE ? NULL : find_message(c, of);
-        placement_write_buffer(&c->placement, operand->buffer, sent ? sent->seen : NULL);
-    }
+    const struct operand whole = operand_whole(c->program, operand->buffer);
+    TRY(check_whole(c, operand, operand->along & ~i->group));
     struct seen seen[AXIS_COUNT];
+    if (i->op == OP_RECEIVE)
+        placement_write_buffer(&c->placement, operand->buffer,
+                               sent_as(c, c->program->buffers.item[operand->buffer].gradient_of));
     PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, error));
     note_message(c, i, operand->buffer, seen);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((operand->along & AXES(a)) && seen[a].as != SEEN_SAME)
+            REFUSE("%s: %s is no part of one along %s", here(c).text, name_of(c, operand), axis_name((enum axis)a));
+    const struct operand flat = operand_part(c->program, whole, AXES_NONE);
+    if (i->op == OP_RECEIVE && operand->along)
+        PREFIXED(placement_copy(&c->placement, &flat, operand, operand->along, HOLDS_BLOCK, error));
     return TRIREME_OK;
 }
 
 // ---- to and from a root
 
-static trireme_status check_whole(const struct placement_check *c, const struct operand *operand) {
-    trireme_error *error = c->error;
-    struct operand whole = operand_whole(c->program, operand->buffer);
-    if (operand_count(operand) != operand_count(&whole) || operand->along)
-        REFUSE("%s: does not take all of %s", here(c).text, name_of(c, operand));
-    return TRIREME_OK;
-}
-
 // The sum of what the stages have is the root's; nobody looks at it elsewhere.
 static trireme_status run_reduce(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
-    TRY(check_whole(c, &i->in[0]));
+    TRY(check_whole(c, &i->in[0], AXES_NONE));
     TRY(check_input(c, i, SEEN_SUM));
     struct operand whole = operand_whole(c->program, i->in[0].buffer);
     PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
@@ -480,14 +477,13 @@ static trireme_status run_reduce(struct placement_check *c, const struct instruc
 static trireme_status run_broadcast(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     struct operand whole = operand_whole(c->program, i->out[0].buffer);
-    TRY(check_whole(c, &i->out[0]));
+    TRY(check_whole(c, &i->out[0], AXES_NONE));
     if (i->in[0].buffer != NONE) {
-        TRY(check_whole(c, &i->in[0]));
+        TRY(check_whole(c, &i->in[0], AXES_NONE));
         TRY(run_collective(c, i));
     } else {
-        int of = c->program->buffers.item[i->out[0].buffer].gradient_of;
-        const struct message *reduced = of == NONE ? NULL : find_message(c, of);
-        placement_write_buffer(&c->placement, i->out[0].buffer, reduced ? reduced->seen : NULL);
+        placement_write_buffer(&c->placement, i->out[0].buffer,
+                               sent_as(c, c->program->buffers.item[i->out[0].buffer].gradient_of));
     }
     PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
     note_message(c, i, i->out[0].buffer, seen);

@@ -404,6 +404,7 @@ static const struct spec SOME[] = {
     {.tp = 2, .overlap = true, .recompute = "selective"},
     {.pp = 2, .schedule = "gpipe"},
     {.pp = 3},
+    {.tp = 2, .pp = 2, .no_sequence = true},
     {.fsdp = 2, .zero = 3, .tp = 2, .pp = 2, .recompute = "selective"},
     {.dp = 2, .fsdp = 2, .zero = 2, .tp = 2},
 };
@@ -498,6 +499,7 @@ static const struct {
     {"qwen3 8/2 heads", {.fsdp = 4, .zero = 2}},
     {"qwen3 8/2 heads", {.tp = 4, .overlap = true}},
     {"qwen3 8/2 heads", {.tp = 2, .pp = 2, .schedule = "zb-v"}},
+    {"qwen3 8/2 heads", {.tp = 2, .pp = 2, .no_sequence = true}},
     {"qwen3 8/2 heads", {.dp = 2, .pp = 2, .schedule = "hanayo"}},
     {"mistral", {.fsdp = 2, .zero = 2, .tp = 2}},
     {"qwen3", {.tp = 2, .pp = 2, .vocabulary = true, .schedule = "zb-h1"}},

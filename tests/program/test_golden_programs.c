@@ -60,6 +60,7 @@ static const struct strategy STRATEGIES[] = {
     {"zb-h1", 1, {PP "2", SCHEDULE "zb-h1"}, 0},
     {"zb-v", 0, {PP "2", SCHEDULE "zb-v"}, 4},
     {"hanayo-zero2", 2, {PP "2", SCHEDULE "hanayo", FSDP "2", ZERO "2"}, 4},
+    {"parts", 3, {PP "2", TP "2", SEQUENCE "false"}, 0},
     {"vocabulary-first", 0, {PP "2", VOCABULARY}, 0},
     {"vocabulary-last", 3, {PP "2", TP "2", VOCABULARY}, 0},
     {"vocabulary-rows", 0, {PP "2", VOCABULARY, FSDP "2", ZERO "3", "training.logits_rows=5"}, 0},

@@ -320,6 +320,7 @@ SUITE(sequence, 6, BATCH(4), SMALL_GPT2_MODEL, TP(2))
 SUITE(overlap, 13, BATCH(4), SMALL_LLAMA_MODEL, TP(2), OVERLAP, "activation_checkpoint.mode=selective")
 SUITE(pipeline, 4, BATCH(4), SMALL_GPT2_MODEL, PP(2))
 SUITE(pipeline_tensor, 11, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2))
+SUITE(message_parts, 11, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), NO_SEQUENCE)
 SUITE(interleaved, 53, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("interleaved"))
 SUITE(zero_bubble, 41, BATCH(6), SMALL_GPT2_MODEL, PP(2), SCHEDULE("zb-h1"))
 SUITE(zero_bubble_v, 59, BATCH(4), DEEP_GPT2_MODEL, PP(2), SCHEDULE("zb-v"))
@@ -340,7 +341,7 @@ int main(void) {
         cmocka_unit_test(zero_bubble_v), cmocka_unit_test(waves),
         cmocka_unit_test(vocabulary),    cmocka_unit_test(vocabulary_tensor),
         cmocka_unit_test(overlap),       cmocka_unit_test(vocabulary_rows),
-        cmocka_unit_test(everything),
+        cmocka_unit_test(everything),    cmocka_unit_test(message_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
