@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 static const char FORMAT[] = "trireme-directory";
-enum { VERSION = 1 };
+// A manifest of the first version does not end with a checksum of itself.
+enum { VERSION_FIRST = 1, VERSION = 2 };
+#define END_FORMAT ",\"blake2b\":\"%s\"}\n"
+enum { END_BYTES = sizeof END_FORMAT - sizeof "%s" + CHECKSUM_HEX - 1 };
 
 void manifest_release(struct manifest *m) {
     for (size_t i = 0; i < m->file.count; i++)
@@ -33,6 +36,13 @@ void manifest_add(struct manifest *m, struct checksum_file *file) {
     memmove(&m->file.item[i + 1], &m->file.item[i], (m->file.count - 1 - i) * sizeof *file);
     m->file.item[i] = *file;
     *file = (struct checksum_file){0};
+}
+
+// What a manifest that begins with these bytes ends with.
+static void print_end(const char *text, size_t length, char end[static END_BYTES + 1]) {
+    char hex[CHECKSUM_HEX];
+    checksum_of(text, length, hex);
+    snprintf(end, END_BYTES + 1, END_FORMAT, hex);
 }
 
 trireme_status manifest_write(const struct manifest *m, const char *directory, trireme_error *error) {
@@ -63,7 +73,10 @@ trireme_status manifest_write(const struct manifest *m, const char *directory, t
             json_add_string(&t, "model", f->model);
         json_end_object(&t);
     }
-    text_add(&t, "\n]}\n");
+    text_add(&t, "\n]");
+    char end[END_BYTES + 1];
+    print_end(t.text, t.length, end);
+    text_add(&t, "%s", end);
     struct output *o = NULL;
     struct checksum_file unused;
     trireme_status status = output_create(directory, MANIFEST_NAME, t.length, &o, error);
@@ -146,7 +159,17 @@ static int compare_files(const void *a, const void *b) {
     return strcmp(((const struct checksum_file *)a)->name, ((const struct checksum_file *)b)->name);
 }
 
-static trireme_status read_tree(const json_t *tree, const char *path, struct manifest *m, trireme_error *error) {
+static trireme_status verify_end(const char *text, size_t length, const char *path, trireme_error *error) {
+    char end[END_BYTES + 1] = "";
+    if (length >= END_BYTES)
+        print_end(text, length - END_BYTES, end);
+    if (!*end || memcmp(text + length - END_BYTES, end, END_BYTES) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: is damaged, or edited: it does not end with its own checksum", path);
+    return TRIREME_OK;
+}
+
+static trireme_status read_tree(const json_t *tree, const char *text, size_t length, const char *path,
+                                struct manifest *m, trireme_error *error) {
     const char *format = "";
     int64_t version = 0;
     const json_t *files = NULL;
@@ -155,7 +178,9 @@ static trireme_status read_tree(const json_t *tree, const char *path, struct man
     if (strcmp(format, FORMAT))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: \"format\" must be \"%s\", found %s", path, FORMAT,
              json_excerpt(format, shown));
-    TRY(json_read_integer(tree, path, "version", JSON_REQUIRED, VERSION, VERSION, &version, error));
+    TRY(json_read_integer(tree, path, "version", JSON_REQUIRED, VERSION_FIRST, VERSION, &version, error));
+    if (version > VERSION_FIRST)
+        TRY(verify_end(text, length, path, error));
     TRY(json_read_array(tree, path, "files", JSON_REQUIRED, &files, error));
     for (size_t i = 0; i < json_array_size(files); i++) {
         struct checksum_file file = {0};
@@ -174,6 +199,8 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
     char *path = mem_printf("%s/%s", directory, MANIFEST_NAME);
     struct manifest m = {0};
     json_t *tree = NULL;
+    char *text = NULL;
+    size_t length = 0;
     struct stat st;
     trireme_status status;
     if (stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -181,14 +208,17 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
                            "%s: no %s: the directory is incomplete (copied in part?) or not Trireme's", directory,
                            MANIFEST_NAME);
     else
-        status = json_parse_file(path, MANIFEST_BYTES_MAX, &tree, error);
+        status = file_read(path, MANIFEST_BYTES_MAX, &text, &length, error);
     if (status == TRIREME_OK)
-        status = read_tree(tree, path, &m, error);
+        status = json_parse(text, length, path, &tree, error);
+    if (status == TRIREME_OK)
+        status = read_tree(tree, text, length, path, &m, error);
     if (status == TRIREME_OK)
         *out = m;
     else
         manifest_release(&m);
     json_decref(tree);
+    free(text);
     free(path);
     return status;
 }

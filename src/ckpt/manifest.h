@@ -1,12 +1,13 @@
 // manifest.json: the list of a directory's files with their sizes and checksums, written last. A directory whose
 // manifest is there and agrees is complete.
-//   {"format":"trireme-directory","version":1,"files":[
+//   {"format":"trireme-directory","version":2,"files":[
 //     {"name":"config.json","bytes":480,"blake2b":"...","model":"..."},
 //     {"name":"tokenizer.json","bytes":400,"blake2b":"..."},
-//     {"name":"model.safetensors","bytes":5000,"tensors":[{"name":"__header__","bytes":200,"blake2b":"..."}, ...]}]}
+//     {"name":"model.safetensors","bytes":5000,"tensors":[{"name":"__header__","bytes":200,"blake2b":"..."}, ...]}],
+//   "blake2b":"..."}
 // `tensors` cover their file without holes. `model` is a checksum, too, of what a config.json says of the model: where
 // it still says that, people have edited the rest, and that is as good. Names are relative, `/` between folders, none
-// empty, "." or "..".
+// empty, "." or "..". The last checksum is of all bytes before its comma; manifests of version 1 end without.
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
 

@@ -10,13 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void flip_byte(const char *path, off_t at) {
+static void flip_bit(const char *path, off_t at, int bit) {
     int fd = open(path, O_RDWR);
     char c;
     assert_int_equal(pread(fd, &c, 1, at), 1);
-    c ^= 1;
+    c = (char)(c ^ 1 << bit);
     assert_int_equal(pwrite(fd, &c, 1, at), 1);
     close(fd);
+}
+
+static void flip_byte(const char *path, off_t at) {
+    flip_bit(path, at, 0);
 }
 
 static void test_saves(void **state) {
@@ -435,13 +439,16 @@ static void test_newest_finishes_a_replacement(void **state) {
 static void test_malformed_manifests(void **state) {
     const char *folder = *state;
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define FILES(list) "{\"format\":\"trireme-directory\",\"version\":1,\"files\":[" list "]}"
+#define FILES_OF(version, list) "{\"format\":\"trireme-directory\",\"version\":" version ",\"files\":[" list "]}"
+#define FILES(list) FILES_OF("1", list)
     static const char *const CASE[][2] = {
         {"", "not valid JSON"},
         {"[]", "must be an object"},
         {"{}", "\"format\" is missing"},
         {"{\"format\":\"other\"}", "\"format\" must be \"trireme-directory\", found \"other\""},
-        {"{\"format\":\"trireme-directory\",\"version\":2}", "\"version\" must be an integer from 1 to 1, found 2"},
+        {"{\"format\":\"trireme-directory\",\"version\":3}", "\"version\" must be an integer from 1 to 2, found 3"},
+        {"{\"format\":\"trireme-directory\",\"version\":2}", "does not end with its own checksum"},
+        {FILES_OF("2", "{\"name\":\"a\",\"bytes\":1,\"blake2b\":\"" HEX "\"}"), "does not end with its own checksum"},
         {"{\"format\":\"trireme-directory\",\"version\":1}", "\"files\" is missing"},
         {FILES("1"), "must be an object"},
         {FILES("{}"), "\"name\" is missing"},
@@ -474,7 +481,27 @@ static void test_malformed_manifests(void **state) {
     path_write(path_in(folder, "a"), "x");
     assert_int_equal(directory_verify(folder, MANIFEST_SIZES, NULL, NULL), TRIREME_OK);
 #undef FILES
+#undef FILES_OF
 #undef HEX
+}
+
+// Names of tensors too, which nothing but a manifest's own checksum covers.
+static void test_damaged_manifests(void **state) {
+    const char *path = path_in(*state, "step-1"), *manifest = path_in(path, "manifest.json");
+    assert_sample_saved(path, 1);
+    trireme_error error = {0};
+    char *text;
+    size_t length;
+    assert_ok(file_read(manifest, 1 << 20, &text, &length, &error), &error);
+    for (size_t i = 0; i < length; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            flip_bit(manifest, (off_t)i, bit);
+            assert_refused(directory_verify(path, MANIFEST_SIZES, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
+                           "/manifest.json: ");
+            flip_bit(manifest, (off_t)i, bit);
+        }
+    assert_ok(directory_verify(path, MANIFEST_CONTENT, NULL, &error), &error);
+    free(text);
 }
 
 int main(void) {
@@ -491,6 +518,7 @@ int main(void) {
         IN_FOLDER(test_sweeps_the_dead_only),
         IN_FOLDER(test_newest_finishes_a_replacement),
         IN_FOLDER(test_malformed_manifests),
+        IN_FOLDER(test_damaged_manifests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
