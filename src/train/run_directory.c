@@ -369,10 +369,18 @@ trireme_status run_directory_add_validation(struct run_directory *run, int64_t s
     return run->events.file ? event_file_add_validation(&run->events, step, val_loss, error) : TRIREME_OK;
 }
 
+#define TRACE_PATH "trace/step-%lld.json"
+
+bool run_directory_has_trace(const struct run_directory *run, int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, TRACE_PATH, (long long)step);
+    return holds(run->path, name);
+}
+
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
                                    trireme_error *error) {
     TRY(run_directory_check(run, error));
-    char *directory = join(run, "trace"), *path = mem_printf("%s/step-%lld.json", directory, (long long)step);
+    char *directory = join(run, "trace"), *path = mem_printf("%s/" TRACE_PATH, run->path, (long long)step);
     trireme_status status = directory_create(directory, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(path, trace->text, trace->length, error);

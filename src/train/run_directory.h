@@ -36,6 +36,7 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
 // Adds val_loss to the line of `step`, and to tb/, where it is `unvalidated`.
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error);
+bool run_directory_has_trace(const struct run_directory *run, int64_t step);
 // Writes trace/step-N.json.
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
                                    trireme_error *error);

@@ -279,6 +279,12 @@ static void choose_kernels(struct run *r, struct tuning *tuning) {
         tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
 }
 
+static void tell_no_trace(const struct run *r) {
+    int64_t step = r->config->profiling.trace_step;
+    if (step && step <= r->progress.step && !run_directory_has_trace(&r->directory, step))
+        run_tell(r, "no trace is written: step %lld, which profiling.trace_step names, is done", (long long)step);
+}
+
 static trireme_status begin_directory(struct run *r, struct tuning *tuning, const trireme_error *no_counters,
                                       trireme_error *error) {
     if (r->leads)
@@ -290,6 +296,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
     checkpoint_sweep(r->config->run.directory); // a run of which nothing is left to do saves nothing more
     if (r->directory.remark)
         run_tell(r, "%s", r->directory.remark);
+    tell_no_trace(r);
     if (no_counters->status != TRIREME_OK)
         run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);
     if (tuning->passed_over)

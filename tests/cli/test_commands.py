@@ -360,8 +360,14 @@ def test_show():
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)
-    tool.good("train", "c.yaml", "--profiling.trace_step=2")
-    assert tool.strict_json(tool.read("run/trace/step-2.json"))["traceEvents"]
+    # A step that is done has no trace, unless it was asked for in time.
+    code, _, err = tool.run("train", "c.yaml", "--training.steps=2", "--profiling.trace_step=1")
+    told = "no trace is written: step 1, which profiling.trace_step names, is done"
+    assert code == 0 and err.splitlines().count(told) == 1 and not os.path.exists("run/trace"), (code, err)
+    for steps in 4, 6:
+        code, _, err = tool.run("train", "c.yaml", "--profiling.trace_step=3", f"--training.steps={steps}")
+        assert code == 0 and "trace" not in err, (code, err)
+    assert tool.strict_json(tool.read("run/trace/step-3.json"))["traceEvents"]
 
 
 def test_more_tokens_than_the_tokenizer_has():
