@@ -234,7 +234,8 @@ static trireme_status directory_create_one(const char *path, trireme_error *erro
     }
     if (reason == EEXIST && errno == ENOENT)
         FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: a symbolic link of that name leads nowhere", path);
-    errno = reason;
+    if (reason != EEXIST) // else stat says what is wrong with what is there
+        errno = reason;
     FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: %m", path);
 }
 

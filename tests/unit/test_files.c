@@ -3,6 +3,7 @@
 
 #include "support/directory.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -207,6 +208,7 @@ static void directory_create_makes_parents(void **state) {
 
 static void directory_create_refuses(void **state) {
     char *file = mem_printf("%s/file", (char *)*state), *below = mem_printf("%s/below/it", file);
+    char *link = mem_printf("%s/link", (char *)*state);
     trireme_error error = {0};
     assert_int_equal(file_write_atomic(file, "x", 1, NULL), TRIREME_OK);
     assert_int_equal(directory_create(file, &error), TRIREME_ERROR_IO);
@@ -215,6 +217,10 @@ static void directory_create_refuses(void **state) {
     assert_non_null(strstr(error.message, file));
     assert_int_equal(directory_create("", &error), TRIREME_ERROR_USAGE);
     assert_content(file, "x");
+    assert_int_equal(symlink("link", link), 0);
+    assert_int_equal(directory_create(link, &error), TRIREME_ERROR_IO);
+    assert_non_null(strstr(error.message, strerror(ELOOP)));
+    free(link);
     free(below);
     free(file);
 }
