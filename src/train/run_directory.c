@@ -40,16 +40,18 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// Held while a lock is put into a directory, or removed with it, so that no lock gets into one that is about to go. -1:
-// another holds it, or it has just gone.
+// Held while a lock is put into a directory, or removed with it, so that no lock gets into one that is about to go. -1
+// with errno: EWOULDBLOCK where another holds it, ENOENT where it has just gone.
 static int hold_directory(const char *path, bool wait) {
     struct stat held, found;
     int hold = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool other = hold >= 0 && flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (hold >= 0 && !other && fstat(hold, &held) == 0 && stat(path, &found) == 0 && held.st_ino == found.st_ino)
+    if (hold < 0)
+        return -1;
+    bool other = flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!other && fstat(hold, &held) == 0 && stat(path, &found) == 0 && held.st_ino == found.st_ino)
         return hold;
-    if (hold >= 0)
-        close(hold);
+    close(hold);
+    errno = other ? EWOULDBLOCK : ENOENT;
     return -1;
 }
 
@@ -76,8 +78,10 @@ static trireme_status lock_held(struct run_directory *run, trireme_error *error)
 
 static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
     int hold = hold_directory(run->path, false);
-    if (hold < 0 && access(run->path, R_OK | X_OK) == 0)
+    if (hold < 0 && (errno == EWOULDBLOCK || errno == ENOENT))
         FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    if (hold < 0 && errno != EACCES) // one that may not be listed may yet be written
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be opened: %s", run->path, strerror(errno));
     trireme_status status = lock_held(run, error);
     if (hold >= 0)
         close(hold);

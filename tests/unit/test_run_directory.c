@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -107,11 +108,26 @@ static void a_run_that_failed_as_it_began_may_begin_again(void **state) {
     config_release(&config);
 }
 
+static void what_keeps_a_directory_from_being_opened_is_said(void **state) {
+    const char *path = path_in(*state, "run");
+    struct run_directory run;
+    struct rlimit limit, none;
+    trireme_error error;
+    assert_ok(directory_create(path, &error), &error);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    trireme_status status = run_directory_open(&run, path, &error);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_refused(status, TRIREME_ERROR_IO, &error, strerror(EMFILE));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(runs_that_do_not_begin_leave_no_directory, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(looking_keeps_no_run_from_its_directory, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_run_that_failed_as_it_began_may_begin_again, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(what_keeps_a_directory_from_being_opened_is_said, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("run directory", tests, NULL, NULL);
 }
