@@ -61,12 +61,8 @@ static trireme_status save(struct run *r, trireme_error *error) {
     TRY(status);
     r->saved_step = r->progress.step;
     run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
-    // Whatever stays there, this one is saved. Those from within a row of skipped steps take no other's place.
-    trireme_error why;
-    size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
-    int64_t last = r->progress.step - r->progress.skipped_in_a_row;
-    if (r->leads && checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
-        run_tell(r, "older checkpoints are not all removed: %s", why.message);
+    if (r->leads)
+        run_prune(r);
     return TRIREME_OK;
 }
 

@@ -41,6 +41,8 @@ struct run {
 
 // Rank 0 tells the user.
 void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Rank 0 removes older checkpoints than checkpoint.keep_latest_k; where some stay, it tells.
+void run_prune(const struct run *run);
 // That the file of all ranks is mapped, of so many bytes, or 0: is about not to be.
 void run_tell_mapped(const struct run *run, size_t bytes);
 // Makes the engine and brings it to where the run stands. All ranks take part; where one refuses, nothing in the run

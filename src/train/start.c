@@ -279,6 +279,15 @@ static void choose_kernels(struct run *r, struct tuning *tuning) {
         tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
 }
 
+void run_prune(const struct run *r) {
+    trireme_error why;
+    size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
+    // Those from within a row of skipped steps take no other's place.
+    int64_t last = r->progress.step - r->progress.skipped_in_a_row;
+    if (checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
+        run_tell(r, "older checkpoints are not all removed: %s", why.message);
+}
+
 static void tell_no_trace(const struct run *r) {
     int64_t step = r->config->profiling.trace_step;
     if (step && step <= r->progress.step && !run_directory_has_trace(&r->directory, step))
@@ -293,7 +302,9 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         TRY(comm_barrier(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
-    checkpoint_sweep(r->config->run.directory); // a run of which nothing is left to do saves nothing more
+    // A run of which nothing is left to do saves nothing more.
+    checkpoint_sweep(r->config->run.directory);
+    run_prune(r);
     if (r->directory.remark)
         run_tell(r, "%s", r->directory.remark);
     tell_no_trace(r);

@@ -218,6 +218,14 @@ def test_killed_at_the_end():
     assert os.listdir("run/checkpoint") == ["step-6"]
 
 
+def test_fewer_are_kept():
+    """Of a run that has ended, too."""
+    arguments = ["train", "c.yaml", "--checkpoint.interval=2"]
+    for keep, left in (0, [2, 4, 6]), (0, [2, 4, 6]), (2, [4, 6]), (3, [4, 6]), (1, [6]):
+        tool.good(*arguments, f"--checkpoint.keep_latest_k={keep}")
+        assert sorted(os.listdir("run/checkpoint")) == [f"step-{step}" for step in left], (keep, left)
+
+
 def test_damaged_newest():
     arguments = ["train", "c.yaml", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=2"]
     tool.good(*arguments)
