@@ -421,6 +421,14 @@ def test_settings_of_no_use():
     code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
     told = "with other settings from here on: training.steps 7 (before: 6), optimizer.lr 0.02 (before: 0.01)\n"
     assert code == 0 and told in err, err
+    # What val_loss is of is none of the tokens that a run trains on.
+    tool.good("train", "c.yaml", "--data.split=[1, 0]", "--data.validation_path=text/t", "--run.directory=other")
+    shutil.copytree("text", "moved")
+    code, _, err = tool.run("train", "c.yaml", "--data.split=[1, 0]", "--data.validation_path=moved/t",
+                            "--validation.freq=2", "--training.steps=7", "--run.directory=other")
+    told = ("with other settings from here on: training.steps 7 (before: 6), data.validation_path moved/t "
+            "(before: text/t), validation.freq 2 (before: 3)\n")
+    assert code == 0 and told in err, err
 
 
 def test_long_paths():
