@@ -332,8 +332,13 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
              (long long)r->progress.step);
     result->step = r->progress.step;
     bool complete = r->progress.step == r->config->training.steps;
-    return complete && r->corpus->has_validation && isnan(result->val_loss) ? validate(r, &result->val_loss, error)
-                                                                            : TRIREME_OK;
+    if (!complete || !r->corpus->has_validation || !isnan(result->val_loss))
+        return TRIREME_OK;
+    TRY(validate(r, &result->val_loss, error));
+    if (isnan(result->val_loss))
+        run_tell(r, "asked to stop before val_loss of step %lld was measured: the same command does that",
+                 (long long)r->progress.step);
+    return TRIREME_OK;
 }
 
 // ---- ranks

@@ -141,15 +141,22 @@ def test_interrupt_validation():
         return
     tool.write("large.txt", "The quick brown fox jumps over the lazy dog. " * 100000)
     tool.good("prepare", "large.txt", "--data.path=text/large")
-    for number, ranks in enumerate(([], ["--ranks=2"])):
-        run = f"run{number}"
-        arguments = ["train", "c.yaml", "--data.path=text/large", "--validation.freq=1", *ranks]
+
+    def interrupted(run, *arguments):
         process = tool.start(*arguments, "--validation.steps=1000000", f"--run.directory={run}")
         while "validating" not in tool.run("show", "ranks", run)[1]:
             assert process.poll() is None, tool.finish(process)
         process.send_signal(signal.SIGINT)
-        code, _, err = tool.finish(process)
-        assert code == 75 and "stopped after step 1 of 6; all is saved" in err, (code, err)
+        return tool.finish(process)
+
+    for number, ranks in enumerate(([], ["--ranks=2"])):
+        run = f"run{number}"
+        arguments = ["train", "c.yaml", "--data.path=text/large", "--validation.freq=1", *ranks]
+        code, out, err = interrupted(f"last{number}", *arguments, "--training.steps=1")
+        told = "asked to stop before val_loss of step 1 was measured: the same command does that"
+        assert code == 0 and err.splitlines().count(told) == 1 and "validation loss" not in out, (code, out, err)
+        code, _, err = interrupted(run, *arguments)
+        assert code == 75 and "stopped after step 1 of 6; all is saved" in err and told not in err, (code, err)
         assert [(line["step"], "val_loss" in line) for line in tool.metrics(run)] == [(1, False)]
         assert os.listdir(f"{run}/checkpoint") == ["step-1"]
         arguments.append("--validation.steps=2")
