@@ -228,8 +228,11 @@ def test_killed_at_the_end():
 def test_fewer_are_kept():
     """Of a run that has ended, too."""
     arguments = ["train", "c.yaml", "--checkpoint.interval=2"]
-    for keep, left in (0, [2, 4, 6]), (0, [2, 4, 6]), (2, [4, 6]), (3, [4, 6]), (1, [6]):
-        tool.good(*arguments, f"--checkpoint.keep_latest_k={keep}")
+    for keep, left in (0, [2, 4, 6]), (0, [2, 4, 6]), (2, [4, 6]), (2, [4, 6]), (1, [6]):
+        code, _, err = tool.run(*arguments, f"--checkpoint.keep_latest_k={keep}")
+        # The one before is what the newest checkpoint was saved with.
+        told = f"with other settings from here on: checkpoint.keep_latest_k {keep} (before: 0)"
+        assert code == 0 and err.splitlines().count(told) == (keep > 0), (code, err)
         assert sorted(os.listdir("run/checkpoint")) == [f"step-{step}" for step in left], (keep, left)
 
 
