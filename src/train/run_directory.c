@@ -1,6 +1,7 @@
 #include "train/run_directory.h"
 
 #include "base/json.h"
+#include "ckpt/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +26,20 @@ static bool holds(const char *path, const char *name) {
 
 // A run has config.yaml and lock or, as copies may lack that, metrics.jsonl; a lock, perhaps with ranks.bin, when a
 // start was cut short.
-// What else lies in a directory does no harm, unless it has a name that the run is to use.
+// What else lies in a directory does no harm, unless it has a name that the run is to use. Who names a checkpoint, or
+// the directory of a run's, meant that run.
 static trireme_status check_ours(const char *path, trireme_error *error) {
     static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
                                       "ranks.bin",  "tb",          "trace"};
     if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
         return TRIREME_OK;
+    if (holds(path, "config.json") && holds(path, MANIFEST_NAME))
+        FAIL(TRIREME_ERROR_USAGE,
+             "run.directory %s holds a model: to go on with a run name its directory, to start from the model another, "
+             "with model.init_from=%s",
+             path, path);
+    if (directory_before(path, INT64_MAX) >= 0)
+        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds the checkpoints of a run: name the directory above it", path);
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
         if (holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && holds(path, "lock")))
             FAIL(TRIREME_ERROR_USAGE,

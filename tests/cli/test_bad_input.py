@@ -207,6 +207,11 @@ def test_directories():
     tool.good("train", "c.yaml", "--run.directory=whole")
     untouched(2, r"whole/checkpoint holds the checkpoints of a run: give .* the run directory above it", "generate",
               "whole/checkpoint")
+    # Who names a checkpoint means the run that it is of, or one that starts from it.
+    untouched(2, r"whole/checkpoint/step-6 holds a model: to go on .*model.init_from=whole/checkpoint/step-6$", "train",
+              "c.yaml", "--run.directory=whole/checkpoint/step-6")
+    untouched(2, r"whole/checkpoint holds the checkpoints of a run: name the directory above it$", "train", "c.yaml",
+              "--run.directory=whole/checkpoint")
     # A directory in the place of a checkpoint is set aside, not lost.
     os.makedirs("run/checkpoint/step-6")
     tool.write("run/checkpoint/step-6/mine", "mine")
