@@ -210,6 +210,7 @@ struct sifted {
     off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal where all others follow
     int64_t strange, first; // how many of them are no step's, and the first one's number
     bool cut;               // the last line, no step's, has no end: a crash came in between
+    bool reached;           // the last step has a line: not where the machine stopped before all was on the disk
     bool unvalidated;       // the last step's line has no val_loss
 };
 
@@ -262,6 +263,7 @@ static trireme_status sift_metrics(const struct run_directory *run, int64_t step
             found->first = number;
         found->bytes += n + !ends;
         found->end = at;
+        found->reached |= of == step;
         found->unvalidated |= unvalidated;
         if (!out)
             continue;
@@ -304,13 +306,16 @@ static trireme_status replace_metrics(struct run_directory *run, int64_t step, d
     return open_metrics(run, error);
 }
 
-static void remark_on(struct run_directory *run, const struct sifted *found) {
+static void remark_on(struct run_directory *run, const struct sifted *found, int64_t step) {
     struct text remark = {0};
     if (found->strange)
         text_add(&remark, ": %lld line%s no step's and stay%s, the first is line %lld", (long long)found->strange,
                  found->strange == 1 ? " is" : "s are", found->strange == 1 ? "s" : "", (long long)found->first);
     if (found->cut)
-        text_add(&remark, "%s the last line was cut short and is dropped", found->strange ? ";" : ":");
+        text_add(&remark, "%s the last line was cut short and is dropped", remark.length ? ";" : ":");
+    if (step && !found->reached)
+        text_add(&remark, "%s there is no line of step %lld, from which the run goes on", remark.length ? ";" : ":",
+                 (long long)step);
     if (remark.length)
         run->remark = mem_printf("%s/metrics.jsonl%s", run->path, remark.text);
     text_release(&remark);
@@ -319,7 +324,7 @@ static void remark_on(struct run_directory *run, const struct sifted *found) {
 static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
     struct sifted found;
     TRY(sift_metrics(run, step, NAN, &found, NULL, error));
-    remark_on(run, &found);
+    remark_on(run, &found, step);
     run->unvalidated = found.unvalidated;
     if (found.bytes != found.end) // what goes lies between
         return replace_metrics(run, step, NAN, error);

@@ -12,7 +12,7 @@ struct run_directory {
     FILE *metrics; // open for appending
     struct event_file events;
     bool made;        // by this run
-    char *remark;     // on what metrics.jsonl held beside steps, NULL where it was nothing
+    char *remark;     // on what metrics.jsonl held beside steps, or lacks; NULL where there is nothing to say
     bool fresh;       // nothing but our lock and ranks.bin is in it yet
     bool unvalidated; // the step that the run goes on from has a line, but no val_loss in it
 };

@@ -76,6 +76,13 @@ def test_lines_that_are_no_steps():
           ["run/metrics.jsonl: 1 line is no step's and stays, the first is line 3; the last line was cut short and is "
            "dropped"])
 
+    # A machine that stopped may have lost lines of steps that are saved.
+    lost = "there is no line of step 4, from which the run goes on"
+    go_on(b"".join(lines[:3]), 4, lines[:3], [f"run/metrics.jsonl: {lost}"])
+    go_on(b"".join(lines[:3]) + lines[3][:20], 4, lines[:3],
+          [f"run/metrics.jsonl: the last line was cut short and is dropped; {lost}"])
+    go_on(b"", 4, [], [f"run/metrics.jsonl: {lost}"])
+
     # Reading these would never end.
     for target in "/dev/zero", "pipe":
         os.remove("run/metrics.jsonl")
