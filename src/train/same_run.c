@@ -50,6 +50,6 @@ void same_run_differences(const struct config *now, const struct state_progress 
     trireme_error checked; // by same_run_check
     if (load(&saved, progress, &checked) != TRIREME_OK)
         return;
-    config_differences(now, &saved, "optimizer lr_scheduler training data validation checkpoint", out);
+    config_differences(now, &saved, "optimizer lr_scheduler training data validation checkpoint parallelism", out);
     config_release(&saved);
 }
