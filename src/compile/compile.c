@@ -469,9 +469,11 @@ static void schedule_evaluate(struct compiled *c, const struct compile_options *
     int *done = mem_alloc(c->program.templates.count * sizeof *done);
     for (size_t i = 0; i < rank->count; i++) {
         struct pass pass = rank->item[i];
-        if (pass.kind != PASS_FORWARD && pass.kind != PASS_EMBED && pass.kind != PASS_LOSS)
+        int template = pass.kind == PASS_FORWARD ? forward[pass.chunk]
+                       : pass.kind >= PASS_EMBED ? vocabulary_template(vocabulary, pass.kind)
+                                                 : NONE;
+        if (template == NONE)
             continue;
-        int template = pass.kind == PASS_FORWARD ? forward[pass.chunk] : vocabulary_template(vocabulary, pass.kind);
         int count = done[template]++;
         program_invoke(&c->program, template, pass.microbatch, count == 0, count == o->microbatches - 1);
     }

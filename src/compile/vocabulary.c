@@ -141,13 +141,15 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
                      int hidden, int scale, struct gradients *gradients) {
     struct program *p = e->program;
     e->template = v->loss = template(o, p, "loss", PHASE_FORWARD, CHUNK_LOSS);
-    v->loss_weight = gradients ? template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS) : NONE;
-    int64_t count = e->sequences * e->seq_len;
     bool last = root_of(o, true) == 0;
+    v->loss_weight = gradients ? template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS)
+                     : last    ? template(o, p, "loss.total", PHASE_FORWARD, CHUNK_LOSS)
+                               : NONE;
+    int64_t count = e->sequences * e->seq_len;
     int nll = last ? program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
     size_t from = p->templates.item[v->loss].instructions.count;
     int rows = emit_rows(o, e, hidden);
-    if (last && gradients)
+    if (last)
         emit_total(c, v->loss_weight, nll, scale);
     for (int64_t first = 0; first < count;) {
         struct logits_chunk k = emit_logits_chunk(c, o, e, rows, first, nll, scale);
@@ -163,8 +165,6 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     }
     if (gradients)
         differentiate(gradients, v->loss, from, from + 1, v->loss);
-    else if (last)
-        emit_total(c, v->loss, nll, scale);
 }
 
 void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options *o, struct gradients *gradients) {

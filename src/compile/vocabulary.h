@@ -24,7 +24,8 @@ void vocabulary_pools(struct program *program, const struct schedule *schedule, 
 void vocabulary_embed(struct vocabulary *vocabulary, const struct compile_options *options, struct emitter *emitter,
                       int inputs);
 // The template `loss`, and for training (gradients not NULL) what it owes to the backward of the normed rows `hidden`
-// (NONE on other ranks than the last stage's), and the template `loss_weight`.
+// (NONE on other ranks than the last stage's); and the template `loss_weight`, of what waits for the ranks to have met:
+// the total, and for training the weights' gradient. Without either there is none.
 void vocabulary_loss(struct vocabulary *vocabulary, struct compiled *compiled, const struct compile_options *options,
                      struct emitter *emitter, int hidden, int scale, struct gradients *gradients);
 // The template `embed_weight`; after the backward of the first stage.

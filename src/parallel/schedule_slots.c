@@ -43,6 +43,7 @@ static bool ends(const struct schedule *s, int rank, const struct pass *pass, en
                  bool forward_only) {
     switch (what) {
     case SLOTS_FOR_LOSS:
+        return pass->kind == PASS_LOSS_WEIGHT; // the total's turn, too
     case SLOTS_FOR_LOSS_INPUTS:
         return pass->kind == (forward_only ? PASS_LOSS : PASS_LOSS_WEIGHT);
     case SLOTS_FOR_EMBED_GRADIENT:

@@ -219,7 +219,7 @@ def test_schedule_files():
     train = ["train", "c.yaml", "--model.num_hidden_layers=6", "--training.dtype=f64", "--training.global_batch_size=8",
              "--training.micro_batch_size=1"]
     tool.good(*train, "--run.directory=one")
-    losses = [line["loss"] for line in tool.metrics("one")]
+    losses = [line[key] for line in tool.metrics("one") for key in ("loss", "val_loss") if key in line]
     schedules = {
         # Ranks 1 and 2 send each other both ways, rank 0 one way alone.
         (3, ""): "placement 0 0 1 2 1 2\n" + 3 * (" ".join(f"F{m}.{chunk}" for chunk in (0, 1) for m in range(8)) +
@@ -232,12 +232,17 @@ def test_schedule_files():
                  "B2.0 F4.1 B3.1 B4.1 B3.0 B4.0 F5.1 F6.1 F7.1 B5.1 B5.0 B6.1 B7.1 B6.0 B7.0\n",
         # All that there is to embed, first.
         (2, "v"): 2 * (" ".join(f"{kind}{m}" for kind in "EF" for m in range(8)) +
-                       "".join(f" L{m} B{m} T{m} G{m}" for m in range(8)) + "\n")}
+                       "".join(f" L{m} B{m} T{m} G{m}" for m in range(8)) + "\n"),
+        # One rank embeds before it meets the other for the loss, which embeds behind.
+        (2, "vocabulary"): "E0 F0" + "".join(f" E{m} F{m} L{m - 1} T{m - 1} B{m - 1} G{m - 1}" for m in range(1, 8)) +
+                           " L7 T7 B7 G7\nE0 F0" +
+                           "".join(f" L{m - 1} E{m} B{m - 1} T{m - 1} F{m} G{m - 1}" for m in range(1, 8)) +
+                           " L7 T7 B7 G7\n"}
     for number, ((stages, vocabulary), schedule) in enumerate(schedules.items()):
         tool.write("schedule", schedule)
         tool.good(*train, f"--pipeline_parallel_degree={stages}", "--pipeline_parallel_schedule=schedule",
                   f"--vocabulary_parallel={'true' if vocabulary else 'false'}", f"--run.directory=run{number}")
-        got = [line["loss"] for line in tool.metrics(f"run{number}")]
+        got = [line[key] for line in tool.metrics(f"run{number}") for key in ("loss", "val_loss") if key in line]
         assert len(got) == len(losses) and all(abs(a - b) < 1e-9 for a, b in zip(got, losses)), (got, losses)
 
 
