@@ -185,7 +185,8 @@ trireme_status layout_check(const struct config *config, const struct model_conf
     static const char *const DEGREE = "parallelism.pipeline_parallel_degree";
     long long layers = model->num_hidden_layers, stages = ranks * chunks;
     if (stages > layers && chunks == 1)
-        return config_refuse(config, DEGREE, error, "but the model has %s", counted(layers, "layer").text);
+        return config_refuse(config, DEGREE, error, "but the model has %s for %lld stages",
+                             counted(layers, "layer").text, stages);
     if (stages > layers)
         return config_refuse(config, DEGREE, error,
                              "but the model has %s for the %lld virtual stages of %lld chunks to a rank",

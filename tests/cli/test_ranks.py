@@ -149,6 +149,8 @@ def test_bad_meshes():
     untouched(2, r"tensor_parallel_degree.*-1.*is -1 already", *TRAIN, "--tensor_parallel_degree=-1",
               "--data_parallel_replicate_degree=-1")
     untouched(2, r"pipeline_parallel_degree: given 3.*2 layers", *TRAIN, "--pipeline_parallel_degree=3")
+    untouched(2, r"pipeline_parallel_degree: given -1, but the model has 2 layers for 8 stages", *TRAIN, "--ranks=8",
+              "--pipeline_parallel_degree=-1")
     untouched(2, r"command line: .*tensor_parallel_degree: given 4, but.*2 heads.*4 ranks", *TRAIN,
               "--tensor_parallel_degree=4")
     untouched(2, r"c\.yaml:\d+: training\.global_batch_size: given 4.*3 data-parallel ranks", *TRAIN, "--ranks=3")
