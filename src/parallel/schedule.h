@@ -203,7 +203,7 @@ void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);
 // The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left
-// out, and forwards give slots back. The schedule is verified.
+// out: forwards give slots back, and L those of its inputs. The schedule is verified.
 int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,
                    int *slot);
 
