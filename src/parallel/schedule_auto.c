@@ -18,7 +18,8 @@ static void plan_ahead(struct schedule *s, double slope, int more, int limit) {
     }
 }
 
-static void search_ahead(struct search *search, const struct schedule *s, const struct schedule_times *t, int limit) {
+static void search_ahead(struct schedule_search *search, const struct schedule *s, const struct schedule_times *t,
+                         int limit) {
     enum { SLOPES = 5, MORE = 3, KEPT = 5 };
     double fitting = s->stages > 1 ? (double)(limit - 1) / (s->stages - 1) : 0;
     double filling = t->forward > 0 ? (t->forward + t->backward_input + 2 * t->latency) / t->forward : fitting;
@@ -46,7 +47,7 @@ static double cost_of(const struct schedule *s, const struct schedule_times *t) 
 static bool find_of_one(struct schedule *s, const struct schedule_options *o, int limit, double below) {
     struct schedule_options whole = *o;
     whole.weight_share = 1;
-    struct search search, strict;
+    struct schedule_search search, strict;
     search_begin(&search, s, o, limit);
     search_begin(&strict, s, &whole, limit);
     bool is_enough = false, is_hopeless = search.bound >= below;
@@ -166,7 +167,7 @@ static void search_groups(struct best *best, const struct schedule *like, const 
     enum { SLOPES = 4, MORE = 2, KEPT = 6 };
     static const double slopes[SLOPES] = {2, 1, 3, 4};
     VEC(struct schedule) plans = {0};
-    struct search search;
+    struct schedule_search search;
     search_begin(&search, like, o, best->limit);
     search.fill.in_line = true;
     for (int group = MIN(like->stages, like->microbatches);; group /= 2) {

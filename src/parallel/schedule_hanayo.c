@@ -263,7 +263,7 @@ static struct schedule search_lists(const struct schedule *like, const struct sc
         plan_by_time(&plan[k], (const int(*)[3])when, MAX(1, whole - k));
     }
     free(when);
-    struct search search;
+    struct schedule_search search;
     search_begin(&search, like, o, count);
     search_plans(&search, plan, TIGHTER, KEPT);
     *passes_left = MAX(0, search.passes_left);

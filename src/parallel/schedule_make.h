@@ -62,7 +62,7 @@ struct fill_cost schedule_fill(const struct schedule *plan, const struct fill *h
 
 // ---- searching plans and ways to fill them (schedule_search.c)
 
-struct search {
+struct schedule_search {
     struct fill fill;
     double work;            // of each rank
     double bound;           // no schedule costs less
@@ -75,11 +75,12 @@ struct search {
 };
 
 // `like` is an empty table; a rank may hold `limit` of (chunk, microbatch).
-void search_begin(struct search *s, const struct schedule *like, const struct schedule_options *o, double limit);
+void search_begin(struct schedule_search *s, const struct schedule *like, const struct schedule_options *o,
+                  double limit);
 // Fills each of some plans in two ways, at `most` so many of them, the best, in more, and changes each of these here
 // and there as long as that helps. Releases the plans.
-void search_plans(struct search *s, struct schedule *plan, size_t count, size_t most);
+void search_plans(struct schedule_search *s, struct schedule *plan, size_t count, size_t most);
 // The best goes to the empty table, if there is one.
-bool search_end(struct search *s, struct schedule *out);
+bool search_end(struct schedule_search *s, struct schedule *out);
 
 #endif

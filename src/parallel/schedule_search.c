@@ -26,8 +26,10 @@ static double least_cost(const struct schedule *s, const struct fill *f, double 
     return MAX(work, MAX(there + work - (ahead - 1) * t->forward, there + work - (left - 1) * t->backward_weight));
 }
 
-void search_begin(struct search *s, const struct schedule *like, const struct schedule_options *o, double limit) {
-    *s = (struct search){.cost = {INFINITY, INFINITY}, .best_cost = INFINITY, .passes_left = (double)o->search_passes};
+void search_begin(struct schedule_search *s, const struct schedule *like, const struct schedule_options *o,
+                  double limit) {
+    *s = (struct schedule_search){
+        .cost = {INFINITY, INFINITY}, .best_cost = INFINITY, .passes_left = (double)o->search_passes};
     s->best = schedule_empty_like(like);
     s->plan = schedule_empty_like(like);
     s->rank = mem_alloc((size_t)like->stages * sizeof *s->rank);
@@ -37,7 +39,7 @@ void search_begin(struct search *s, const struct schedule *like, const struct sc
     s->bound = least_cost(like, &s->fill, s->work) * (1 + 1e-12);
 }
 
-static bool is_over(const struct search *s) {
+static bool is_over(const struct schedule_search *s) {
     return s->best_cost <= s->bound || (s->passes_left <= 0 && s->best_cost < INFINITY);
 }
 
@@ -50,7 +52,7 @@ static void plan_copy(struct schedule *to, const struct schedule *from) {
 }
 
 // Fills the plan in the way of rank[] and goes on from there if that is better, or `even` just as good.
-static double try_way(struct search *s, const struct schedule *plan, const struct fill_rank *rank, bool even) {
+static double try_way(struct schedule_search *s, const struct schedule *plan, const struct fill_rank *rank, bool even) {
     struct schedule filled = schedule_empty_like(plan);
     struct fill fill = s->fill;
     fill.rank = rank;
@@ -72,7 +74,7 @@ static double try_way(struct search *s, const struct schedule *plan, const struc
 }
 
 // Fills a plan in two ways, to tell about how good it is. That leaves the search anywhere.
-static double probe(struct search *s, const struct schedule *plan) {
+static double probe(struct schedule_search *s, const struct schedule *plan) {
     struct fill_rank *rank = mem_alloc((size_t)plan->stages * sizeof *rank);
     double least = INFINITY;
     for (int k = 0; k < 2 && !is_over(s); k++) {
@@ -86,7 +88,7 @@ static double probe(struct search *s, const struct schedule *plan) {
 }
 
 // Fills a plan in several ways.
-static void try_ways(struct search *s, const struct schedule *plan) {
+static void try_ways(struct schedule_search *s, const struct schedule *plan) {
     static const double PATIENCE[] = {0, .002, .005, .01, .02, .05, .1, .2, 1}; // of the work
     static const double OVERRUN[] = {0, .5, 1};
     struct fill_rank *rank = mem_alloc((size_t)plan->stages * sizeof *rank);
@@ -154,7 +156,7 @@ static void change_plan(struct schedule *plan, bool in_line, struct draws *d) {
     }
 }
 
-static void change_ways(const struct search *s, struct fill_rank *rank, struct draws *d) {
+static void change_ways(const struct schedule_search *s, struct fill_rank *rank, struct draws *d) {
     int first, last;
     draw_range(d, s->plan.stages, &first, &last);
     double what = draw(d), amount = draw(d), idle = s->cost.most - s->work;
@@ -171,7 +173,7 @@ static void change_ways(const struct search *s, struct fill_rank *rank, struct d
 }
 
 // Ends at the latest when only `reserve` passes are left to be tried.
-static void climb(struct search *s, struct draws *d, double reserve) {
+static void climb(struct schedule_search *s, struct draws *d, double reserve) {
     size_t bytes = (size_t)s->plan.stages * sizeof *s->rank;
     struct fill_rank *rank = mem_alloc(bytes);
     struct schedule plan = schedule_empty_like(&s->plan);
@@ -206,7 +208,7 @@ static int compare_kept(const void *a, const void *b) {
     return x->plan < y->plan ? -1 : x->plan > y->plan;
 }
 
-void search_plans(struct search *s, struct schedule *plan, size_t count, size_t most) {
+void search_plans(struct schedule_search *s, struct schedule *plan, size_t count, size_t most) {
     struct draws d = {.stream = rng_stream("schedule")};
     size_t kept_count = 0, bytes = (size_t)s->plan.stages * sizeof *s->rank;
     double *cost = mem_alloc(count * sizeof *cost);
@@ -240,7 +242,7 @@ void search_plans(struct search *s, struct schedule *plan, size_t count, size_t 
     free(cost);
 }
 
-bool search_end(struct search *s, struct schedule *out) {
+bool search_end(struct schedule_search *s, struct schedule *out) {
     bool found = s->best_cost < INFINITY;
     if (found)
         schedule_swap(&s->best, out);

@@ -154,7 +154,7 @@ static void add_block(struct plans *plans, const struct schedule *like, const in
 
 void schedule_make_v(struct schedule *s, const struct schedule_options *o, int limit) {
     struct plans plans = {0};
-    struct search search;
+    struct schedule_search search;
     struct schedule plan;
     search_begin(&search, s, o, limit);
     if (limit >= 2 * s->stages) {

@@ -10,7 +10,7 @@ struct lingerer {
 };
 enum { SEVERAL = -2 };
 
-struct search {
+struct lingerers {
     const struct program *program;
     const int *allocation; // [buffers]
     struct lingerer *of;   // [allocations]
@@ -25,8 +25,8 @@ struct look {
 };
 
 // Calls for every allocation that the instruction touches.
-static void each_touched(struct search *s, const struct look *look,
-                         void (*visit)(struct search *, struct lingerer *, const struct look *)) {
+static void each_touched(struct lingerers *s, const struct look *look,
+                         void (*visit)(struct lingerers *, struct lingerer *, const struct look *)) {
     const struct instruction *in = look->in;
     const int operands = in->inputs + in->outputs, more[] = {in->workspace, in->predicate};
     for (int k = 0; k < operands + (int)ARRAY_LENGTH(more); k++) {
@@ -41,18 +41,18 @@ static int one_or_several(int so_far, int template) {
     return so_far == NONE || so_far == template ? template : SEVERAL;
 }
 
-static void note_user(struct search *s, struct lingerer *l, const struct look *look) {
+static void note_user(struct lingerers *s, struct lingerer *l, const struct look *look) {
     (void)s;
     l->user = one_or_several(l->user, look->template);
 }
 
-static void note_outlasts(struct search *s, struct lingerer *l, const struct look *look) {
+static void note_outlasts(struct lingerers *s, struct lingerer *l, const struct look *look) {
     (void)s;
     l->outlasts = one_or_several(l->outlasts, instruction_arrives(look->in) ? SEVERAL : look->template);
     l->streams |= 1U << look->in->stream;
 }
 
-static void note_early(struct search *s, const struct instruction *in) {
+static void note_early(struct lingerers *s, const struct instruction *in) {
     for (int o = 0; o < in->outputs; o++) {
         int a = in->out[o].buffer == NONE ? NONE : s->allocation[program_root(s->program, in->out[o].buffer)];
         if (a != NONE)
@@ -60,7 +60,7 @@ static void note_early(struct search *s, const struct instruction *in) {
     }
 }
 
-static void find_uses(struct search *s, int template) {
+static void find_uses(struct lingerers *s, int template) {
     const struct template *t = &s->program->templates.item[template];
     int *waits = template_waits(t);
     bool computes = false;
@@ -78,7 +78,7 @@ static void find_uses(struct search *s, int template) {
     free(waits);
 }
 
-static bool always_before(const struct search *s, int template, int other) {
+static bool always_before(const struct lingerers *s, int template, int other) {
     for (int m = 0; m < s->program->microbatches; m++) {
         const int *position = s->position + (size_t)m * s->program->templates.count;
         if (position[template] == NONE || position[other] <= position[template])
@@ -87,11 +87,11 @@ static bool always_before(const struct search *s, int template, int other) {
     return true;
 }
 
-static void note_known(struct search *s, struct lingerer *l, const struct look *look) {
+static void note_known(struct lingerers *s, struct lingerer *l, const struct look *look) {
     l->known |= l->outlasts >= 0 && (l->streams & ~look->known) == 0 && always_before(s, l->outlasts, look->template);
 }
 
-static void find_known(struct search *s, int template) {
+static void find_known(struct lingerers *s, int template) {
     const struct template *t = &s->program->templates.item[template];
     struct look look = {.template = template};
     int done[STREAM_COUNT] = {0};
@@ -142,7 +142,7 @@ int *template_waits(const struct template *t) {
 
 bool *find_lingering(const struct program *program, const int *allocation, size_t allocations) {
     bool *lingers = mem_alloc(allocations * sizeof *lingers);
-    struct search s = {program, allocation, mem_alloc(allocations * sizeof *s.of), find_positions(program)};
+    struct lingerers s = {program, allocation, mem_alloc(allocations * sizeof *s.of), find_positions(program)};
     for (size_t i = 0; i < allocations; i++)
         s.of[i] = (struct lingerer){.user = NONE, .outlasts = NONE};
     for (size_t t = 0; t < program->templates.count; t++)

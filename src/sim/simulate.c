@@ -9,7 +9,7 @@ struct meeting {
 };
 
 // When each instruction of a stream ran.
-struct span {
+struct ran {
     double begin, end;
 };
 
@@ -26,7 +26,7 @@ struct line { // a stream of a class
     double end;          // of its last instruction
     size_t invocation;   // of the next one
     int position;        // in its lane
-    struct span *span;   // of each done instruction
+    struct ran *span;    // of each done instruction
     uint8_t *axis;       // of each, not of compute's
     struct cause *cause; // of each, not of compute's, and of the one that begins next
     int64_t paid;        // of these, for which computing has paid
@@ -154,7 +154,7 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
     double waited = end - begin;
     while (stream != STREAM_COMPUTE && count > 0 && end > begin) {
         const struct line *line = &a->line[stream];
-        const struct span *span = &line->span[count - 1];
+        const struct ran *span = &line->span[count - 1];
         const struct cause *cause = &line->cause[count - 1];
         double seconds = MIN(end, span->end) - MAX(begin, span->begin);
         if (seconds > 0) {
@@ -180,7 +180,7 @@ static void enqueue(struct event_loop *l, int who, int stream) {
 
 static void finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
     struct line *line = &a->line[stream];
-    line->span[line->done] = (struct span){begin, end};
+    line->span[line->done] = (struct ran){begin, end};
     if (line->axis)
         line->axis[line->done] = axis;
     line->done++;

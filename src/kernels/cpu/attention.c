@@ -45,13 +45,13 @@ struct sight {
     bool masked;
 };
 
-static struct sight sight_of(const struct attention *s, int64_t b, int64_t t, int64_t j0, struct span span) {
+static struct sight sight_of(const struct attention *s, int64_t b, int64_t t, int64_t j0, struct visible span) {
     const int64_t low = attention_low(s, b, t) - j0, high = t + 1 - j0;
     return (struct sight){low, high, low > span.c0 || high < span.c1};
 }
 
 // The greatest of one row's scores.
-VEC_INLINE float greatest_score(bool masked, struct span span, struct sight sight, float scale, const float *score) {
+VEC_INLINE float greatest_score(bool masked, struct visible span, struct sight sight, float scale, const float *score) {
     vec_f32 top = vec_splat(-INFINITY);
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
         const vec_f32 x = vec_load(score + c) * scale;
@@ -62,7 +62,7 @@ VEC_INLINE float greatest_score(bool masked, struct span span, struct sight sigh
 
 // The score to which probabilities of one row of a block are relative: no score so far exceeds it by more than RISE.
 // Only where one does, it changes, and what was summed before becomes smaller: seldom behind the first block of keys.
-static float softmax_base(const struct attention *s, const struct forward_space *w, int64_t row, struct span span,
+static float softmax_base(const struct attention *s, const struct forward_space *w, int64_t row, struct visible span,
                           struct sight sight, const float *score) {
     enum { RISE = 8 };
     float *base = w->base + row, *sum = w->sum + row * LANES, *o = w->o + row * s->columns;
@@ -79,7 +79,7 @@ static float softmax_base(const struct attention *s, const struct forward_space 
 }
 
 // Scores of one row to probabilities, which are added to `sum`.
-VEC_INLINE void softmax_row(bool masked, struct span span, struct sight sight, float scale, float base, float *score,
+VEC_INLINE void softmax_row(bool masked, struct visible span, struct sight sight, float scale, float base, float *score,
                             float *sum) {
     vec_f32 total = vec_load(sum);
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
@@ -92,7 +92,7 @@ VEC_INLINE void softmax_row(bool masked, struct span span, struct sight sight, f
 
 // What the probabilities of row i of a tile add to o, of the keys that it sees alone.
 static void add_seen(const struct attention *s, const struct forward_space *w, int64_t i, struct sight sight,
-                     struct span span, int64_t row) {
+                     struct visible span, int64_t row) {
     const int64_t low = MAX(sight.low, span.low), high = MIN(sight.high, span.high);
     attention_add_row(s->columns, high - low, w->score + i * SCORE_ROW + low, 1, w->v + low * s->columns, s->columns,
                       w->o + row * s->columns);
@@ -101,7 +101,7 @@ static void add_seen(const struct attention *s, const struct forward_space *w, i
 // Queries [t, t1) of a block from t0 on against one block of keys from j0 on.
 VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful, const struct forward_space *w,
                              int64_t b, int64_t t0, int64_t t, int64_t t1, int64_t j0, int64_t keys) {
-    const struct span span = attention_span(s, b, t, t1, j0, keys);
+    const struct visible span = attention_span(s, b, t, t1, j0, keys);
     if (span.low >= span.high)
         return;
     const float *q = w->q + pack_a_row(s->bf16, s->units, t - t0);
@@ -128,7 +128,7 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful
 // probabilities.
 struct tile {
     int64_t t, end;
-    struct span span;
+    struct visible span;
     float *score;
     struct halves p;
 };
@@ -139,7 +139,7 @@ static struct tile tile_from(const struct attention *s, const struct forward_spa
     enum { HALF = AMX_SIDE * ATTENTION_KEYS / 2 };
     for (; t < t1; t += AMX_SIDE) {
         const int64_t end = MIN(t + AMX_SIDE, t1);
-        const struct span span = attention_span(s, b, t, end, j0, keys);
+        const struct visible span = attention_span(s, b, t, end, j0, keys);
         if (span.low < span.high)
             return (struct tile){t, end, span, w->score + set * AMX_SIDE * SCORE_ROW,
                                  halves_at(w->split + 2 * set * HALF, HALF)};
@@ -149,7 +149,7 @@ static struct tile tile_from(const struct attention *s, const struct forward_spa
 
 static struct row_product scores_of(const struct attention *s, const struct forward_space *w, const struct tile *tile,
                                     int64_t t0) {
-    const struct span span = tile->span;
+    const struct visible span = tile->span;
     return (struct row_product){.units = s->units,
                                 .a = w->q + pack_a_row(true, s->units, tile->t - t0),
                                 .b = w->k + span.c0,

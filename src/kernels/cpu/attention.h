@@ -90,15 +90,15 @@ static inline struct matrix attention_columns(const struct tensor *x, int64_t b,
 }
 
 // The part of a block of keys, from its first on, that the queries of one tile see.
-struct span {
+struct visible {
     int64_t low, high; // seen by some; empty if low >= high
     int64_t c0, c1;    // rounded outward to vectors, for matrix units to two
 };
 
 // For queries [t0, t1) and the keys [j0, j0 + keys).
-static inline struct span attention_span(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
-                                         int64_t keys) {
-    struct span r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};
+static inline struct visible attention_span(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
+                                            int64_t keys) {
+    struct visible r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};
     if (r.low < r.high) {
         const int64_t step = attention_matrix(s) ? 2 * LANES : LANES;
         r.c0 = r.low / step * step;

@@ -120,7 +120,7 @@ static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_
 }
 
 // A row of scores and of dp to one of p and ds.
-VEC_INLINE void gradient_row(bool masked, struct span span, int64_t low, int64_t high, float scale, float lse,
+VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int64_t high, float scale, float lse,
                              float delta, float *score, float *dp) {
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
         const vec_f32 p = attention_probability(masked, score, c, low, high, scale, lse);
@@ -135,11 +135,11 @@ struct meeting {
     int64_t t0, queries; // of the length
     int64_t j0, keys;
     bool careful; // attention.h
-    struct span span[QUERIES / TILE_ROWS];
+    struct visible span[QUERIES / TILE_ROWS];
 };
 
 // Scores and dp of a tile of `rows` queries from i0 on become p and ds.
-VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m, struct span span, int64_t i0,
+VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m, struct visible span, int64_t i0,
                               int64_t rows, const float *delta, float *p, float *ds) {
     const struct attention *s = &r->s;
     const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
@@ -157,7 +157,7 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m,
 
 // What ds of row i of a tile adds to dq, of the keys that the query sees alone.
 static void add_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m,
-                     struct span span, int64_t i, const float *ds, float *dq) {
+                     struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
     const int64_t t = m->t0 + i, columns = s->columns;
     const int64_t low = MAX(attention_low(s, m->b, t) - m->j0, span.low), high = MIN(t + 1 - m->j0, span.high);
@@ -168,7 +168,7 @@ static void add_seen(const struct backward *r, const struct backward_space *w, c
 VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
                            const struct meeting *m, int tile, const float *delta, float *dq) {
     const struct attention *s = &r->s;
-    const struct span span = m->span[tile];
+    const struct visible span = m->span[tile];
     const int64_t rows = attention_height(s), i0 = tile * rows, columns = span.c1 - span.c0;
     const int64_t packed = pack_a_row(s->bf16, s->units, i0);
     float *p = w->p + i0 * SCORE_ROW, *ds = w->ds + i0 * SCORE_ROW;
@@ -272,7 +272,7 @@ static struct query query_of(const struct backward *r, const struct meeting *m, 
 // Scores and dp of a tile that begins at row i0; ds of it goes to `squares`.
 struct gradient_tile {
     int64_t i0;
-    struct span span;
+    struct visible span;
     float *score, *dp;
     struct halves squares;
 };
@@ -280,7 +280,7 @@ struct gradient_tile {
 // Scores and dp of rows i and i + 1 of a tile to parts of p and ds.
 VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, float scale, const struct query query[2],
                               int64_t i, const struct gradients *to, struct beside *beside) {
-    const struct span span = tile->span;
+    const struct visible span = tile->span;
     for (int64_t c = span.c0; c < span.c1; c += 2 * LANES) {
         vec_f32 p[2][2], ds[2][2]; // [row][vector]
         beside_more(beside);
@@ -305,7 +305,7 @@ VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, flo
 static void make_gradients(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
                            int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
                            struct beside *beside) {
-    const struct span span = tile->span;
+    const struct visible span = tile->span;
     beside->parts = AMX_SIDE / 2 * (span.c1 - span.c0) / (2 * LANES);
     for (int64_t i = 0; i < AMX_SIDE; i += 2) {
         const struct query query[2] = {query_of(r, m, tile->i0 + i, delta), query_of(r, m, tile->i0 + i + 1, delta)};
@@ -361,7 +361,8 @@ static int64_t gradient_tiles(const struct backward *r, const struct backward_sp
     *c0 = ATTENTION_KEYS, *c1 = 0;
     for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
         const int64_t t = m->t0 + i, set = count % 2 * AMX_SIDE * SCORE_ROW;
-        const struct span span = attention_span(&r->s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
+        const struct visible span =
+            attention_span(&r->s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
         if (span.low >= span.high)
             continue;
         *c0 = MIN(*c0, span.c0);
