@@ -4,17 +4,18 @@
 #include "sim/shipped.h"
 
 #include <inttypes.h>
+#include <math.h>
 
-// Each try is a search: later none is begun.
-static const double ADVICE_SECONDS = 60;
+// Of the search's own time: each try is a search, and later none is begun. A minute, where nothing is said.
+static const double ADVICE_TIME = 4. / 3;
 
 enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
 
 struct advice {
     struct text *out;
     const struct plan_request *request;
-    int64_t until;
-    bool cut; // time was up before all was tried
+    int64_t until; // 0: there is time
+    bool cut;      // time was up before all was tried
 };
 
 // Whether anything fits, and what of it takes least time.
@@ -22,10 +23,13 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
     struct plan_request quick = *r;
     struct plan_result result;
     trireme_error why = {0};
-    if (clock_now() > a->until) {
+    const int64_t now = clock_now();
+    if (a->until > 0 && now >= a->until) {
         a->cut = true;
         return false;
     }
+    if (a->until > 0)
+        quick.seconds = fmin(r->seconds, 1e-9 * (double)(a->until - now));
     quick.only_fit = true;
     quick.progress = NULL;
     if (plan_search(&result, &quick, &why) != TRIREME_OK)
@@ -312,7 +316,9 @@ static void try_clusters(struct advice *a) {
 }
 
 bool plan_advise(struct text *out, const struct plan_request *r) {
-    struct advice a = {.out = out, .request = r, .until = clock_now() + (int64_t)(1e9 * ADVICE_SECONDS)};
+    struct advice a = {.out = out, .request = r};
+    if (r->seconds > 0)
+        a.until = clock_now() + (int64_t)(1e9 * ADVICE_TIME * r->seconds);
     try_micro_batch(&a);
     try_recompute(&a);
     try_full_layers(&a);

@@ -58,7 +58,7 @@ struct plan_request {
     int ranks;                        // all take part, on the first devices
     bool only_fit;                    // whether any fits, and no more: the result's answers are those that tell so
     int threads;                      // that search
-    double seconds;                   // after which the search begins nothing more; 0: never
+    double seconds;                   // after which the search, or advice in 4/3 of it, begins no more; 0: never
     void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
     void *user;
 };

@@ -453,6 +453,8 @@ links:
     # Those that seem to need least do not fit: where there is no time for others, nothing is said of them.
     code, out, err = tool.run("plan", *words, "pipeline_parallel_layout=4,4,4,4", "seconds=0.001")
     assert code == 2 and re.match(r"of \d+ plans \d+ were tried and do not fit, others may: ", out), (code, out)
+    # Nor is there for more than one change, if that.
+    assert out.count("fits with") <= 1 and "\ntime was up before all changes were tried\n" in out, out
     assert re.fullmatch(r"trireme plan: no plan for 16 ranks was found that fits .*\n", err), err
     best = tool.good_json("plan", *words, "save=room.best.yaml")["plans"][0]
     assert best["pipeline_parallel_layout"] not in ("", "auto") and best["recompute"] == "full", best
