@@ -220,10 +220,13 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
                               const struct plan_answer *a) {
     const struct plan_choice *c = &a->choice;
     int stages = 0, *layers = uneven_layers(r, a, &stages);
-    bool interleaved = is_schedule(a, "interleaved");
-    if (!is_schedule(a, "1f1b") && !interleaved)
-        text_add(cannot, "# not there: the schedule %s; its own is 1F1B, interleaved with several chunks\n",
-                 c->schedule);
+    // With a layout of several chunks its order is interleaved.
+    const bool several = c->chunks > 1, interleaved = several && (layers || is_schedule(a, "interleaved"));
+    if (!is_schedule(a, "1f1b") && !is_schedule(a, "interleaved"))
+        text_add(cannot, "# not there: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
+                 interleaved ? " of several chunks, interleaved"
+                 : several   ? " of one chunk"
+                             : "");
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
     if (layers) {
@@ -232,10 +235,10 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
         for (int v = 0; v < stages; v++)
             text_add(out, "%st*%d", v ? "|" : "", layers[v]);
         text_add(out, "L\" \\\n");
-    } else if (interleaved && c->chunks > 1) {
+    } else if (interleaved) {
         text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", c->chunks);
     }
-    if (c->chunks > 1 && (interleaved || layers)) // with the layout of several chunks its order is interleaved
+    if (interleaved)
         megatron_groups(out, cannot, c, microbatches_of(r, c));
     free(layers);
 }

@@ -42,8 +42,15 @@ def test_what_others_do_not_do():
     # Two chunks of unlike layers are interleaved there, whatever the schedule was.
     flags = exported("megatron", "devices=2", "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v",
                      "global_batch_size=5")
-    assert "not there: the schedule zb-v" in flags and '-layout "E' in flags, flags
+    assert "not there: the schedule zb-v; here 1F1B of several chunks, interleaved, which" in flags, flags
+    assert '-layout "E' in flags, flags
     assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags, flags
+    # Of as many layers each it is what it is without a word: not interleaved.
+    for schedule, here in ("v-min", "1F1B of one chunk"), ("zb-h1", "1F1B"):
+        flags = exported("megatron", "devices=3", "pipeline_parallel_degree=3", "vocabulary_parallel=false",
+                         "pipeline_parallel_layout=", f"pipeline_parallel_schedule={schedule}", "global_batch_size=6")
+        assert f"not there: the schedule {schedule}; here {here}, which takes other time" in flags, flags
+        assert "virtual" not in flags and "layout" not in flags, flags
     assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
                                                                                  "global_batch_size=2")
     toml = exported("torchtitan", *words, "global_batch_size=13")
