@@ -124,15 +124,6 @@ static const struct sim_class *fullest(const struct prediction *p) {
     return worst;
 }
 
-// The one that needs the most memory, which on unequal devices may have more room than others.
-static const struct sim_class *largest(const struct prediction *p) {
-    const struct sim_class *most = p->simulation.of_class;
-    for (int c = 1; c < p->simulation.classes; c++)
-        if (memory_of(p, &p->simulation.of_class[c]).total > memory_of(p, most).total)
-            most = &p->simulation.of_class[c];
-    return most;
-}
-
 static bool has_axis(const struct prediction *p, int axis) {
     return p->plan.mesh.degree[axis] > 1;
 }
@@ -231,7 +222,7 @@ static void add_class(const struct prediction *p, struct text *out, const struct
 
 static void print_json(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
-    const struct sim_class *most = largest(p);
+    const struct sim_class *worst = fullest(p);
     char *mesh = mesh_print(&p->plan.mesh);
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", p->cluster.name);
@@ -242,11 +233,11 @@ static void print_json(const struct prediction *p, struct text *out) {
     json_add_number(out, "mfu", mfu_of(p));
     json_add_number(out, "bubble", s->bubble);
     add_axes(p, out, "exposed", s->exposed);
-    json_add_integer(out, "peak_bytes", memory_of(p, most).total);
-    json_add_integer(out, "peak_rank", most->rank);
-    json_add_integer(out, "tightest_rank", fullest(p)->rank);
-    json_add_integer(out, "headroom_bytes", room_left(p, fullest(p)));
-    json_add_boolean(out, "fits", room_left(p, fullest(p)) >= 0);
+    json_add_integer(out, "tightest_rank", worst->rank);
+    json_add_integer(out, "peak_bytes", memory_of(p, worst).total);
+    json_add_integer(out, "device_bytes", worst->station.room);
+    json_add_integer(out, "headroom_bytes", room_left(p, worst));
+    json_add_boolean(out, "fits", room_left(p, worst) >= 0);
     json_add_integer(out, "microbatches", p->plan.microbatches);
     json_add_number(out, "compile_seconds", p->compiled);
     json_add_number(out, "verify_seconds", p->verified);
