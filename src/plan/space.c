@@ -6,8 +6,9 @@
 
 #include <math.h>
 
-// Larger microbatches make no product faster; wider tensor groups communicate more than they compute.
-enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_MAX = 64, MICRO_BATCH_TOKENS = 65536, TENSOR_NODES = 2 };
+// Larger microbatches make no product faster, nor what reads and writes the residual stream where that has so many
+// elements; wider tensor groups communicate more than they compute.
+enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_TOKENS = 1 << 16, MICRO_BATCH_ELEMENTS = 1 << 26, TENSOR_NODES = 2 };
 enum { LOGITS_WAYS = 20 };
 
 // Of the keys: what the user has set stays.
@@ -252,13 +253,19 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
     c->mixed = false;
 }
 
+static bool is_too_large(const struct space *s, int64_t micro_batch_size) {
+    int64_t tokens = micro_batch_size * s->config->training.seq_len;
+    return micro_batch_size > 1 &&
+           (s->small ||
+            (tokens > MICRO_BATCH_TOKENS && tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
+}
+
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
     int64_t sequences = config->training.global_batch_size / c->replicas;
     for (int64_t size = 1; size <= sequences; size++) {
         if (sequences % size || !allows(s->micro_batch_size, size) ||
-            (s->micro_batch_size == 0 && (size > MICRO_BATCH_MAX || (size > 1 && s->small) ||
-                                          (size > 1 && size * config->training.seq_len > MICRO_BATCH_TOKENS))))
+            (s->micro_batch_size == 0 && is_too_large(s, size)))
             continue;
         s->sizes++;
         c->micro_batch_size = size;

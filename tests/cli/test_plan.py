@@ -140,6 +140,15 @@ links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
     assert best["plan"].endswith(", logits of 2048 rows at once"), best
 
 
+def test_microbatches_of_short_sequences():
+    """As many as keep a device busy, however many that are."""
+    words = "global_batch_size=4096", "seq_len=32"
+    best = tool.good_json("plan", "llama-5m", "cluster=h100", "devices=1", *words, "save=short.yaml")["plans"][0]
+    times = [tool.good_json("simulate", "short.yaml", "cluster=h100", f"--training.micro_batch_size={size}",
+                            f"--training.logits_rows={32 * size}")["step_seconds"] for size in (64, 512, 4096)]
+    assert best["step_seconds"] <= 1.001 * min(times) < .7 * times[0], (best, times)
+
+
 def test_layers_where_stages_have_unlike_links():
     tool.write("six.yaml", NODES_OF_SIX)
     tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "
