@@ -253,20 +253,20 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
     c->mixed = false;
 }
 
-static bool is_too_large(const struct space *s, int64_t micro_batch_size) {
-    int64_t tokens = micro_batch_size * s->config->training.seq_len;
-    return micro_batch_size > 1 &&
-           (s->small ||
-            (tokens > MICRO_BATCH_TOKENS && tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
+// Whether no more sequences need be tried, as twice as many would be too many.
+static bool is_enough(const struct space *s, int64_t size) {
+    const int64_t tokens = 2 * size * s->config->training.seq_len;
+    return size > 0 && (s->small || (tokens > MICRO_BATCH_TOKENS &&
+                                     tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
 }
 
 static void add_microbatches(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
-    int64_t sequences = config->training.global_batch_size / c->replicas;
-    for (int64_t size = 1; size <= sequences; size++) {
-        if (sequences % size || !allows(s->micro_batch_size, size) ||
-            (s->micro_batch_size == 0 && is_too_large(s, size)))
+    int64_t sequences = config->training.global_batch_size / c->replicas, last = 0;
+    for (int64_t size = 1; size <= sequences && !is_enough(s, last); size++) {
+        if (sequences % size || !allows(s->micro_batch_size, size))
             continue;
+        last = s->micro_batch_size ? 0 : size;
         s->sizes++;
         c->micro_batch_size = size;
         // Where rows may be split that is hardly ever worse: the search tries the other way on the best.

@@ -147,6 +147,12 @@ def test_microbatches_of_short_sequences():
     times = [tool.good_json("simulate", "short.yaml", "cluster=h100", f"--training.micro_batch_size={size}",
                             f"--training.logits_rows={32 * size}")["step_seconds"] for size in (64, 512, 4096)]
     assert best["step_seconds"] <= 1.001 * min(times) < .7 * times[0], (best, times)
+    # Of 7 there are 1 and 7, and 1 is few.
+    words = ("model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=512", "model.num_attention_heads=4",
+             "model.vocab_size=50257", "cluster=h100-compiled", "devices=4", "seq_len=32768", "global_batch_size=7")
+    best, one = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
+                 for more in ((), ("micro_batch_size=7",)))
+    assert best <= 1.001 * one, (best, one)
 
 
 def test_layers_where_stages_have_unlike_links():
