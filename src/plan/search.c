@@ -339,23 +339,34 @@ static bool are_uneven(const int *layers, int stages) {
     return uneven;
 }
 
+// Plans that differ in what hardly matters to where layers are best.
+static bool is_alike(const struct plan_choice *a, const struct plan_choice *b) {
+    return a->stages == b->stages && a->tensor == b->tensor && a->micro_batch_size == b->micro_batch_size &&
+           strcmp(a->schedule, b->schedule) == 0;
+}
+
 // What balances the work does not balance stages that wait for unlike links; and of layers that cannot be as many in
 // each stage, it matters which have one more.
 static void search_layouts(struct search *s) {
     enum { BEST = 3 };
-    struct plan_answer best[BEST];
-    size_t count = MIN(s->out->answers.count, (size_t)BEST);
+    struct plan_answer all[PLAN_ANSWERS];
+    const struct plan_choice *climbed[BEST];
+    const size_t count = s->out->answers.count;
+    int climbs = 0;
     if (config_is_set(s->request->config, "parallelism.pipeline_parallel_layout"))
         return;
     for (size_t i = 0; i < count; i++)
-        best[i] = s->out->answers.item[i];
-    for (size_t i = 0; i < count; i++) {
-        const struct plan_choice *c = &best[i].choice;
+        all[i] = s->out->answers.item[i];
+    for (size_t i = 0; i < count && climbs < BEST; i++) {
+        const struct plan_choice *c = &all[i].choice;
         int stages, *layers = NULL;
-        if (c->stages > 1 && !plan_choice_mixes(c)) {
-            const bool differ = stages_differ(s->estimator, c, &stages, &layers);
-            if (layers && (differ || (!c->balanced && are_uneven(layers, stages))))
-                climb(s, best[i], stages, layers);
+        bool skipped = c->stages == 1 || plan_choice_mixes(c);
+        for (int k = 0; k < climbs; k++)
+            skipped |= is_alike(c, climbed[k]);
+        const bool differ = !skipped && stages_differ(s->estimator, c, &stages, &layers);
+        if (layers && (differ || (!c->balanced && are_uneven(layers, stages)))) {
+            climbed[climbs++] = c;
+            climb(s, all[i], stages, layers);
         }
         free(layers);
     }

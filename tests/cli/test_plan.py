@@ -188,6 +188,27 @@ links: [{name: out, spans: all, latency: 50 us, bandwidth: 1 GB/s}]
     assert best["step_seconds"] <= 1.001 * middle["step_seconds"], (best, middle)
 
 
+def test_layers_of_what_is_not_the_best_before():
+    if tool.SANITIZED:
+        return
+    tool.write("racks.yaml", """
+devices:
+  x: {peak: {f32: 20 TFLOP/s, bf16: 900 TFLOP/s}, memory: 80 GB, bandwidth: 2039 GB/s, launch: 3 us,
+      efficiency: {other: {memory: 0.8}, matmul: {compute: 0.6, half: {m: 150, n: 150, k: 100}}}}
+nodes:
+  - {device: x, nodes: 2, devices: 2}
+links:
+  - {name: in, spans: node, start: 5 us, latency: 2 us, bandwidth: 64 GB/s}
+  - {name: all, spans: all, latency: 7 us, bandwidth: 10 GB/s, adapters: 1}
+""")
+    words = ("plan", "model.family=gpt2", "model.num_hidden_layers=5", "model.hidden_size=2048",
+             "model.num_attention_heads=32", "model.vocab_size=50257", "seq_len=2048", "global_batch_size=7",
+             "cluster=racks.yaml")
+    best, moved = (tool.good_json(*words, *more)["plans"][0]["step_seconds"]
+                   for more in ((), ("pipeline_parallel_degree=4", "pipeline_parallel_layout=1,2,1,1")))
+    assert best <= 1.001 * moved, (best, moved)
+
+
 def test_schedules_on_the_best_mesh():
     if tool.SANITIZED:  # hundreds of plans
         return
