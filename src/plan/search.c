@@ -350,21 +350,23 @@ static bool is_alike(const struct plan_choice *a, const struct plan_choice *b) {
 static void search_layouts(struct search *s) {
     enum { BEST = 3 };
     struct plan_answer all[PLAN_ANSWERS];
-    const struct plan_choice *climbed[BEST];
+    const struct plan_choice *climbed[PLAN_ANSWERS];
     const size_t count = s->out->answers.count;
-    int climbs = 0;
+    int climbs = 0, kinds = 0;
     if (config_is_set(s->request->config, "parallelism.pipeline_parallel_layout"))
         return;
     for (size_t i = 0; i < count; i++)
         all[i] = s->out->answers.item[i];
-    for (size_t i = 0; i < count && climbs < BEST; i++) {
+    for (size_t i = 0; i < count && kinds < BEST; i++) {
         const struct plan_choice *c = &all[i].choice;
         int stages, *layers = NULL;
-        bool skipped = c->stages == 1 || plan_choice_mixes(c);
+        bool alike = false;
         for (int k = 0; k < climbs; k++)
-            skipped |= is_alike(c, climbed[k]);
-        const bool differ = !skipped && stages_differ(s->estimator, c, &stages, &layers);
+            alike |= is_alike(c, climbed[k]);
+        const bool skipped = c->stages == 1 || plan_choice_mixes(c) || (alike && i >= BEST),
+                   differ = !skipped && stages_differ(s->estimator, c, &stages, &layers);
         if (layers && (differ || (!c->balanced && are_uneven(layers, stages)))) {
+            kinds += !alike;
             climbed[climbs++] = c;
             climb(s, all[i], stages, layers);
         }
