@@ -64,7 +64,7 @@ const struct command commands[] = {
      "also without their section, are kept; the mesh, ZeRO stage, units, prefetch, sequence parallel,\n"
      "overlap, schedule, chunks, layout, vocabulary, microbatch and recompute are searched where they are not.\n"
      "devices: all where nothing is said; dtype: bf16 where the devices have it.\n"
-     "seconds=S: how long it may search, 45 where nothing is said.\n"
+     "seconds=S: how long it may search, 40 where nothing is said.\n"
      "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
      "The list: of plans of one tensor and pipeline parallel degree, schedule and microbatch the fastest (\"7 like it\n"
      "within 0.4%\": others of these that were simulated), and what frees a tenth of the memory more for its time.\n"

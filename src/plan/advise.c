@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-// Of the search's own time: each try is a search, and later none is begun. A minute, where nothing is said.
+// Of the search's own time: each try is a search, and later none is begun.
 static const double ADVICE_TIME = 4. / 3;
 
 enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
