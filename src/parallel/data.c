@@ -1,5 +1,7 @@
 #include "parallel/data.h"
 
+#include "parallel/rewrite.h"
+#include "parallel/rows.h"
 #include "program/slices.h"
 
 // Whether the first and the last virtual stage are on different ranks.
@@ -18,32 +20,6 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
         .tied_ends = model->tie_word_embeddings && ends_apart(parallel) && !is_spread,
         .vocabulary = is_spread,
     };
-}
-
-// A template whose instructions are put together anew.
-struct rewrite {
-    struct program *program;
-    int template;
-    VEC(struct instruction) out;
-};
-
-static void begin(struct rewrite *r, struct program *program, int template) {
-    *r = (struct rewrite){.program = program, .template = template};
-}
-
-// Moves what program_emit has just appended to the template to the end of what is put together.
-static void take_last(struct rewrite *r) {
-    struct template *t = &r->program->templates.item[r->template];
-    VEC_PUSH(&r->out, t->instructions.item[t->instructions.count - 1]);
-    t->instructions.count--;
-}
-
-static void finish(struct rewrite *r) {
-    struct template *t = &r->program->templates.item[r->template];
-    free(t->instructions.item);
-    t->instructions.item = r->out.item;
-    t->instructions.count = r->out.count;
-    t->instructions.capacity = r->out.capacity;
 }
 
 // Of each buffer the unit whose one of `buffer` it is, or lies in; NONE of others.
@@ -220,7 +196,7 @@ void data_gather(struct program *program, int template, int forward, const struc
         next = leave_gathered(program, uses.item, uses.count, forward, unit_of, model->units);
     clone_units(program, template, uses.item + next, uses.count - next);
     struct rewrite r;
-    begin(&r, program, template);
+    rewrite_begin(&r, program, template);
     size_t count = program->templates.item[template].instructions.count;
     for (size_t i = 0; i < count; i++) {
         for (; next < uses.count && uses.item[next].at <= i; next++) {
@@ -228,11 +204,11 @@ void data_gather(struct program *program, int template, int forward, const struc
             program_communicate(program, template, OP_ALL_GATHER, forward != NONE ? PHASE_BACKWARD : PHASE_FORWARD,
                                 STREAM_GATHER, AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
                                 operand_whole(program, use->gathered));
-            take_last(&r);
+            rewrite_take_last(&r);
         }
         VEC_PUSH(&r.out, program->templates.item[template].instructions.item[i]);
     }
-    finish(&r);
+    rewrite_finish(&r);
     free(unit_of);
     free(first);
     VEC_RELEASE(&uses);
@@ -287,11 +263,16 @@ struct reducer {
     const struct parallel *parallel;
     const struct slices *slices;
     const int *unit_of; // whose whole gradient a buffer is or lies in
+    bool *all_rows;     // [buffers]: rows of all ranks, of which gradients are made that are reduced no more
+    bool *complete;     // [buffers]: a gradient that nothing else adds to
     const int *last;    // template, by its place among those of backward, that adds to a unit's gradient
 };
 
+// The units to whose gradients it adds what is this rank's.
 static int written_units(const struct reducer *r, const struct instruction *instruction, int unit[OP_MAX_IN]) {
-    return units_among(instruction->out, instruction->outputs, r->unit_of, unit);
+    return rows_are_of_all(instruction, r->all_rows)
+               ? 0
+               : units_among(instruction->out, instruction->outputs, r->unit_of, unit);
 }
 
 // Axes along which a unit's gradient is a sum of what ranks have, beside the data axes.
@@ -309,7 +290,7 @@ static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, 
     i->only_last = only_last;
     if (!only_last)
         i->accumulate = ACCUMULATE_AFTER_FIRST;
-    take_last(&r->rewrite);
+    rewrite_take_last(&r->rewrite);
 }
 
 static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, bool only_last) {
@@ -318,7 +299,7 @@ static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, boo
     struct operand gap = {.buffer = root, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
     program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL)
         ->only_last = only_last;
-    take_last(&r->rewrite);
+    rewrite_take_last(&r->rewrite);
 }
 
 // What lies between the tensors of a unit goes the way of the rest: it must be zero.
@@ -354,23 +335,58 @@ static void reduce_unit(struct reducer *r, int unit) {
         zero_gaps(r, whole.buffer, true);
     if (stage >= 1)
         emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once, whole, part);
-    if (rest)
+    if (!rest)
+        return;
+    bool complete = false;
+    FOR_SLICES(r->slices, s, whole.buffer)
+        complete |= r->complete[s];
+    if (!complete)
         emit(r, OP_ALL_REDUCE, rest, true, part, part);
+    FOR_SLICES(r->slices, s, whole.buffer)
+        if (complete && !r->complete[s])
+            emit(r, OP_ALL_REDUCE, rest, true, operand_whole(program, s), operand_whole(program, s));
 }
 
-static int *last_writers(const struct program *program, const int *backward, int templates, const int *unit_of,
-                         int units) {
-    int *last = mem_alloc((size_t)units * sizeof *last);
+static int *last_writers(const struct reducer *r, const int *backward, int templates) {
+    int *last = mem_alloc((size_t)r->model->units * sizeof *last);
     for (int k = 0; k < templates; k++) {
-        const struct template *t = &program->templates.item[backward[k]];
+        const struct template *t = &r->rewrite.program->templates.item[backward[k]];
         for (size_t i = 0; i < t->instructions.count; i++) {
-            const struct instruction *in = &t->instructions.item[i];
             int unit[OP_MAX_IN];
-            for (int n = units_among(in->out, in->outputs, unit_of, unit); n-- > 0;)
+            for (int n = written_units(r, &t->instructions.item[i], unit); n-- > 0;)
                 last[unit[n]] = k;
         }
     }
     return last;
+}
+
+// Where a step has one microbatch and all ranks keep whole gradients: what the rows of all ranks are added to is
+// reduced before. Sets r->all_rows and r->complete.
+static void gather_rows(struct reducer *r, const int *backward, int templates) {
+    struct program *program = r->rewrite.program;
+    const axis_set group = mesh_present(&program->mesh, AXES_DATA);
+    const bool apply = group && program->microbatches == 1 && r->optimizer->zero_stage == 0;
+    bool *tables = mem_alloc(program->buffers.count * sizeof *tables);
+    for (int u = 0; u < r->model->units; u++)
+        FOR_SLICES(r->slices, s, r->optimizer->whole_gradient[u])
+            tables[s] = apply && shared_axes(r->table, u, r->parallel) == AXES_NONE;
+    r->all_rows = rows_gather(program, backward, templates, group, tables);
+    r->complete = mem_alloc(program->buffers.count * sizeof *r->complete);
+    bool *adds = mem_alloc(program->buffers.count * sizeof *adds); // what is the rank's own
+    for (int k = 0; k < templates; k++) {
+        const struct template *t = &program->templates.item[backward[k]];
+        for (size_t i = 0; i < t->instructions.count; i++) {
+            const struct instruction *in = &t->instructions.item[i];
+            bool *is = rows_are_of_all(in, r->all_rows) ? r->complete : adds;
+            for (int o = 0; o < in->outputs; o++)
+                if (in->out[o].buffer != NONE)
+                    is[in->out[o].buffer] = true;
+        }
+    }
+    for (size_t i = 0; i < program->buffers.count; i++)
+        r->complete[i] &= !adds[i];
+    free(adds);
+    free(tables);
 }
 
 // Gradients that are reduced from scratch: of two sets of units, one that is made while the other is on its way. A set
@@ -463,7 +479,7 @@ static void rewrite_backward(struct reducer *r, int at) {
                 reduce_unit(r, unit[k]);
     }
     hold_back(r);
-    finish(&r->rewrite);
+    rewrite_finish(&r->rewrite);
     free(first);
     free(last);
 }
@@ -473,22 +489,26 @@ void data_reduce(struct program *program, const int *backward, int templates, co
                  const struct parallel *parallel) {
     if (mesh_ranks(&parallel->mesh) == 1)
         return;
-    int *unit_of = units_of(program, optimizer->whole_gradient, model->units);
-    int *last = last_writers(program, backward, templates, unit_of, model->units);
     struct slices slices;
     slices_create(&slices, program);
+    struct reducer r = {.rewrite = {.program = program},
+                        .model = model,
+                        .optimizer = optimizer,
+                        .table = table,
+                        .parallel = parallel,
+                        .slices = &slices};
+    gather_rows(&r, backward, templates);
+    int *unit_of = units_of(program, optimizer->whole_gradient, model->units);
+    r.unit_of = unit_of;
+    int *last = last_writers(&r, backward, templates);
+    r.last = last;
     for (int k = 0; k < templates; k++) {
-        struct reducer r = {.model = model,
-                            .optimizer = optimizer,
-                            .table = table,
-                            .parallel = parallel,
-                            .slices = &slices,
-                            .unit_of = unit_of,
-                            .last = last};
-        begin(&r.rewrite, program, backward[k]);
+        rewrite_begin(&r.rewrite, program, backward[k]);
         rewrite_backward(&r, k);
     }
     slices_release(&slices);
+    free(r.all_rows);
+    free(r.complete);
     free(last);
     free(unit_of);
 }

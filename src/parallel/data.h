@@ -23,7 +23,8 @@ void data_gather(struct program *program, int template, int forward, const struc
 void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel);
 
 // Reduces each unit's gradient behind its last contribution in `backward`, templates in the order in which a microbatch
-// comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only.
+// comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only. Of a
+// table whose rows a step looks up, few and once, rows of all ranks are added instead (rows.h).
 void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
                  const struct parallel *parallel);

@@ -40,8 +40,31 @@ static void classify(const struct gradient_graph *g, struct node *node) {
     node->forward = forward && !node->again;
 }
 
+// Whether it brings the rows of a buffer that each data-parallel rank has together.
+static bool gathers_rows(const struct program *p, const struct instruction *i) {
+    if (i->op != OP_ALL_GATHER || (i->group & ~AXES_DATA))
+        return false;
+    const struct buffer *own = &p->buffers.item[i->in[0].buffer], *all = &p->buffers.item[i->out[0].buffer];
+    return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && own->ndim == all->ndim &&
+           memcmp(own->dim + 1, all->dim + 1, (size_t)(own->ndim - 1) * sizeof own->dim[0]) == 0 &&
+           operand_count(&i->in[0]) == buffer_count(own) && operand_count(&i->out[0]) == buffer_count(all);
+}
+
+// What a sum over rows makes of those of all ranks is the sum over ranks of what it would make of each one's: it stands
+// for that on this rank, but is reduced no more, for which verify_placement.c cares.
+static void use_own_rows(const struct gradient_graph *g, struct instruction *i) {
+    for (int k = 0; k < i->inputs; k++) {
+        const int buffer = i->in[k].buffer;
+        const struct operand all = buffer == NONE ? operand_none() : operand_whole(g->program, buffer);
+        if (buffer != NONE && g->tensor[buffer].rows_of != NONE && operand_equal(&i->in[k], &all))
+            i->in[k] = operand_whole(g->program, g->tensor[buffer].rows_of);
+    }
+}
+
 static void collect(struct gradient_graph *g, const struct route *route) {
     const struct program *p = g->program;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        g->tensor[i].rows_of = NONE;
     for (size_t k = 0; k < route->templates.count; k++) {
         int t = route->templates.item[k];
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
@@ -50,7 +73,13 @@ static void collect(struct gradient_graph *g, const struct route *route) {
             struct instruction *instruction = mem_alloc(sizeof *instruction);
             *instruction = p->templates.item[t].instructions.item[i];
             struct node node = {.instruction = instruction, .template = t, .index = (int)i};
-            classify(g, &node);
+            node.gathers = gathers_rows(p, instruction);
+            if (node.gathers)
+                g->tensor[instruction->out[0].buffer].rows_of = instruction->in[0].buffer;
+            else
+                classify(g, &node);
+            if (node.backward)
+                use_own_rows(g, instruction);
             for (int n = 0; node.forward && n < instruction->inputs; n++)
                 instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
             VEC_PUSH(&g->nodes, node);

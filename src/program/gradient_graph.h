@@ -9,11 +9,14 @@
 
 // An instruction.
 struct node {
-    struct instruction *instruction; // a copy; that of a forward node reads original values, not recomputed ones
+    // A copy; that of a forward node reads original values, not recomputed ones, and that of a backward node its own
+    // rank's rows where it works on those of all ranks.
+    struct instruction *instruction;
     int template, index;
     bool forward;  // makes a value of the forward pass (not once more)
     bool again;    // makes one once more
     bool backward; // contributes to gradients
+    bool gathers;  // brings the rows of all data-parallel ranks together
     bool useful;   // the loss depends on it
     bool answered[OP_MAX_IN];
     int next_maker[OP_MAX_OUT], next_sum[OP_MAX_IN]; // behind this operand in the lists of struct tensor_state
@@ -23,8 +26,10 @@ struct tensor_state {
     bool wanted; // a parameter with a gradient, or depends on one
     bool useful; // the loss depends on it
     int uses, contributions;
-    int identity_use;              // the last use by plain addition, NONE when there is none
-    struct written parts;          // of its gradient that have been contributed
+    int identity_use;     // the last use by plain addition, NONE when there is none
+    struct written parts; // of its gradient that have been contributed
+    int rows_of;          // whose rows it has, those of all ranks of the group; NONE
+    axis_set rows_along;
     int first_passed, next_passed; // tensors whose gradient is this one's; of the one that this passes to
     // Outputs that write it, and inputs of useful nodes that enter a sum unchanged, in the order of nodes: the number
     // of the node, times OP_MAX_OUT or OP_MAX_IN, and that of the operand.

@@ -360,6 +360,17 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
            name_of(c, graph_original(&c->graph, again->out[0].buffer)));
 }
 
+// Rows of a gradient are whole when they leave for other ranks.
+static trireme_status check_gathered(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    int rows = c->graph.nodes.item[by].instruction->in[0].buffer, missing;
+    int of = c->program->buffers.item[rows].gradient_of;
+    if (of != NONE && !complete(c, of, &missing))
+        REFUSE("%s: gathers %s, the gradient of %s, before all contributions are in", site_of(c, by).text,
+               name_of(c, rows), name_of(c, missing));
+    return TRIREME_OK;
+}
+
 static trireme_status check_all(struct gradient_check *c) {
     trireme_error *error = c->error;
     for (size_t i = 0; i < c->graph.nodes.count; i++) {
@@ -367,6 +378,8 @@ static trireme_status check_all(struct gradient_check *c) {
         const struct op_info *info = &c->table->op[node->instruction->op];
         if (node->again)
             TRY(check_recomputation(c, (int)i));
+        else if (node->gathers)
+            TRY(check_gathered(c, (int)i));
         else if (info->role == ROLE_HEAD)
             TRY(check_head(c, (int)i));
         else if (node->backward)

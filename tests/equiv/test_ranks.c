@@ -257,6 +257,32 @@ static void test_units(void **state) {
     end();
 }
 
+// So few rows of so large a table that they travel instead of its gradient: where a step has one microbatch.
+static void test_rows_of_all(void **state) {
+    (void)state;
+    static struct model many_words[] = {
+        {.name = "gpt2 700 words",
+         .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, "
+                 "\"n_positions\": 40, \"vocab_size\": 700}"},
+        {.name = "llama 700 words",
+         .json = LLAMA "\"num_hidden_layers\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
+                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 700, "
+                       "\"tie_word_embeddings\": false}"}};
+    begin(0);
+    for (size_t m = 0; m < ARRAY_LENGTH(many_words); m++) {
+        small_config(&many_words[m].config, many_words[m].json);
+        for (int degree = 2; degree <= 4; degree++)
+            for (int tp = 1; tp <= 2; tp++)
+                for (int apart = 0; apart < tp; apart++)
+                    try(&many_words[m], &(struct spec){.dp = degree,
+                                                       .tp = tp,
+                                                       .no_sequence = apart,
+                                                       .micro_batch_size = 12,
+                                                       .recompute = degree == 3 ? "full" : NULL});
+    }
+    end();
+}
+
 // Every schedule with the vocabulary spread over its stages, in one chunk of rows or in several, alone and beside the
 // other strategies.
 static void test_vocabulary(void **state) {
@@ -531,11 +557,17 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),    cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),   cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_one_unit), cmocka_unit_test(test_schedule_files),
-        cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_rows_of_all),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_one_unit),
+        cmocka_unit_test(test_schedule_files),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
     // A row is looked for in the tables of f64 only.

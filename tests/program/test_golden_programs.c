@@ -13,9 +13,9 @@ struct subject {
 };
 
 // Reference kernels: their workspaces are the same on every machine.
-static const char *const COMMON[] = {"run.directory=unused",         "training.kernels=reference",
-                                     "training.threads=1",           "training.seq_len=8",
-                                     "training.global_batch_size=8", "training.micro_batch_size=1"};
+static const char *const COMMON[] = {"run.directory=unused", "training.kernels=reference", "training.threads=1",
+                                     "training.seq_len=8", "training.micro_batch_size=1"};
+#define BATCH "training.global_batch_size=" // 8 where a strategy does not say
 
 static const struct subject FAMILIES[] = {
     {"gpt2",
@@ -45,6 +45,7 @@ struct strategy {
 
 static const struct strategy STRATEGIES[] = {
     {"dp", 1, {DP "2"}, 0},
+    {"dp-rows", 1, {DP "2", BATCH "2"}, 0},
     {"zero1", 1, {FSDP "2", ZERO "1"}, 0},
     {"zero2", 1, {FSDP "2", ZERO "2"}, 0},
     {"zero3", 1, {FSDP "2", ZERO "3"}, 0},
@@ -78,8 +79,13 @@ static char *print(const struct subject *family, const struct strategy *strategy
         overrides[count++] = COMMON[i];
     for (size_t i = 0; i < ARRAY_LENGTH(family->overrides) && family->overrides[i]; i++)
         overrides[count++] = family->overrides[i];
-    for (size_t i = 0; i < ARRAY_LENGTH(strategy->overrides) && strategy->overrides[i]; i++)
+    bool says = false;
+    for (size_t i = 0; i < ARRAY_LENGTH(strategy->overrides) && strategy->overrides[i]; i++) {
         overrides[count++] = strategy->overrides[i];
+        says |= strncmp(strategy->overrides[i], BATCH, strlen(BATCH)) == 0;
+    }
+    if (!says)
+        overrides[count++] = BATCH "8";
     trireme_error error = {0};
     struct config config;
     struct model_config model;

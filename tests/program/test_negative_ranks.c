@@ -295,6 +295,10 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define DEEP_GPT2_MODEL                                                                                     \
     "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
         "model.vocab_size=24"
+// Of whose table a batch needs few rows.
+#define MANY_WORDS_MODEL                                                                                      \
+    "model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=16", "model.num_attention_heads=2", \
+        "model.intermediate_size=24", "model.vocab_size=256", "model.tie_word_embeddings=false"
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
@@ -310,6 +314,8 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
         check_mutants(#function, stride, (const char *const[]){__VA_ARGS__, NULL}); \
     }
 SUITE(data_parallel, 3, BATCH(8), SMALL_GPT2_MODEL, DP(2))
+SUITE(rows_of_all, 3, BATCH(4), SMALL_GPT2_MODEL, DP(2))
+SUITE(rows_of_all_tensor, 7, BATCH(4), MANY_WORDS_MODEL, DP(2), TP(2))
 SUITE(zero_1, 4, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
 SUITE(zero_2, 7, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
 SUITE(zero_3, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
@@ -342,6 +348,7 @@ int main(void) {
         cmocka_unit_test(vocabulary),    cmocka_unit_test(vocabulary_tensor),
         cmocka_unit_test(overlap),       cmocka_unit_test(vocabulary_rows),
         cmocka_unit_test(everything),    cmocka_unit_test(message_parts),
+        cmocka_unit_test(rows_of_all),   cmocka_unit_test(rows_of_all_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -364,8 +364,43 @@ static void sums_in_place(void **unused) {
            "before all contributions are in", "a");
 }
 
+// The gradient of a table, of the rows of two ranks: those of `x`, which the next stage has, too, and of which a
+// product is made.
+#define ROWS_OF_RANKS                                                               \
+    "buffer %0 f32 param state [8,4] place pp stage \"w\"\n"                        \
+    "buffer %1 f32 param state [6,4] place pp stage \"v\"\n"                        \
+    "buffer %2 f32 grad state [8,4] gradient %0 place pp stage \"gw\"\n"            \
+    "buffer %3 i32 input microbatch [4] place dp 0 \"ids\"\n"                       \
+    "buffer %4 f32 act slot [4,4] \"x\"\n"                                          \
+    "buffer %5 f32 act slot [4,6] \"y\"\n"                                          \
+    "buffer %6 f32 act slot [4,4] gradient %4 \"dx\"\n"                             \
+    "buffer %7 f32 act slot [4,6] gradient %5 \"dy\"\n"                             \
+    "buffer %8 i32 act local [8] \"ids.all\"\n"                                     \
+    "buffer %9 f32 act local [8,4] \"dx.all\"\n"                                    \
+    "template 0 forward \"t\"\n"                                                    \
+    "  %4[4,4] = embed %3[4] %0[8,4] - phase forward\n"                             \
+    "  %5[4,6] = matmul %4[4,4] %1[6,4] - - phase forward\n"                        \
+    "  = send %4[16] phase forward stream to_next group pp peer 1 wait compute\n"   \
+    "  = send %5[24] phase forward stream to_next group pp peer 1\n"                \
+    "  %8[8] = all_gather %3[4] wire 0 phase weight stream reduce group dp\n"       \
+    "  %6[16] = receive phase backward stream gradient_from_next group pp peer 1\n" \
+    "  %7[24] = receive phase backward stream gradient_from_next group pp peer 1\n"
+#define PRODUCT \
+    "  %6[4,4] = matmul_dx %7[4,6] %1[6,4] phase backward accumulate yes wait reduce wait gradient_from_next\n"
+#define GATHER \
+    "  %9[32] = all_gather %6[16] wire 0 phase weight stream reduce group dp wait compute wait gradient_from_next\n"
+#define ADD_ROWS "  %2[8,4] = embed_dw %8[8] %9[8,4] - phase weight wait reduce\n"
+
+static void rows_of_all_ranks(void **unused) {
+    (void)unused;
+    const char *mesh = "dp 2 pp 2", *sound = "the norm of the gradients is made 0 times"; // there is no update
+    refuse(mesh, 1, ROWS_OF_RANKS PRODUCT GATHER ADD_ROWS, sound, "norm");
+    refuse(mesh, 1, ROWS_OF_RANKS GATHER PRODUCT ADD_ROWS, "before all contributions are in", "gathers dx");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_all_ranks),
         cmocka_unit_test(sums_of_sums),
         cmocka_unit_test(what_travels_as_bf16),
         cmocka_unit_test(parts_beyond_their_buffer),

@@ -1,0 +1,116 @@
+#include "parallel/rows.h"
+
+#include "parallel/rewrite.h"
+
+struct gatherer {
+    struct rewrite rewrite;
+    axis_set group;
+    const bool *tables;
+    // [buffers that there were]: the one with the rows of all ranks, NONE where there is none; and how many
+    // instructions of the template come before the rows are there.
+    int *all;
+    size_t *made;
+};
+
+static bool is_whole(const struct program *program, const struct operand *operand) {
+    const struct operand whole = operand_whole(program, operand->buffer);
+    return program->buffers.item[operand->buffer].parent == NONE && operand_equal(operand, &whole);
+}
+
+static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
+    return in->op == OP_EMBED_DW && g->tables[in->out[0].buffer] && is_whole(g->rewrite.program, &in->in[0]) &&
+           is_whole(g->rewrite.program, &in->in[1]);
+}
+
+// Whether they travel in a quarter of the gradient's time at most: a rank takes in the rows of all others, and twice
+// the table less a part, the ranks', by an all_reduce.
+static bool are_few(const struct gatherer *g, const struct instruction *in) {
+    const struct program *p = g->rewrite.program;
+    const int ranks = mesh_group_size(&p->mesh, g->group);
+    double rows = (double)buffer_bytes(&p->buffers.item[in->in[1].buffer]) * (ranks - 1);
+    double table = 2.0 * (double)buffer_bytes(&p->buffers.item[in->out[0].buffer]) * (ranks - 1) / ranks;
+    return 4 * rows <= table;
+}
+
+static void want(struct gatherer *g, int buffer, size_t before) {
+    struct program *p = g->rewrite.program;
+    const struct template *t = &p->templates.item[g->rewrite.template];
+    if (g->all[buffer] != NONE)
+        return;
+    struct buffer own = p->buffers.item[buffer];
+    char *name = mem_printf("%s.all", own.name);
+    own.dim[0] *= mesh_group_size(&p->mesh, g->group);
+    g->all[buffer] = program_buffer(p, name, own.dtype, KIND_ACT, SCOPE_LOCAL, own.ndim, own.dim);
+    free(name);
+    for (size_t i = 0; i < before; i++)
+        for (int o = 0; o < t->instructions.item[i].outputs; o++) {
+            int written = t->instructions.item[i].out[o].buffer;
+            if (written != NONE && program_root(p, written) == buffer)
+                g->made[buffer] = i + 1;
+        }
+}
+
+// Those of a gradient that are gathered for a large table serve a small one, too.
+static size_t find_rows(struct gatherer *g) {
+    const struct template *t = &g->rewrite.program->templates.item[g->rewrite.template];
+    size_t found = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < t->instructions.count; i++) {
+            const struct instruction *in = &t->instructions.item[i];
+            if (!adds_rows(g, in) || (pass == 0 ? !are_few(g, in) : g->all[in->in[1].buffer] == NONE))
+                continue;
+            want(g, in->in[0].buffer, i);
+            want(g, in->in[1].buffer, i);
+            found++;
+        }
+    return found;
+}
+
+static void emit_gathers(struct gatherer *g, size_t buffers, size_t made) {
+    struct program *p = g->rewrite.program;
+    for (size_t b = 0; b < buffers; b++) {
+        if (g->all[b] == NONE || g->made[b] != made)
+            continue;
+        program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
+                            operand_whole(p, (int)b), operand_whole(p, g->all[b]));
+        rewrite_take_last(&g->rewrite);
+    }
+}
+
+static void rewrite(struct gatherer *g, int template, size_t buffers) {
+    struct program *program = g->rewrite.program;
+    rewrite_begin(&g->rewrite, program, template);
+    if (!find_rows(g))
+        return;
+    for (size_t i = 0; i < program->templates.item[template].instructions.count; i++) {
+        emit_gathers(g, buffers, i);
+        struct instruction in = program->templates.item[template].instructions.item[i];
+        if (adds_rows(g, &in) && g->all[in.in[1].buffer] != NONE)
+            for (int k = 0; k < 2; k++)
+                in.in[k] = operand_whole(program, g->all[in.in[k].buffer]);
+        VEC_PUSH(&g->rewrite.out, in);
+    }
+    rewrite_finish(&g->rewrite);
+}
+
+bool *rows_gather(struct program *program, const int *template, int templates, axis_set group, const bool *tables) {
+    const size_t buffers = program->buffers.count;
+    struct gatherer g = {.rewrite = {.program = program}, .group = group, .tables = tables};
+    g.all = mem_alloc(buffers * sizeof *g.all);
+    g.made = mem_alloc(buffers * sizeof *g.made);
+    for (size_t b = 0; b < buffers; b++)
+        g.all[b] = NONE;
+    for (int k = 0; k < templates; k++)
+        rewrite(&g, template[k], buffers);
+    bool *all = mem_alloc(program->buffers.count * sizeof *all);
+    for (size_t b = 0; b < buffers; b++)
+        if (g.all[b] != NONE)
+            all[g.all[b]] = true;
+    free(g.all);
+    free(g.made);
+    return all;
+}
+
+bool rows_are_of_all(const struct instruction *in, const bool *all) {
+    return in->op == OP_EMBED_DW && all[in->in[1].buffer];
+}
