@@ -46,30 +46,32 @@ static const struct operand *find_contribution(const struct op_info *info, const
 }
 
 // What both read must be the same; what only one reads comes from that one.
-static bool merge(const struct op_info *whole, const struct op_info *a_info, const struct instruction *a,
-                  const struct op_info *b_info, const struct instruction *b, struct instruction *out) {
-    *out = *a;
-    out->op = whole->op;
-    out->phase = PHASE_BACKWARD;
-    out->inputs = whole->inputs;
-    out->outputs = whole->outputs;
+static bool merge(struct program *program, const struct op_info *whole, const struct op_info *a_info,
+                  const struct instruction *a, const struct op_info *b_info, const struct instruction *b,
+                  struct instruction *fused) {
+    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    if (a->accumulate != ACCUMULATE_NO)
+        return false;
     for (int i = 0; i < whole->inputs; i++) {
         const struct operand *from_a = find_read(a_info, a, whole->reads[i]),
                              *from_b = find_read(b_info, b, whole->reads[i]);
         if ((!from_a && !from_b) || (from_a && from_b && !operand_equal(from_a, from_b)))
             return false;
-        out->in[i] = from_a ? *from_a : *from_b;
+        in[i] = from_a ? *from_a : *from_b;
     }
     for (int i = 0; i < whole->outputs; i++) {
         const struct operand *from_a = find_contribution(a_info, a, whole->contributes[i].index),
                              *from_b = find_contribution(b_info, b, whole->contributes[i].index);
         if (!from_a == !from_b)
             return false;
-        out->out[i] = from_a ? *from_a : *from_b;
+        out[i] = from_a ? *from_a : *from_b;
     }
-    // Only weight gradients accumulate in a fused op.
-    out->accumulate = b->accumulate;
-    return a->accumulate == ACCUMULATE_NO;
+    *fused = *a;
+    fused->op = whole->op;
+    fused->phase = PHASE_BACKWARD;
+    fused->accumulate = b->accumulate; // only weight gradients accumulate in a fused op
+    program_give_operands(program, fused, whole->inputs, in, whole->outputs, out);
+    return true;
 }
 
 static bool waits(const struct instruction *instruction) {
@@ -79,8 +81,8 @@ static bool waits(const struct instruction *instruction) {
     return false;
 }
 
-static bool try_fuse(const struct op_table *table, const struct instruction *a, const struct instruction *b,
-                     struct instruction *out) {
+static bool try_fuse(struct program *program, const struct op_table *table, const struct instruction *a,
+                     const struct instruction *b, struct instruction *fused) {
     const struct op_info *a_info = &table->op[a->op], *b_info = &table->op[b->op];
     if (a_info->role != ROLE_BACKWARD || b_info->role != ROLE_BACKWARD || a_info->forward != b_info->forward ||
         a->stream != b->stream || waits(a) || waits(b))
@@ -88,7 +90,7 @@ static bool try_fuse(const struct op_table *table, const struct instruction *a, 
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *whole = &table->op[op];
         if (whole->role == ROLE_BACKWARD && whole->fused && whole->forward == a_info->forward &&
-            merge(whole, a_info, a, b_info, b, out))
+            merge(program, whole, a_info, a, b_info, b, fused))
             return true;
     }
     return false;
@@ -100,7 +102,7 @@ void pass_fuse(struct program *program, const struct op_table *table) {
         size_t kept = 0;
         for (size_t i = 0; i < template->instructions.count; i++) {
             struct instruction *item = template->instructions.item, fused;
-            if (kept && try_fuse(table, &item[kept - 1], &item[i], &fused))
+            if (kept && try_fuse(program, table, &item[kept - 1], &item[i], &fused))
                 item[kept - 1] = fused;
             else
                 item[kept++] = item[i];

@@ -117,6 +117,7 @@ static int replace_root(struct rewrite *r, int root) {
         if (r->maker[m] == before)
             continue;
         struct instruction f = r->forward->instructions.item[r->maker[m]];
+        program_give_operands(r->program, &f, f.inputs, f.in, f.outputs, f.out);
         replace_inputs(r, &f);
         for (int k = 0; k < f.outputs; k++)
             if (f.out[k].buffer != NONE) {

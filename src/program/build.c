@@ -25,7 +25,10 @@ void program_release(struct program *program) {
         free(program->templates.item[i].name);
         VEC_RELEASE(&program->templates.item[i].instructions);
     }
+    for (size_t i = 0; i < program->operands.count; i++)
+        free(program->operands.item[i]);
     program_drop_pools(program, 0);
+    VEC_RELEASE(&program->operands);
     VEC_RELEASE(&program->pools);
     VEC_RELEASE(&program->buffers);
     VEC_RELEASE(&program->templates);
@@ -217,22 +220,41 @@ int program_template(struct program *program, const char *name, enum phase phase
     return (int)program->templates.count - 1;
 }
 
+enum { OPERANDS_FIRST = 64, OPERANDS_MOST = 1024 }; // in a block: each as many as all before, up to so many
+
+// Room for so many operands, at most those of an instruction.
+static struct operand *operands_room(struct program *program, size_t count) {
+    if (count > program->operands_left) {
+        size_t block = OPERANDS_FIRST;
+        for (size_t i = 1; i < program->operands.count && block < OPERANDS_MOST; i++)
+            block *= 2;
+        VEC_PUSH(&program->operands, mem_resize(NULL, (block + 1) * sizeof(struct operand)));
+        program->operands_left = block;
+    }
+    program->operands_left -= count;
+    return program->operands.item[program->operands.count - 1] + program->operands_left;
+}
+
+void program_give_operands(struct program *program, struct instruction *instruction, int inputs,
+                           const struct operand *in, int outputs, const struct operand *out) {
+    CHECK(inputs <= OP_MAX_IN && outputs <= OP_MAX_OUT);
+    struct operand *room = operands_room(program, (size_t)(inputs + outputs));
+    if (inputs)
+        memcpy(room, in, (size_t)inputs * sizeof *in);
+    if (outputs)
+        memcpy(room + inputs, out, (size_t)outputs * sizeof *out);
+    instruction->in = room;
+    instruction->out = room + inputs;
+    instruction->inputs = inputs;
+    instruction->outputs = outputs;
+}
+
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
                                  int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute) {
-    CHECK(inputs <= OP_MAX_IN && outputs <= OP_MAX_OUT);
-    struct instruction instruction = {.op = op,
-                                      .phase = phase,
-                                      .layer = layer,
-                                      .stream = STREAM_COMPUTE,
-                                      .inputs = inputs,
-                                      .outputs = outputs,
-                                      .workspace = NONE,
-                                      .predicate = NONE};
-    if (inputs)
-        memcpy(instruction.in, in, (size_t)inputs * sizeof *in);
-    if (outputs)
-        memcpy(instruction.out, out, (size_t)outputs * sizeof *out);
+    struct instruction instruction = {
+        .op = op, .phase = phase, .layer = layer, .stream = STREAM_COMPUTE, .workspace = NONE, .predicate = NONE};
+    program_give_operands(program, &instruction, inputs, in, outputs, out);
     if (attribute)
         memcpy(instruction.attribute, attribute, sizeof instruction.attribute);
     struct template *t = &program->templates.item[template];

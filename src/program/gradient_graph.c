@@ -61,6 +61,18 @@ static void use_own_rows(const struct gradient_graph *g, struct instruction *i) 
     }
 }
 
+// With operands of its own, behind it.
+static struct instruction *copy_of(const struct instruction *instruction) {
+    size_t operands = (size_t)(instruction->inputs + instruction->outputs);
+    struct instruction *copy = mem_alloc(sizeof *copy + operands * sizeof *copy->in);
+    *copy = *instruction;
+    copy->in = (struct operand *)(copy + 1);
+    copy->out = copy->in + copy->inputs;
+    for (size_t k = 0; k < operands; k++)
+        copy->in[k] = *instruction_operand_at(instruction, (int)k);
+    return copy;
+}
+
 static void collect(struct gradient_graph *g, const struct route *route) {
     const struct program *p = g->program;
     for (size_t i = 0; i < p->buffers.count; i++)
@@ -70,8 +82,7 @@ static void collect(struct gradient_graph *g, const struct route *route) {
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
             if (instruction_completes(&p->templates.item[t].instructions.item[i]))
                 continue;
-            struct instruction *instruction = mem_alloc(sizeof *instruction);
-            *instruction = p->templates.item[t].instructions.item[i];
+            struct instruction *instruction = copy_of(&p->templates.item[t].instructions.item[i]);
             struct node node = {.instruction = instruction, .template = t, .index = (int)i};
             node.gathers = gathers_rows(p, instruction);
             if (node.gathers)

@@ -327,34 +327,34 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
 static trireme_status parse_instruction(struct parser *p) {
     if (p->program->templates.count == 0 || p->instructions++ == MAX_INSTRUCTIONS)
         BAD(p, "a template before this, and fewer instructions");
-    struct instruction in = {.layer = NONE, .workspace = NONE, .predicate = NONE};
+    struct operand in[OP_MAX_IN] = {0}, out[OP_MAX_OUT] = {0};
+    int outputs = 0;
     while (skip(p), !accept(p, '=')) {
-        if (in.outputs == OP_MAX_OUT)
+        if (outputs == OP_MAX_OUT)
             BAD(p, "\"=\"");
-        TRY(parse_operand(p, &in.out[in.outputs++]));
+        TRY(parse_operand(p, &out[outputs++]));
     }
     char name[24];
     TRY(word(p, name, sizeof name, "an op"));
-    in.op = op_find(p->table, name);
-    if (in.op == OP_COUNT)
+    enum op op = op_find(p->table, name);
+    if (op == OP_COUNT)
         BAD(p, "an op before this");
-    const struct op_info *info = &p->table->op[in.op];
-    if (in.outputs != info->outputs)
+    const struct op_info *info = &p->table->op[op];
+    if (outputs != info->outputs)
         BAD(p, "as many outputs as the op has");
-    for (in.inputs = 0; in.inputs < info->inputs; in.inputs++)
-        TRY(parse_operand(p, &in.in[in.inputs]));
+    for (int i = 0; i < info->inputs; i++)
+        TRY(parse_operand(p, &in[i]));
+    union attribute attribute[OP_MAX_ATTRIBUTES] = {0};
     for (int i = 0; i < info->attributes; i++) {
         if (!accept_word(p, info->attribute[i].name))
             BAD(p, "the op's attributes");
         if (info->attribute[i].is_float)
-            TRY(real(p, &in.attribute[i].f));
+            TRY(real(p, &attribute[i].f));
         else
-            TRY(number(p, INT64_MIN + 1, INT64_MAX, &in.attribute[i].i));
+            TRY(number(p, INT64_MIN + 1, INT64_MAX, &attribute[i].i));
     }
-    TRY(parse_tags(p, &in));
-    struct template *t = &p->program->templates.item[p->program->templates.count - 1];
-    VEC_PUSH(&t->instructions, in);
-    return TRIREME_OK;
+    return parse_tags(p, program_emit(p->program, (int)p->program->templates.count - 1, op, PHASE_INPUT, NONE,
+                                      info->inputs, in, outputs, out, attribute));
 }
 
 static trireme_status parse_template(struct parser *p) {

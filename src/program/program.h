@@ -141,7 +141,9 @@ struct instruction {
     int stream;
     enum accumulate accumulate;
     int inputs, outputs;
-    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    // The program's. What is copied from an instruction has the same ones, and where both stay and one is to have
+    // others, it is first given its own (program_give_operands).
+    struct operand *in, *out;
     bool only_last; // skipped in invocations that are not `last`
     axis_set group; // communication: between the ranks of this group
     // Send and receive: the other's coordinate along the group's one axis, less one's own (it wraps); reduce and
@@ -186,6 +188,9 @@ struct program {
     VEC(struct buffer) buffers;
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
+    // Operands of instructions, in blocks that stay where they are; of the last one so many are still free.
+    VEC(struct operand *) operands;
+    size_t operands_left;
     // Filled by program_plan, in bytes.
     int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
 };
@@ -259,6 +264,9 @@ int program_template(struct program *program, const char *name, enum phase phase
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
                                  int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute);
+// Gives an instruction, of the program or soon to be, these operands, which are copied and may be some that it has.
+void program_give_operands(struct program *program, struct instruction *instruction, int inputs,
+                           const struct operand *in, int outputs, const struct operand *out);
 // Appends communication over `group` on its stream, `in` and `out` (NONE: absent) as [elements].
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
                                         enum stream stream, axis_set group, struct operand in, struct operand out);

@@ -48,9 +48,9 @@ static void named_faults(void **unused) {
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
           "layers.0.mlp.down.weight");
     FAULT(mutant_delete(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
-    FAULT(mutant_repeat(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
+    FAULT(mutant_repeat(&p, mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
           "grad.layers.0.mlp.down.weight");
-    FAULT(mutant_repeat(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
+    FAULT(mutant_repeat(&p, mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
     FAULT(mutant_at(mutant_find(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
           "which nobody has read", "grad.layers.1.mlp.up.weight");
     FAULT(mutant_at(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST,
@@ -64,9 +64,9 @@ static void named_faults(void **unused) {
           "targets");
     // update
     FAULT(mutant_delete(mutant_find(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
-    FAULT(mutant_repeat(mutant_find(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
+    FAULT(mutant_repeat(&p, mutant_find(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
     FAULT(mutant_delete(mutant_find(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
-    FAULT(mutant_repeat(mutant_find(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
+    FAULT(mutant_repeat(&p, mutant_find(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
     FAULT(mutant_at(mutant_find(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
     // names
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))

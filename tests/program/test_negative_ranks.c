@@ -60,7 +60,7 @@ static void mutate_list(const struct site *s) {
     size_t count = program_of(s)->templates.item[s->template].instructions.count, next = next_communication(s);
     struct place place = {NULL, s->index};
     MUTATE((place.template = &mutant.templates.item[s->template], mutant_delete(place)), "deleted");
-    MUTATE((place.template = &mutant.templates.item[s->template], mutant_repeat(place)), "duplicated");
+    MUTATE((place.template = &mutant.templates.item[s->template], mutant_repeat(&mutant, place)), "duplicated");
     if (s->index + 1 < count && !mutant_same_sum(instruction_at(s, (struct program *)program_of(s))))
         MUTATE(swap_with(&mutant, s->template, s->index, s->index + 1), "swapped with the next");
     if (next > s->index + 1)

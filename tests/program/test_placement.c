@@ -57,7 +57,7 @@ static void data_parallel(void **unused) {
     FLEET(MODEL(GPT2), BATCH(8), DP(2));
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")),
           "is a partial sum along dp; an all_reduce is missing", "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->only_last = false,
           "otherwise placed along dp", "grad.layers.0.");
@@ -101,7 +101,7 @@ static void tensor(void **unused) {
     FLEET(MODEL(GPT2), BATCH(4), TP(2), NO_SEQUENCE);
     FAULT(0, FLEET_STAGE, rename_input(&p, OP_ADD_BIAS, "layers.0.attention.out.sum", "layers.0.attention.out.part"),
           "is a partial sum along tp", "layers.0.attention.out.part");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "reduced twice",
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "reduced twice",
           "logits.sums.rows0");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "logits.max.rows0")),
           "is a partial maximum along tp", "logits.max.rows0");
@@ -119,8 +119,8 @@ static void sequence(void **unused) {
     FLEET(MODEL(GPT2), BATCH(4), TP(2));
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
           "is a partial sum along tp; an all_reduce is missing", "layers.1.share.gradients");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")), "reduced twice",
-          "layers.1.share.gradients");
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
+          "reduced twice", "layers.1.share.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.in")), "before it is written",
           "layers.0.attention.in");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.mlp.in")->in[0].buffer = program_find(&p, "vocab.first"),
@@ -146,7 +146,7 @@ static void zero_1(void **unused) {
     FLEET(MODEL(LLAMA), BATCH(16), FSDP(2, 1), DP(2));
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "is a partial sum along fsdp", "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "each rank has its own part along fsdp only", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "is a partial sum along dp",
           "layers.0.gradients");
@@ -175,7 +175,7 @@ static void zero_2(void **unused) {
     FLEET(MODEL(GPT2), BATCH(8), FSDP(2, 2));
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "which is lost",
           "layers.0.gradients.whole");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ZERO, "layers.0.gradients.whole")), "before it is written",
           "layers.0.gradients.whole");
@@ -221,7 +221,7 @@ static void pipeline(void **unused) {
         FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
               "is a partial sum along pp; an all_reduce is missing", "embed.gradients");
         FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "along pp", "loss");
-        FAULT(stage, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")), "reduced twice",
+        FAULT(stage, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")), "reduced twice",
               "embed.gradients");
     }
     FAULT(1, FLEET_STAGE,
@@ -232,7 +232,7 @@ static void pipeline(void **unused) {
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
           "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp waits for ever for rank 0",
           "which has come to its end");
-    FAULT(0, FLEET_STAGE, mutant_repeat(mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
+    FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
           "rank 0: forward");
     fleet_release(&f);
 }

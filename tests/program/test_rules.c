@@ -200,7 +200,7 @@ static void gradients_of_the_last_microbatch(void **unused) {
     p.buffers.item[copy].parent = NONE;
     struct place place = mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight");
     mutant_at(place)->accumulate = ACCUMULATE_NO;
-    mutant_repeat(place);
+    mutant_repeat(&p, place);
     place.index++;
     struct instruction *look = mutant_at(place);
     look->op = OP_GELU;
@@ -221,7 +221,7 @@ static void gradients_sent_twice(void **unused) {
     (void)unused;
     FLEET("parallelism.pipeline_parallel_degree=2");
     struct program p = mutant_copy(fleet_program(&f, 1));
-    mutant_repeat(mutant_find(&p, OP_SEND, "d.layers.0.residual"));
+    mutant_repeat(&p, mutant_find(&p, OP_SEND, "d.layers.0.residual"));
     refuse_mutant(&p, f.stages.of[0]->ops, "sends the gradient of layers.0.residual twice", "send");
     fleet_release(&f);
 }
@@ -255,7 +255,7 @@ static void gradients_of_split_logits(void **unused) {
 static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
     struct place place = mutant_find(mutant, op, buffer);
     VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
-    mutant_repeat(place);
+    mutant_repeat(mutant, place);
     struct instruction *first = mutant_at(place), *second = first + 1;
     for (int k = 0; k < first->inputs + first->outputs; k++) {
         struct operand *rows = mutant_operand(second, k);

@@ -82,6 +82,10 @@ void subject_release(struct subject *s) {
 
 // ---- mutants
 
+static void own_operands(struct program *mutant, struct instruction *i) {
+    program_give_operands(mutant, i, i->inputs, i->in, i->outputs, i->out);
+}
+
 struct program mutant_copy(const struct program *p) {
     struct program copy = *p;
 #define COPY(vec)                                                       \
@@ -101,8 +105,13 @@ struct program mutant_copy(const struct program *p) {
         bytes = (size_t)copy.pools.item[i].slots * sizeof(int64_t);
         copy.pools.item[i].base = memcpy(mem_alloc(bytes), copy.pools.item[i].base, bytes);
     }
-    for (size_t t = 0; t < copy.templates.count; t++)
+    copy.operands.item = NULL;
+    copy.operands.count = copy.operands.capacity = copy.operands_left = 0;
+    for (size_t t = 0; t < copy.templates.count; t++) {
         COPY(&copy.templates.item[t].instructions);
+        for (size_t i = 0; i < copy.templates.item[t].instructions.count; i++)
+            own_operands(&copy, &copy.templates.item[t].instructions.item[i]);
+    }
 #undef COPY
     return copy;
 }
@@ -110,6 +119,9 @@ struct program mutant_copy(const struct program *p) {
 void mutant_release(struct program *copy) {
     for (size_t t = 0; t < copy->templates.count; t++)
         free(copy->templates.item[t].instructions.item);
+    for (size_t i = 0; i < copy->operands.count; i++)
+        free(copy->operands.item[i]);
+    free(copy->operands.item);
     for (size_t i = 0; i < copy->pools.count; i++) {
         free(copy->pools.item[i].slot);
         free(copy->pools.item[i].base);
@@ -195,10 +207,11 @@ void mutant_delete(struct place place) {
     place.template->instructions.count--;
 }
 
-void mutant_repeat(struct place place) {
+void mutant_repeat(struct program *mutant, struct place place) {
     struct instruction *item = place.template->instructions.item;
     memmove(&item[place.index + 1], &item[place.index],
             (place.template->instructions.count - place.index) * sizeof *item);
+    own_operands(mutant, &item[place.index + 1]);
     place.template->instructions.count++;
 }
 

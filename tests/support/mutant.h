@@ -45,7 +45,7 @@ struct place {
 struct place mutant_find(const struct program *program, enum op op, const char *buffer);
 struct instruction *mutant_at(struct place place);
 void mutant_delete(struct place place);
-void mutant_repeat(struct place place); // once more, behind it
+void mutant_repeat(struct program *mutant, struct place place); // once more, behind it
 // Whether this instruction and the next are terms of one sum: their order is free, and shows in the last bit.
 bool mutant_same_sum(const struct instruction *first);
 // Puts two buffers in each other's place in all instructions.

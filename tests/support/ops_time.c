@@ -10,16 +10,18 @@ static int by_value(const void *a, const void *b) {
 }
 
 static double flops_of(const struct op_table *table, const struct call *call) {
-    struct instruction instruction = {.op = call->op, .inputs = call->inputs, .outputs = call->outputs};
+    struct operand in[OP_MAX_IN] = {0}, out[OP_MAX_OUT] = {0};
+    struct instruction instruction = {
+        .op = call->op, .inputs = call->inputs, .outputs = call->outputs, .in = in, .out = out};
     for (int i = 0; i < call->inputs; i++) {
-        instruction.in[i].buffer = call->in[i].data ? 0 : NONE;
-        instruction.in[i].ndim = call->in[i].ndim;
-        memcpy(instruction.in[i].dim, call->in[i].dim, sizeof call->in[i].dim);
+        in[i].buffer = call->in[i].data ? 0 : NONE;
+        in[i].ndim = call->in[i].ndim;
+        memcpy(in[i].dim, call->in[i].dim, sizeof call->in[i].dim);
     }
     for (int i = 0; i < call->outputs; i++) {
-        instruction.out[i].buffer = call->out[i].data ? 0 : NONE;
-        instruction.out[i].ndim = call->out[i].ndim;
-        memcpy(instruction.out[i].dim, call->out[i].dim, sizeof call->out[i].dim);
+        out[i].buffer = call->out[i].data ? 0 : NONE;
+        out[i].ndim = call->out[i].ndim;
+        memcpy(out[i].dim, call->out[i].dim, sizeof call->out[i].dim);
     }
     return instruction_flops(table, &instruction);
 }
