@@ -56,7 +56,7 @@ void executor_choose(struct executor *e, const struct choices *choices) {
             struct resolved *r = &e->templates[t].item[i];
             if (r->ways > 1U << WAY_RULE) {
                 const struct call call = usual_call(e, (int)t, r);
-                r->way = choices_way(choices, e->table, &call, r->ways);
+                r->way = (uint8_t)choices_way(choices, e->table, &call, r->ways);
             }
         }
 }

@@ -3,11 +3,13 @@
 #include "base/crew.h"
 #include "kernels/cpu/pin.h"
 
-static void count_before(struct resolved_template *t) {
-    int before[STREAM_COUNT] = {0};
+static void count_before(const struct executor *e, struct resolved_template *t) {
+    const size_t columns = (size_t)e->slot_waits.columns;
+    t->before = mem_alloc((size_t)(t->count + 1) * columns * sizeof *t->before);
     for (int i = 0; i < t->count; i++) {
-        memcpy(t->item[i].before, before, sizeof before);
-        before[t->item[i].instruction->stream]++;
+        int *before = t->before + (size_t)i * columns, *behind = before + columns;
+        memcpy(behind, before, columns * sizeof *before);
+        behind[e->slot_waits.column[t->item[i].instruction->stream]]++;
     }
 }
 
@@ -24,34 +26,34 @@ static bool waits_for_others(const struct instruction *in) {
 // Compute's thread runs the collective right before that instruction. Nothing waits for more than it did, so that what
 // program_verify proved of the order of calls holds: all that compute did before is what the collective waits for, or
 // waits for nobody itself.
-static int find_awaiter(const struct op_table *table, const struct resolved_template *t, int index) {
+static int find_awaiter(const struct executor *e, const struct resolved_template *t, int index) {
     const struct instruction *in = t->item[index].instruction;
-    if (in->stream != STREAM_TENSOR || table->op[in->op].role != ROLE_COMMUNICATION || in->wait[STREAM_COMPUTE] != 1)
+    if (in->stream != STREAM_TENSOR || e->table->op[in->op].role != ROLE_COMMUNICATION || in->wait[STREAM_COMPUTE] != 1)
         return NONE;
     for (int i = index + 1; i < t->count; i++) {
         const struct instruction *next = t->item[i].instruction;
         if (next->stream != STREAM_COMPUTE)
             continue;
         int wait = next->wait[in->stream];
-        if (wait && t->item[i].before[in->stream] - wait >= t->item[index].before[in->stream])
+        if (wait && resolved_before(e, t, i, in->stream) - wait >= resolved_before(e, t, index, in->stream))
             return i;
-        if (table->op[next->op].family != FAMILY_REST || waits_for_others(next))
+        if (e->table->op[next->op].family != FAMILY_REST || waits_for_others(next))
             return NONE;
     }
     return NONE;
 }
 
-static void share_out(const struct op_table *table, struct resolved_template *t) {
+static void share_out(const struct executor *e, struct resolved_template *t) {
     VEC(int) waiting = {0}; // for compute's thread to come to their awaiter
     size_t next = 0;
     for (int i = 0; i < t->count; i++) {
         int stream = t->item[i].instruction->stream;
-        t->item[i].computes = find_awaiter(table, t, i) != NONE;
+        t->item[i].computes = find_awaiter(e, t, i) != NONE;
         if (t->item[i].computes) {
             VEC_PUSH(&waiting, i);
             continue;
         }
-        while (stream == STREAM_COMPUTE && next < waiting.count && find_awaiter(table, t, waiting.item[next]) == i)
+        while (stream == STREAM_COMPUTE && next < waiting.count && find_awaiter(e, t, waiting.item[next]) == i)
             VEC_PUSH(&t->of[stream], waiting.item[next++]);
         VEC_PUSH(&t->of[stream], i);
     }
@@ -61,20 +63,15 @@ static void share_out(const struct op_table *table, struct resolved_template *t)
 static trireme_status resolve_template(struct executor *e, int number, enum kernel_set set, trireme_error *error) {
     const struct template *template = &e->program->templates.item[number];
     struct resolved_template *t = &e->templates[number];
-    size_t locations = 0;
-    for (size_t i = 0; i < template->instructions.count; i++)
-        locations += (size_t)instruction_locations(&template->instructions.item[i]);
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
-    t->locations = mem_alloc(locations * sizeof *t->locations);
-    struct location *next = t->locations;
     for (size_t i = 0; i < template->instructions.count; i++) {
         t->count++; // one that is refused is released, too
-        trireme_status status = instruction_resolve(e, &t->item[i], &template->instructions.item[i], &next, set, error);
+        trireme_status status = instruction_resolve(e, &t->item[i], &template->instructions.item[i], set, error);
         if (status != TRIREME_OK)
             return error_prefix(error, status, "template %s, instruction %zu", template->name, i);
     }
-    count_before(t);
-    share_out(e->table, t);
+    count_before(e, t);
+    share_out(e, t);
     return TRIREME_OK;
 }
 
@@ -120,7 +117,7 @@ void executor_free(struct executor *e) {
         for (int s = 0; s < STREAM_COUNT; s++)
             VEC_RELEASE(&template->of[s]);
         free(template->item);
-        free(template->locations);
+        free(template->before);
     }
     channels_close(e);
     free(e->templates);

@@ -8,34 +8,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Where an operand lies in a given invocation: offset from the start of its arena, and microbatch * step or the base of
-// the microbatch's slot further on.
-struct location {
-    bool state;              // the state arena
-    const struct pool *pool; // NULL: not in a slot
-    int64_t offset, step;    // bytes
-};
-
-// Small, since each rank has its own: what a call is but for this, the instruction says (instruction_call).
+// Small, since each rank has its own: what a call is but for this, the instruction says (instruction_call), and where
+// its operands lie, their buffers.
 struct resolved {
     const struct instruction *instruction;
     void (*run)(const struct call *call);
     void (*release)(void *prepared);
     void *prepared;
-    unsigned ways; // that there are to run the call
-    enum kernel_way way;
-    int threads;
-    bool computes;                                     // run by compute's thread, which would only wait for it
-    const struct location *at, *workspace, *predicate; // of inputs and then outputs; NULL: none
-    int64_t workspace_bytes;
     struct communicator *communicator; // communication: NULL for kernels
-    int before[STREAM_COUNT];          // instructions of each stream that come before it in its template
+    uint8_t ways;                      // that there are to run the call: bit w for way w
+    uint8_t way;                       // enum kernel_way
+    bool computes;                     // run by compute's thread, which would only wait for it
 };
+_Static_assert(KERNEL_WAYS <= 8, "as many bits");
 
 struct resolved_template {
     struct resolved *item;
-    struct location *locations; // of all items
     int count;
+    int *before;               // instructions of each stream that come before each: [count][slot_waits.columns]
     VEC(int) of[STREAM_COUNT]; // instructions that each stream's thread runs
 };
 
@@ -100,12 +90,17 @@ trireme_status streams_run(struct executor *executor, struct trace *trace, trire
 // pace.c: in place of a kernel.
 void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
 
-// instruction.c: how many locations it has; resolves it, which takes as many from *next. What is resolved may hold
-// something to release when it fails, too.
-int instruction_locations(const struct instruction *instruction);
+// Instructions of the stream that come before this one in its template.
+static inline int resolved_before(const struct executor *executor, const struct resolved_template *t, int index,
+                                  int stream) {
+    const struct slot_waits *waits = &executor->slot_waits;
+    const int column = waits->column[stream];
+    return column == NONE ? 0 : t->before[(size_t)index * (size_t)waits->columns + (size_t)column];
+}
+
+// instruction.c: resolves it. What is resolved may hold something to release when it fails, too.
 trireme_status instruction_resolve(struct executor *executor, struct resolved *out,
-                                   const struct instruction *instruction, struct location **next, enum kernel_set set,
-                                   trireme_error *error);
+                                   const struct instruction *instruction, enum kernel_set set, trireme_error *error);
 // The call without data.
 void instruction_call(struct call *call, const struct executor *executor, const struct resolved *r);
 // Runs it with addresses of this invocation.

@@ -110,13 +110,16 @@ static trireme_status run_for(struct executor *e, const struct resolved *r, cons
 }
 
 // By the thread of `own`. *begin is when all waits were over.
-static trireme_status run_one(struct executor *e, int own, const struct resolved *r, size_t invocation, int64_t *begin,
+static trireme_status run_one(struct executor *e, int own, int index, size_t invocation, int64_t *begin,
                               trireme_error *error) {
+    const struct invocation *v = &e->program->schedule.item[invocation];
+    const struct resolved_template *t = &e->templates[v->template];
+    const struct resolved *r = &t->item[index];
     int stream = r->instruction->stream;
     struct counter *counter = &e->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream && s != own) {
-            int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + r->before[s];
+            int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + resolved_before(e, t, index, s);
             int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
             if (reached(e, s, count))
                 continue;
@@ -130,7 +133,6 @@ static trireme_status run_one(struct executor *e, int own, const struct resolved
     if (r->communicator)
         counter->since = *begin;
     counter->state = r->communicator ? COUNTER_MEETING : COUNTER_RUNNING;
-    const struct invocation *v = &e->program->schedule.item[invocation];
     return r->computes ? run_for(e, r, v, error) : instruction_execute(e, r, v, error);
 }
 
@@ -161,11 +163,12 @@ static void walk(struct executor *e, int own) {
                 count_waiting(&e->counters[own], stream);
             }
             if (e->stream[stream].counted)
-                wait_for(e, own, stream, slot_waits_before(&e->slot_waits, k, stream) + t->item[index].before[stream]);
+                wait_for(e, own, stream,
+                         slot_waits_before(&e->slot_waits, k, stream) + resolved_before(e, t, index, stream));
             if (atomic_load(&e->failed)) // it may not be this one's turn, and the stream's counter is another's
                 return;
             count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
-            if (run_one(e, own, &t->item[index], k, &begin, &error) != TRIREME_OK) {
+            if (run_one(e, own, index, k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
                     say_where(e, stream, v, index, &error);
                 fail(e, &error);
