@@ -360,7 +360,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
 
 // ---- values
 
-enum { INITIAL_CHUNK = 4096 };
+enum { INITIAL_CHUNK = 512 }; // of a stack that keeps for good what it once had
 
 static void store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
     uint16_t low;

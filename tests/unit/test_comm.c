@@ -394,7 +394,7 @@ static void open_many(struct teammate *mate) {
     trireme_error error;
     teammate_failed(mate, comm_barrier(c[0], &error), &error);
     size_t taken = memory_resident() - *before;
-    if (!SANITIZED && taken > (size_t)mate->ranks * COMMUNICATORS * (24 << 10))
+    if (!SANITIZED && taken > (size_t)mate->ranks * COMMUNICATORS * (7 << 10))
         teammate_wrong(mate, "%d communicators of %d ranks take %zu bytes", COMMUNICATORS, mate->ranks, taken);
     teammate_failed(mate, comm_barrier(c[0], &error), &error);
     for (int i = 0; i < COMMUNICATORS; i++)

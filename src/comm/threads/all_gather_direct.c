@@ -4,15 +4,15 @@
 enum { PIECE = 16384 };
 
 trireme_status all_gather_direct(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    TRY(call_post(c, call, error));
-    TRY(call_enter(c, call, &c->group->meeting, error));
-    posted_pointers(c);
+    const void *const *in;
+    void *const *out;
+    TRY(call_share(c, call, &in, &out, error));
     int64_t bytes = call->count * dtype_size(call->dtype);
     bool streamed = is_streamed(c->base.size * c->base.size * bytes);
     for (int64_t at = 0; at < bytes; at += PIECE)
         for (int i = 0; i < c->base.size; i++)
-            copy_bytes((char *)c->out[i] + c->base.index * bytes + at, (const char *)call->in + at,
-                       MIN(bytes - at, PIECE), streamed);
+            copy_bytes((char *)out[i] + c->base.index * bytes + at, (const char *)call->in + at, MIN(bytes - at, PIECE),
+                       streamed);
     stream_end();
     return call_leave(c, call, error);
 }

@@ -2,14 +2,13 @@
 #include "comm/threads/threads.h"
 
 trireme_status all_to_all_direct(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    TRY(call_post(c, call, error));
-    TRY(call_enter(c, call, &c->group->meeting, error));
-    posted_pointers(c);
+    const void *const *in;
+    TRY(call_share(c, call, &in, NULL, error));
     int ranks = c->base.size;
     bool streamed = is_streamed(ranks * ranks * call->count);
     for (int k = 1; k <= ranks; k++) {
         int from = (c->base.index + k) % ranks;
-        copy_bytes((char *)call->out + from * call->count, (const char *)c->in[from] + c->base.index * call->count,
+        copy_bytes((char *)call->out + from * call->count, (const char *)in[from] + c->base.index * call->count,
                    call->count, streamed);
     }
     stream_end();

@@ -95,16 +95,8 @@ struct posted *posted_by(const struct thread_communicator *c, int index) {
     return &c->group->member[index].posted[c->calls & 1];
 }
 
-void posted_pointers(struct thread_communicator *c) {
-    for (int i = 0; i < c->base.size; i++) {
-        c->in[i] = posted_by(c, i)->call.in;
-        c->out[i] = posted_by(c, i)->call.out;
-    }
-}
-
-void posted_slots(struct thread_communicator *c) {
-    for (int i = 0; i < c->base.size; i++)
-        c->in[i] = posted_by(c, i)->data;
+const void *const *posted_copies(const struct thread_communicator *c) {
+    return c->group->copies[c->calls & 1];
 }
 
 trireme_status call_post(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
@@ -137,4 +129,18 @@ void call_abandon(struct thread_communicator *c) {
 trireme_status call_leave(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
     call_abandon(c);
     return group_meet(c, call, error);
+}
+
+trireme_status call_share(struct thread_communicator *c, const struct comm_call *call, const void *const **in,
+                          void *const **out, trireme_error *error) {
+    const struct group *group = c->group;
+    const int turn = c->calls & 1;
+    group->in[turn][c->base.index] = call->in;
+    group->out[turn][c->base.index] = call->out;
+    TRY(call_post(c, call, error));
+    TRY(call_enter(c, call, &c->group->meeting, error));
+    *in = group->in[turn];
+    if (out)
+        *out = group->out[turn];
+    return TRIREME_OK;
 }

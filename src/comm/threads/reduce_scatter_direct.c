@@ -3,13 +3,12 @@
 
 trireme_status reduce_scatter_direct(struct thread_communicator *c, const struct comm_call *call,
                                      trireme_error *error) {
-    TRY(call_post(c, call, error));
-    TRY(call_enter(c, call, &c->group->meeting, error));
-    posted_pointers(c);
+    const void *const *in;
+    TRY(call_share(c, call, &in, NULL, error));
     int64_t size = dtype_size(call->dtype), begin = c->base.index * call->count;
     bool in_place = call->out == (const char *)call->in + begin * size;
     bool streamed = !call->accumulate && !in_place && is_streamed(c->base.size * call->count * size);
-    reduce_elements(call, false, c->in, c->base.size, begin, call->count, call->out, streamed, &c->chunk);
+    reduce_elements(call, false, in, c->base.size, begin, call->count, call->out, streamed, c->chunk);
     stream_end();
     return call_leave(c, call, error);
 }

@@ -5,7 +5,6 @@ trireme_status reduce_scatter_slots(struct thread_communicator *c, const struct 
     int64_t size = dtype_size(call->dtype), begin = c->base.index * call->count;
     copy_bytes(posted_by(c, c->base.index)->data, call->in, c->base.size * call->count * size, false);
     TRY(call_post(c, call, error));
-    posted_slots(c);
-    reduce_elements(call, false, c->in, c->base.size, begin, call->count, call->out, false, &c->chunk);
+    reduce_elements(call, false, posted_copies(c), c->base.size, begin, call->count, call->out, false, c->chunk);
     return TRIREME_OK;
 }

@@ -47,7 +47,11 @@ struct group {
     _Alignas(LINE) _Atomic uint32_t arrivals;
     struct gate meeting; // the number of the last meeting that all have come to
     struct thread_member *member;
-    char *data; // of all slots of all members
+    // By turn, of each member: where its slot's copy lies, and the memory that it posts for others to work on.
+    const void **copies[2], **in[2];
+    void **out[2];
+    char *data;          // of all slots of all members
+    struct chunk *chunk; // of each member; of pages that nobody has written to there is no memory here, too
 };
 
 struct thread_world {
@@ -67,9 +71,7 @@ struct thread_communicator {
     struct thread_world *world;
     struct group *group;
     uint32_t calls, meetings; // collective calls begun, meetings come to
-    const void **in;          // room for a pointer of each member
-    void **out;
-    struct chunk chunk; // the last: it is not zeroed
+    struct chunk *chunk;      // the group's, for this member
 };
 
 // ---- of all calls (meet.c)
@@ -94,10 +96,12 @@ trireme_status call_break(struct thread_communicator *c, const struct comm_call 
 trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
                          trireme_error *error);
 
-// What the members posted, in `in` and `out` of *c.
-void posted_pointers(struct thread_communicator *c);
-// The same of the copies in their slots; `in` alone.
-void posted_slots(struct thread_communicator *c);
+// call_post and then call_enter of a call whose members work on one another's memory, and what they have posted, by
+// member; `out` may be NULL.
+trireme_status call_share(struct thread_communicator *c, const struct comm_call *call, const void *const **in,
+                          void *const **out, trireme_error *error);
+// What of each member is in its slot.
+const void *const *posted_copies(const struct thread_communicator *c);
 
 // ---- algorithms, one per file
 

@@ -54,8 +54,15 @@ static struct group *group_create(struct thread_world *world, int size, const in
     group->is_in = mem_alloc((size_t)size * sizeof *group->is_in);
     group->member = aligned((size_t)size * sizeof *group->member, (size_t)size * sizeof *group->member);
     group->data = aligned((size_t)size * 2 * SLOT_BYTES, 0);
-    for (int i = 0; i < 2 * size; i++)
-        group->member[i / 2].posted[i % 2].data = group->data + (size_t)i * SLOT_BYTES;
+    group->chunk = aligned((size_t)size * sizeof *group->chunk, 0);
+    for (int turn = 0; turn < 2; turn++) {
+        group->copies[turn] = mem_alloc((size_t)size * sizeof(void *));
+        group->in[turn] = mem_alloc((size_t)size * sizeof(void *));
+        group->out[turn] = mem_alloc((size_t)size * sizeof(void *));
+        for (int i = 0; i < size; i++)
+            group->copies[turn][i] = group->member[i].posted[turn].data =
+                group->data + (size_t)(2 * i + turn) * SLOT_BYTES;
+    }
     struct group **last = &world->groups;
     while (*last)
         last = &(*last)->next;
@@ -74,6 +81,12 @@ static void group_release(struct thread_world *world, struct group *group) {
     free(group->is_in);
     free(group->member);
     free(group->data);
+    free(group->chunk);
+    for (int turn = 0; turn < 2; turn++) {
+        free(group->copies[turn]);
+        free(group->in[turn]);
+        free(group->out[turn]);
+    }
     free(group);
 }
 
@@ -125,8 +138,6 @@ static void threads_close(struct communicator *base) {
     pthread_mutex_lock(&c->world->lock);
     group_release(c->world, c->group);
     pthread_mutex_unlock(&c->world->lock);
-    free(c->in);
-    free(c->out);
     free(c);
 }
 
@@ -148,12 +159,11 @@ static trireme_status threads_open(struct communicator **out, struct world *base
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
 
-    struct thread_communicator *c = aligned(sizeof *c, offsetof(struct thread_communicator, chunk));
+    struct thread_communicator *c = aligned(sizeof *c, sizeof *c);
     c->base = (struct communicator){.transport = base->transport, .size = size, .index = index};
     c->world = world;
     c->group = group;
-    c->in = mem_alloc((size_t)size * sizeof *c->in);
-    c->out = mem_alloc((size_t)size * sizeof *c->out);
+    c->chunk = &group->chunk[index];
     trireme_status status = group_meet(c, &(struct comm_call){.operation = OPERATION_OPEN}, error);
     pthread_mutex_lock(&world->lock);
     world->opening[rank] = NULL;
