@@ -61,7 +61,7 @@ struct step {
 };
 
 struct measured {
-    VEC(struct step) steps; // by time
+    VEC(struct step) steps; // by time; rank 0's alone, as are speeds
     int ranks;
     double tokens_per_second, mfu;
     double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
@@ -180,10 +180,11 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         TRY(engine_step(e, 1e-4, leads ? trace : NULL, &result, error));
         int64_t end = clock_now();
         TRY(meet(all, error));
-        struct step step = {.seconds = 1e-9 * (double)((all ? clock_now() : end) - begin)};
-        if (leads)
+        if (leads) {
+            struct step step = {.seconds = 1e-9 * (double)((all ? clock_now() : end) - begin)};
             divide_step(e, trace, m->peak / m->ranks, m->bandwidth / m->ranks, &step);
-        VEC_PUSH(&m->steps, step);
+            VEC_PUSH(&m->steps, step);
+        }
         int64_t count = (int64_t)m->steps.count;
         bool wanted = count < most && (count < BENCH_STEPS || clock_now() - start < BENCH_NANOSECONDS);
         TRY(another(all, leads, wanted, &more, error));
@@ -202,21 +203,26 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
     trireme_status status = measure_steps(e, all, most, &trace, m, error);
     VEC_RELEASE(&trace.events);
     TRY(status);
-    VEC_SORT(&m->steps, compare_steps);
-    int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
-    tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
-    m->tokens_per_second = (double)tokens / median_step(m)->seconds;
-    double rate = model_flops(&e->model, tokens, e->seq_len) / median_step(m)->seconds;
+    const bool leads = e->member.rank == 0;
+    double rate = 0;
+    if (leads) {
+        VEC_SORT(&m->steps, compare_steps);
+        int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
+        tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
+        m->tokens_per_second = (double)tokens / median_step(m)->seconds;
+        rate = model_flops(&e->model, tokens, e->seq_len) / median_step(m)->seconds;
+    }
     for (int i = 0; i < PEAK_ROUNDS; i++) {
         bool more;
         double peak;
-        TRY(another(all, e->member.rank == 0, rate > m->peak, &more, error));
+        TRY(another(all, leads, rate > m->peak, &more, error));
         if (!more)
             break;
         TRY(engine_peak(e, all, INT64_MAX, &peak, error));
         m->peak = MAX(m->peak, peak);
     }
-    m->mfu = rate / m->peak;
+    if (leads)
+        m->mfu = rate / m->peak;
     return TRIREME_OK;
 }
 
@@ -378,7 +384,7 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     struct engine e;
     struct measured measured = {0};
     struct communicator *all = NULL;
-    TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_STEP, member, error));
     trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     const struct choices *choices = b->tuning ? &b->tuning->choices : NULL;
     if (status == TRIREME_OK && b->tuning)

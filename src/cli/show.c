@@ -137,7 +137,7 @@ static trireme_status trace_rank(void *user, const struct member *member, trirem
     struct engine e;
     struct communicator *all;
     struct step_trace trace = {0};
-    TRY(engine_create(&e, t->config, t->model, t->plan, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, t->config, t->model, t->plan, ENGINE_STEP, member, error));
     trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     if (status == TRIREME_OK)
         status = trace_step(t, &e, all, &trace, error);

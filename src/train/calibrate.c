@@ -176,7 +176,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     struct engine e;
     struct communicator *all = NULL;
     struct trace trace = {0};
-    TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_STEP, member, error));
     trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     if (status == TRIREME_OK)
         status = measure(t, &e, all, &trace, error);

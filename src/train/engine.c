@@ -32,7 +32,8 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
                          .micro_batch_size = parallel.micro_batch_size,
                          .seq_len = t->seq_len,
                          .microbatches = parallel.microbatches,
-                         .trains = use == ENGINE_TRAIN};
+                         .trains = use != ENGINE_EVALUATE,
+                         .evaluates = use != ENGINE_STEP};
     e->ops = op_table_create();
     e->parallel.stage = mesh_coordinate(&e->parallel.mesh, rank, AXIS_PP);
     options_tables(&e->table, &e->local, model, &e->parallel, rank);
@@ -40,7 +41,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     trireme_status status = TRIREME_OK;
     if (e->trains)
         status = compile_train(&e->train, &options, error);
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK && e->evaluates)
         status = compile_evaluate(&e->evaluate, &options, error);
     if (status != TRIREME_OK)
         engine_release(e);
@@ -165,7 +166,7 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
 static trireme_status verify_stages(const struct stages *stages, const struct engine *e, trireme_error *error) {
     if (e->trains)
         TRY(stages_verify(stages, true, error));
-    return stages_verify(stages, false, error);
+    return e->evaluates ? stages_verify(stages, false, error) : TRIREME_OK;
 }
 
 // Of ranks that are processes.
@@ -246,7 +247,8 @@ static void pin(struct engine *e) {
     if (count == ranks * e->threads) {
         if (e->train_executor)
             executor_pin(e->train_executor, core + first);
-        executor_pin(e->evaluate_executor, core + first);
+        if (e->evaluate_executor)
+            executor_pin(e->evaluate_executor, core + first);
     }
     free(core);
 }
@@ -304,7 +306,7 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     if (status == TRIREME_OK && e->trains)
         status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state,
                                  e->step, &e->member, error);
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK && e->evaluates)
         status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads, e->state,
                                  e->step, &e->member, error);
     if (status == TRIREME_OK && config->training.pin_threads)

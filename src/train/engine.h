@@ -8,7 +8,8 @@
 #include "compile/compile.h"
 #include "exec/exec.h"
 
-enum engine_use { ENGINE_TRAIN, ENGINE_EVALUATE };
+// Training steps and evaluations, or the one or the other alone: what is not there takes no time and no memory.
+enum engine_use { ENGINE_TRAIN, ENGINE_STEP, ENGINE_EVALUATE };
 
 struct engine {
     struct op_table *ops;
@@ -26,7 +27,7 @@ struct engine {
     int threads;
     int64_t micro_batch_size, seq_len;
     int microbatches;                // of this rank's part of the global batch
-    bool trains;                     // else only `evaluate` is there
+    bool trains, evaluates;          // which of the programs are there
     struct compiled train, evaluate; // share the model's part of the state arena
     char *state, *step;              // both arenas
     struct region memory;            // that they are in, where it is not the world's
@@ -37,7 +38,7 @@ struct engine {
 // more than OpenMP gives.
 int engine_threads(const struct config *config, int ranks);
 
-// Compiles the training step and the evaluation of `config` for `model`, and makes sure that the machine has the memory
+// Compiles the programs of `config` for `model`, and makes sure that the machine has the memory
 // before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `plan` is what the
 // configuration asks for, which must outlive engine and world, or NULL to have it resolved. `member` is the rank's
 // (NULL where the plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves

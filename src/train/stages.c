@@ -154,7 +154,7 @@ static uint64_t hash_program(const struct program *program, const struct op_tabl
 
 static void hash_engine(const struct engine *e, uint64_t hash[PROGRAMS]) {
     hash[PROGRAM_TRAIN] = e->trains ? hash_program(&e->train.program, e->ops) : 0;
-    hash[PROGRAM_EVALUATE] = hash_program(&e->evaluate.program, e->ops);
+    hash[PROGRAM_EVALUATE] = e->evaluates ? hash_program(&e->evaluate.program, e->ops) : 0;
 }
 
 static trireme_status compare(const struct derived *all, const uint64_t (*made)[PROGRAMS], const struct mesh *mesh,

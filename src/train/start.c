@@ -266,7 +266,8 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
     }
     r->record->step = r->progress.step;
     executor_count_in(r->engine.train_executor, r->record->counter);
-    executor_count_in(r->engine.evaluate_executor, r->record->counter);
+    if (r->engine.evaluate_executor)
+        executor_count_in(r->engine.evaluate_executor, r->record->counter);
     rank_record_set(r->record, RANK_STARTING);
     return TRIREME_OK;
 }
@@ -357,7 +358,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
 
 trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
-    TRY(engine_create(&r->engine, r->config, model, plan, ENGINE_TRAIN, member, error));
+    enum engine_use use = r->corpus->has_validation ? ENGINE_TRAIN : ENGINE_STEP;
+    TRY(engine_create(&r->engine, r->config, model, plan, use, member, error));
     if (r->config->profiling.trace_step)
         TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
     TRY(open_directory(r, error));

@@ -44,7 +44,8 @@ void tuning_choose(struct tuning *t, struct engine *e, const char *directory, in
     if (executor_measure(e->train_executor, &t->choices, steps, &why) != TRIREME_OK && !t->untimed)
         t->untimed = mem_strdup(why.message);
     executor_choose(e->train_executor, &t->choices);
-    executor_choose(e->evaluate_executor, &t->choices);
+    if (e->evaluate_executor)
+        executor_choose(e->evaluate_executor, &t->choices);
     if (saved)
         *saved = executor_saves(e->train_executor, &t->choices);
     pthread_mutex_unlock(&t->mutex);

@@ -45,16 +45,29 @@ def test_ranks():
         assert result["ranks"] == ranks, result
 
 
+def narrow(ranks, layers):
+    """A step of which little but programs, threads and what belongs to these takes memory: how much is beyond the
+    prediction, and that."""
+    result = tool.good_json("bench", "step", "model.family=llama", f"model.num_hidden_layers={layers}",
+                            "model.hidden_size=64", "model.num_attention_heads=4", "model.vocab_size=512",
+                            "training.seq_len=16", "training.micro_batch_size=1", "training.threads=1",
+                            f"training.global_batch_size={ranks}", "training.steps=1",
+                            "training.kernel_choice=rule", f"--parallelism.data_parallel_shard_degree={ranks}")
+    return result["resident_bytes"] - result["predicted_bytes"], result["predicted_bytes"]
+
+
 def test_many_ranks():
     """What ranks that are threads have alike is there once, and of their own they have little but the arenas."""
     for ranks, layers in (16, 16), (64, 1):
-        result = tool.good_json("bench", "step", "model.family=llama", f"model.num_hidden_layers={layers}",
-                                "model.hidden_size=64", "model.num_attention_heads=4", "model.vocab_size=512",
-                                "training.seq_len=16", "training.micro_batch_size=1", "training.threads=1",
-                                f"training.global_batch_size={ranks}", "training.steps=1",
-                                "training.kernel_choice=rule", f"--parallelism.data_parallel_shard_degree={ranks}")
-        beyond = result["resident_bytes"] - result["predicted_bytes"]
-        assert beyond < (20 << 20) + ranks * (1 << 18), (ranks, result["predicted_bytes"], beyond)
+        beyond, predicted = narrow(ranks, layers)
+        assert beyond < (20 << 20) + ranks * (1 << 18), (ranks, predicted, beyond)
+
+
+def test_large_programs():
+    """Of many ranks, of many layers, of many ranks with many layers."""
+    for ranks, layers in (512, 1), (1, 2000), (64, 64):
+        beyond, predicted = narrow(ranks, layers)
+        assert beyond < 64e6 + 0.03 * predicted, (ranks, layers, predicted, beyond)
 
 
 def test_commands():
