@@ -45,6 +45,8 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
                             .split = &o->parallel.split,
                             .parameter = c->model.parameter,
                             .vocab_first = c->model.vocab_first,
+                            .own_rows = c->model.own_rows,
+                            .own_first = c->model.own_first,
                             .heads_end = c->model.heads_end,
                             .rope = c->model.rope,
                             .dtype = o->dtype,
@@ -420,6 +422,10 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_init(&gradients, p, o->ops);
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
+    if (c.model.own_rows != NONE)
+        gradients_add_parameter(&gradients, c.model.own_rows, c.optimizer.own_rows);
+    if (c.model.own_rows != NONE && o->model->tie_word_embeddings)
+        gradients_contribute(&gradients, c.model.own_rows); // what is reduced of the head's
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
     struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
     struct vocabulary vocabulary;
@@ -430,16 +436,19 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         pass_overlap(p);
     if (!o->parallel.split.sequence)
         pass_scatter(p);
-    for (int chunk = 0; chunk < chunks; chunk++)
-        data_gather(p, passes[chunk].forward, NONE, &c.model, &o->parallel, o->ops);
+    for (int chunk = 0; chunk < chunks && o->parallel.schedule; chunk++)
+        data_gather(p, passes[chunk].forward, &c.model, &o->parallel, o->ops);
+    if (!o->parallel.schedule)
+        data_gather_both(p, passes->forward, passes->backward, &c.model, &o->parallel, o->ops);
     int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
     if (is_spread(o)) {
-        data_gather(p, vocabulary.embed, NONE, &c.model, &o->parallel, o->ops);
-        data_gather(p, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
+        data_gather(p, vocabulary.embed, &c.model, &o->parallel, o->ops);
+        data_gather(p, vocabulary.loss, &c.model, &o->parallel, o->ops);
         backward[templates++] = vocabulary.loss_weight;
     }
     for (int chunk = chunks; chunk-- > 0;) {
-        data_gather(p, passes[chunk].backward, passes[chunk].forward, &c.model, &o->parallel, o->ops);
+        if (o->parallel.schedule)
+            data_gather(p, passes[chunk].backward, &c.model, &o->parallel, o->ops);
         backward[templates++] = passes[chunk].backward;
         if (passes[chunk].weight != NONE)
             backward[templates++] = passes[chunk].weight;
@@ -495,12 +504,12 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
         if (stage.last && !is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
-        data_gather(&c.program, e.template, NONE, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops);
     }
     if (is_spread(o)) {
         vocabulary_loss(&vocabulary, &c, o, &e, has_end(o, true) ? hidden : NONE, scale, NULL);
-        data_gather(&c.program, vocabulary.embed, NONE, &c.model, &o->parallel, o->ops);
-        data_gather(&c.program, vocabulary.loss, NONE, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, vocabulary.embed, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, vocabulary.loss, &c.model, &o->parallel, o->ops);
     }
     if (!o->parallel.split.sequence)
         pass_scatter(&c.program);

@@ -90,7 +90,25 @@ static int leave(struct emitter *e, int layer, const char *name, int partial) {
 
 // ---- layers
 
+// Each rank picks those of all tokens' rows that it has, which sums over the ranks bring to where the tokens are.
+static int embed_own_rows(struct emitter *e, const char *name) {
+    struct program *p = e->program;
+    const int64_t all = rows(e) * e->split->row_ranks;
+    const int tokens = activation_buffer(e, NONE, "tokens.all", DTYPE_I32, 1, &all);
+    const int part = activation(e, NONE, "embedding.own", all, e->config->hidden_size);
+    const int x = activation(e, NONE, name, rows(e), e->config->hidden_size);
+    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES(AXIS_FSDP),
+                        whole(e, e->tokens), whole(e, tokens));
+    emit(e, OP_EMBED, NONE, 3, (struct operand[]){whole(e, tokens), whole(e, e->own_rows), whole(e, e->own_first)}, 1,
+         (struct operand[]){whole(e, part)}, NULL);
+    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, STREAM_TENSOR, AXES(AXIS_FSDP),
+                        whole(e, part), whole(e, x));
+    return x;
+}
+
 static int embed_tokens(struct emitter *e, const char *name) {
+    if (e->own_rows != NONE)
+        return embed_own_rows(e, name);
     char *part = mem_printf("%s.part", name);
     int x = activation(e, NONE, split(e) ? part : name, rows(e), e->config->hidden_size);
     free(part);

@@ -17,10 +17,11 @@ struct emitter {
     const struct model_config *config;
     const struct parameter_table *table;
     const struct model_split *split;
-    const int *parameter; // buffer of each parameter of the table
-    int vocab_first;      // i32[1], or NONE
-    int heads_end;        // i32[1], or NONE
-    int rope;             // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
+    const int *parameter;    // buffer of each parameter of the table
+    int vocab_first;         // i32[1], or NONE
+    int own_rows, own_first; // struct model_state's
+    int heads_end;           // i32[1], or NONE
+    int rope;                // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template;
     enum dtype dtype;
     int64_t sequences, seq_len; // rows = sequences x seq_len

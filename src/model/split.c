@@ -28,6 +28,7 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
         *out = (struct model_split){.ranks = 1,
                                     .copies = 1,
                                     .vocabulary_stages = 1,
+                                    .row_ranks = 1,
                                     .heads = c->num_attention_heads,
                                     .kv_heads = c->num_key_value_heads,
                                     .intermediate_size = c->intermediate_size,
@@ -37,7 +38,7 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
     TRY(check_enough(c->num_attention_heads, "head", ranks, error));
     TRY(check_enough(c->intermediate_size, "MLP column", ranks, error));
     TRY(check_enough(c->vocab_size, "token", ranks, error));
-    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1};
+    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1, .row_ranks = 1};
     int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
     if (groups >= ranks) {
         s.kv_heads = divide_up(groups, ranks);
@@ -193,9 +194,10 @@ static void split_parameter(const struct splitter *s, struct parameter_table *ou
     }
 }
 
-// A tied embedding is summed over the ends of a pipeline: nothing else is in its unit.
-static bool apart(const struct model_config *config, const struct parameter *p) {
-    return config->tie_word_embeddings && strcmp(p->name, "position.weight") == 0;
+// A tied embedding is summed over the ends of a pipeline, and what ranks look up in their parts of is whole rows:
+// nothing else is in its unit.
+static bool apart(const struct splitter *s, const struct parameter *p) {
+    return (s->config->tie_word_embeddings || s->split->row_ranks > 1) && strcmp(p->name, "position.weight") == 0;
 }
 
 // What parameters of one unit have in common.
@@ -207,7 +209,7 @@ struct kind {
 static struct kind kind_of(const struct splitter *s, const struct parameter *p) {
     bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
     return (struct kind){joined ? s->joined[p->section] : p->section, s->halves && strstr(p->name, ".mlp") != NULL,
-                         (int)p->split, apart(s->config, p)};
+                         (int)p->split, apart(s, p)};
 }
 
 // By unit, the decayed ones first; 0 within.
@@ -278,7 +280,7 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
                            int vocabulary, const int *joined, bool halves) {
     CHECK(index >= 0 && index < split->ranks);
     *out = (struct parameter_table){.total = whole->total};
-    if (split->ranks == 1 && !joined && !halves) {
+    if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves) {
         copy_table(out, whole);
         parameter_table_index(out);
         return;

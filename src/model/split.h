@@ -9,6 +9,9 @@
 //
 // The vocabulary may also be spread over the stages of a pipeline: then the tensor ranks of all of them have a part of
 // embedding and head.
+//
+// Ranks that share the parameters out among them (ZeRO-3) may leave the embedding where it is: each looks up the rows
+// that it has for the tokens of all, and sums over the ranks give each its own tokens' rows.
 #ifndef MODEL_SPLIT_H
 #define MODEL_SPLIT_H
 
@@ -19,6 +22,7 @@ struct model_split {
     int copies;            // of them, neighbours that hold the same key-value heads (AXIS_KV)
     bool sequence;         // rows of the residual stream are split, not held by all
     int vocabulary_stages; // of a pipeline, over which the vocabulary is spread; 1: it is not
+    int row_ranks;         // that look rows up in their own parts of the embedding, for each other too; 1: in all of it
     // Of one rank, padding included.
     int64_t heads, kv_heads, intermediate_size, vocab_size;
 };

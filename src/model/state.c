@@ -64,12 +64,36 @@ static void declare_units(const struct model_state *state, struct program *progr
     }
 }
 
+int model_state_own_rows(struct program *program, const struct parameter_table *table,
+                         const struct state_layout *layout, const int *unit, const char *name) {
+    const struct parameter *p = &table->parameters.item[parameter_find(table, "embed.weight")];
+    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, layout->shards), p->dim[1]};
+    CHECK(dim[0] * dim[1] == buffer_count(&program->buffers.item[unit[p->unit]]));
+    const int rows = program_slice(program, unit[p->unit], name, 0, 2, dim);
+    memcpy(program->buffers.item[rows].placement, program->buffers.item[unit[p->unit]].placement,
+           sizeof program->buffers.item[rows].placement);
+    return rows;
+}
+
+static void declare_own_rows(struct model_state *state, struct program *program, const struct parameter_table *table,
+                             const struct state_layout *layout) {
+    state->own_rows = model_state_own_rows(program, table, layout, state->unit, "embed.weight.own");
+    state->own_first = program_buffer(program, "embed.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
+    program_declare(program, state->own_first, "first", NONE);
+    program->buffers.item[state->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
+}
+
 void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
                          const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
                          int64_t positions) {
     int units = (int)table->units.count, parameters = (int)table->parameters.count;
-    *state = (struct model_state){
-        .units = units, .parameters = parameters, .rope = NONE, .vocab_first = NONE, .heads_end = NONE};
+    *state = (struct model_state){.units = units,
+                                  .parameters = parameters,
+                                  .rope = NONE,
+                                  .vocab_first = NONE,
+                                  .own_rows = NONE,
+                                  .own_first = NONE,
+                                  .heads_end = NONE};
     state->unit = mem_alloc((size_t)units * sizeof(int));
     state->gathered = mem_alloc((size_t)units * sizeof(int));
     state->count = mem_alloc((size_t)units * sizeof(int64_t));
@@ -97,6 +121,8 @@ void model_state_declare(struct model_state *state, struct program *program, con
         if (layout->vocabulary)
             program->buffers.item[state->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
     }
+    if (layout->rows)
+        declare_own_rows(state, program, table, layout);
     if (config->num_attention_heads / config->num_key_value_heads % program->mesh.degree[AXIS_KV]) {
         state->heads_end = program_buffer(program, "heads.end", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
         program_declare(program, state->heads_end, "end", NONE);

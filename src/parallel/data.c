@@ -19,6 +19,7 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
         .own = parallel->zero_stage < 3 ? shards : AXES_NONE,
         .tied_ends = model->tie_word_embeddings && ends_apart(parallel) && !is_spread,
         .vocabulary = is_spread,
+        .rows = parallel->split.row_ranks > 1,
     };
 }
 
@@ -130,22 +131,16 @@ static void place_by_bytes(const struct program *program, const struct op_table 
     free(work);
 }
 
-// The first units that backward reads: those that would be gathered before all else. Where it follows its forward at
-// once, that leaves them to it.
-static size_t leave_gathered(struct program *program, const struct use *use, size_t uses, int forward,
-                             const int *unit_of, int units) {
-    const size_t count = program->templates.item[forward].instructions.count;
-    size_t *first = first_reads(program, forward, unit_of, units), kept = 0;
+// What is gathered for two templates that follow each other.
+static void keep_gathered(struct program *program, const struct use *use, size_t uses) {
     struct slices slices;
     slices_create(&slices, program);
-    for (; kept < uses && use[kept].at == 0 && first[use[kept].unit] < count; kept++) {
-        program->buffers.item[use[kept].gathered].scope = SCOPE_SLOT;
-        FOR_SLICES(&slices, s, use[kept].gathered)
+    for (size_t k = 0; k < uses; k++) {
+        program->buffers.item[use[k].gathered].scope = SCOPE_SLOT;
+        FOR_SLICES(&slices, s, use[k].gathered)
             program->buffers.item[s].scope = SCOPE_SLOT;
     }
     slices_release(&slices);
-    free(first);
-    return kept;
 }
 
 // The buffers that templates gather into.
@@ -175,43 +170,79 @@ static void clone_units(struct program *program, int template, struct use *use, 
     free(again);
 }
 
-void data_gather(struct program *program, int template, int forward, const struct model_state *model,
-                 const struct parallel *parallel, const struct op_table *ops) {
-    if (parallel->zero_stage < 3)
-        return;
+// The units that the template reads, and behind those what is to be there when it ends, in order, with where they are
+// to be gathered.
+static struct uses find_uses(const struct program *program, int template, const struct model_state *model,
+                             const struct parallel *parallel, const struct op_table *ops, const int *ahead, int units) {
     const struct template *t = &program->templates.item[template];
     int *unit_of = units_of(program, model->gathered, model->units);
     size_t *first = first_reads(program, template, unit_of, model->units);
-    VEC(struct use) uses = {0};
+    struct uses uses = {0};
     for (int u = 0; u < model->units; u++)
         if (first[u] < t->instructions.count)
             VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first[u]});
+    for (int k = 0; k < units; k++)
+        if (first[ahead[k]] == t->instructions.count)
+            VEC_PUSH(&uses, (struct use){ahead[k], model->gathered[ahead[k]], t->instructions.count, 0});
     VEC_SORT(&uses, compare_uses);
     if (parallel->prefetch >= 0)
         place_by_distance(uses.item, uses.count, (size_t)parallel->prefetch);
     else
         place_by_bytes(program, ops, t, uses.item, uses.count);
-    size_t next = 0;
-    if (forward != NONE && !parallel->schedule)
-        next = leave_gathered(program, uses.item, uses.count, forward, unit_of, model->units);
-    clone_units(program, template, uses.item + next, uses.count - next);
-    struct rewrite r;
-    rewrite_begin(&r, program, template);
-    size_t count = program->templates.item[template].instructions.count;
-    for (size_t i = 0; i < count; i++) {
-        for (; next < uses.count && uses.item[next].at <= i; next++) {
-            const struct use *use = &uses.item[next];
-            program_communicate(program, template, OP_ALL_GATHER, forward != NONE ? PHASE_BACKWARD : PHASE_FORWARD,
-                                STREAM_GATHER, AXES(AXIS_FSDP), operand_whole(program, model->unit[use->unit]),
-                                operand_whole(program, use->gathered));
-            rewrite_take_last(&r);
-        }
-        VEC_PUSH(&r.out, program->templates.item[template].instructions.item[i]);
-    }
-    rewrite_finish(&r);
     free(unit_of);
     free(first);
+    return uses;
+}
+
+static void emit_use(struct rewrite *r, const struct model_state *model, const struct use *use) {
+    program_communicate(r->program, r->template, OP_ALL_GATHER, r->program->templates.item[r->template].phase,
+                        STREAM_GATHER, AXES(AXIS_FSDP), operand_whole(r->program, model->unit[use->unit]),
+                        operand_whole(r->program, use->gathered));
+    rewrite_take_last(r);
+}
+
+static void emit_uses(struct program *program, int template, const struct model_state *model, const struct use *use,
+                      size_t uses) {
+    struct rewrite r;
+    size_t next = 0;
+    rewrite_begin(&r, program, template);
+    for (size_t i = 0; i < program->templates.item[template].instructions.count; i++) {
+        for (; next < uses && use[next].at <= i; next++)
+            emit_use(&r, model, &use[next]);
+        VEC_PUSH(&r.out, program->templates.item[template].instructions.item[i]);
+    }
+    for (; next < uses; next++)
+        emit_use(&r, model, &use[next]);
+    rewrite_finish(&r);
+}
+
+void data_gather(struct program *program, int template, const struct model_state *model,
+                 const struct parallel *parallel, const struct op_table *ops) {
+    if (parallel->zero_stage < 3)
+        return;
+    struct uses uses = find_uses(program, template, model, parallel, ops, NULL, 0);
+    clone_units(program, template, uses.item, uses.count);
+    emit_uses(program, template, model, uses.item, uses.count);
     VEC_RELEASE(&uses);
+}
+
+void data_gather_both(struct program *program, int forward, int backward, const struct model_state *model,
+                      const struct parallel *parallel, const struct op_table *ops) {
+    if (parallel->zero_stage < 3)
+        return;
+    struct uses back = find_uses(program, backward, model, parallel, ops, NULL, 0);
+    VEC(int) ahead = {0};
+    for (size_t k = 0; k < back.count && back.item[k].at == 0; k++)
+        VEC_PUSH(&ahead, back.item[k].unit);
+    struct uses there = find_uses(program, forward, model, parallel, ops, ahead.item, (int)ahead.count);
+    clone_units(program, forward, there.item, there.count);
+    emit_uses(program, forward, model, there.item, there.count);
+    keep_gathered(program, back.item, ahead.count);
+    clone_units(program, backward, back.item + ahead.count, back.count - ahead.count);
+    emit_uses(program, backward, model, back.item + ahead.count, back.count - ahead.count);
+    VEC_RELEASE(&ahead);
+    VEC_RELEASE(&there);
+    VEC_RELEASE(&back);
 }
 
 // Appends to `uses` the units that the template is the first to read.

@@ -12,10 +12,13 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
 
 // Gathers, in template `template`, each sharded unit that it reads, `parallel->prefetch` units ahead of the first use;
 // where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. What
-// another template has gathered goes into buffers of its own, marked as recomputed, and its reads go there. Behind
-// `forward` (NONE: there is none), without a pipeline, what would be gathered first of all is kept from that.
-void data_gather(struct program *program, int template, int forward, const struct model_state *model,
+// another template has gathered goes into buffers of its own, marked as recomputed, and its reads go there.
+void data_gather(struct program *program, int template, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops);
+// The same for two templates of which one always follows the other: what `backward` would gather before all else is
+// kept from `forward`, or gathered while that runs.
+void data_gather_both(struct program *program, int forward, int backward, const struct model_state *model,
+                      const struct parallel *parallel, const struct op_table *ops);
 
 // Where each rank has updated its part of units that it keeps whole (ZeRO-1 and 2): gathers them once, in the template
 // that the schedule begins with, in the order in which the step reads them, so that they come while it already

@@ -1,5 +1,6 @@
 // From the keys of a configuration to a plan.
 #include "base/amount.h"
+#include "model/state.h"
 #include "parallel/layout.h"
 
 #include <unistd.h>
@@ -362,11 +363,32 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
     return TRIREME_OK;
 }
 
+// Whether ranks leave the embedding in parts (struct model_split). Rows of it travel twice for every token of other
+// ranks, to a rank and as its gradient back, instead of the table, once as parameters and once as gradients: where it
+// would be a quarter of the bytes at most. The table would be the first to be gathered and the last to be reduced,
+// beside nothing.
+static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
+    const int ranks = p->mesh.degree[AXIS_FSDP];
+    const bool alone = mesh_ranks(&p->mesh) == ranks; // of all axes
+    const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
+                            model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
+    if (!alone || p->zero_stage < 3 || !whole_rows)
+        return 1;
+    const double tokens = (double)p->micro_batch_size * (double)config->training.seq_len;
+    const double size = config->training.dtype == CONFIG_DTYPE_BF16  ? 2
+                        : config->training.dtype == CONFIG_DTYPE_F64 ? 8
+                                                                     : 4;
+    const double rows = 2 * tokens * (ranks - 1) * size;
+    const double table = (double)model->padded_vocab_size * (ranks - 1) / ranks * (size + MAX(size, 4));
+    return 4 * rows <= table ? ranks : 1;
+}
+
 static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,
                               const struct model_config *model, trireme_error *error) {
     TRY(resolve_mesh(out, config, model, error));
     TRY(resolve_strategies(out, config, error));
     TRY(resolve_batch(out, config, model, error));
+    out->split.row_ranks = row_ranks(out, config, model);
     return resolve_stages(out, store, config, model, error);
 }
 

@@ -45,7 +45,8 @@ static bool gathers_rows(const struct program *p, const struct instruction *i) {
     if (i->op != OP_ALL_GATHER || (i->group & ~AXES_DATA))
         return false;
     const struct buffer *own = &p->buffers.item[i->in[0].buffer], *all = &p->buffers.item[i->out[0].buffer];
-    return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && own->ndim == all->ndim &&
+    return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && all->gradient_of == NONE &&
+           own->ndim == all->ndim &&
            memcmp(own->dim + 1, all->dim + 1, (size_t)(own->ndim - 1) * sizeof own->dim[0]) == 0 &&
            operand_count(&i->in[0]) == buffer_count(own) && operand_count(&i->out[0]) == buffer_count(all);
 }
@@ -91,8 +92,11 @@ static void collect(struct gradient_graph *g, const struct route *route) {
                 classify(g, &node);
             if (node.backward)
                 use_own_rows(g, instruction);
-            for (int n = 0; node.forward && n < instruction->inputs; n++)
-                instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
+            for (int n = 0; node.forward && n < instruction->inputs; n++) {
+                const int buffer = instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
+                if (buffer != NONE)
+                    g->tensor[buffer].rows_of = NONE; // the forward pass works on all rows itself
+            }
             VEC_PUSH(&g->nodes, node);
         }
     }

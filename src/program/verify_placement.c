@@ -103,9 +103,12 @@ static trireme_status split_first(const struct placement_check *c, struct row_ax
         if (s->split['v'] && !present(s, i))
             REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", here(c).text,
                    axis_name((enum axis)s->axis));
-        int first = s->instruction->in[i].buffer; // a stage has one of its own where the stages share the table
-        bool with_stages = present(s, i) && c->program->buffers.item[first].placement[AXIS_PP] == PLACE_STAGE;
-        axis_set joint = with_stages ? tensor | AXES(AXIS_PP) : tensor;
+        // A stage has one of its own where the stages share the table, each shard where those are parts of it.
+        const struct buffer *first = present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
+        axis_set joint = !first                                          ? AXES_NONE
+                         : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
+                         : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
+                                                                         : tensor;
         if (present(s, i) && (joint & AXES(s->axis)))
             return split_letter(c, s, 'v', joint, &s->instruction->in[i]);
         if (s->split['v'])
@@ -119,7 +122,7 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (present(s, i) && seen->as == SEEN_SPLIT)
+        if (present(s, i) && seen->as == SEEN_SPLIT && strcmp(s->info->in[i].name, "first") != 0)
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
     TRY(split_first(c, s));

@@ -257,16 +257,16 @@ static void test_units(void **state) {
     end();
 }
 
-// So few rows of so large a table that they travel instead of its gradient: where a step has one microbatch.
-static void test_rows_of_all(void **state) {
+// So few rows of so large a table that they travel instead of it and of its gradient.
+static void test_rows(void **state) {
     (void)state;
     static struct model many_words[] = {
-        {.name = "gpt2 700 words",
+        {.name = "gpt2 750 words",
          .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, "
-                 "\"n_positions\": 40, \"vocab_size\": 700}"},
-        {.name = "llama 700 words",
+                 "\"n_positions\": 40, \"vocab_size\": 750}"},
+        {.name = "llama 750 words",
          .json = LLAMA "\"num_hidden_layers\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
-                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 700, "
+                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 750, "
                        "\"tie_word_embeddings\": false}"}};
     begin(0);
     for (size_t m = 0; m < ARRAY_LENGTH(many_words); m++) {
@@ -279,6 +279,13 @@ static void test_rows_of_all(void **state) {
                                                        .no_sequence = apart,
                                                        .micro_batch_size = 12,
                                                        .recompute = degree == 3 ? "full" : NULL});
+        for (int degree = 2; degree <= 4; degree++)
+            for (int once = 0; once <= 1; once++)
+                try(&many_words[m], &(struct spec){.fsdp = degree,
+                                                   .zero = 3,
+                                                   .unit_layers = once ? 2 : -1,
+                                                   .micro_batch_size = once ? 12 : 2,
+                                                   .prefetch = degree == 4 ? 1 : 0});
     }
     end();
 }
@@ -560,7 +567,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows_of_all),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_sample),
         cmocka_unit_test(test_recomputed_layers),

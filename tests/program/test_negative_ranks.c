@@ -299,6 +299,9 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define MANY_WORDS_MODEL                                                                                      \
     "model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=16", "model.num_attention_heads=2", \
         "model.intermediate_size=24", "model.vocab_size=256", "model.tie_word_embeddings=false"
+#define MANY_WORDS_GPT2_MODEL                                                                                \
+    "model.family=gpt2", "model.num_hidden_layers=1", "model.hidden_size=16", "model.num_attention_heads=2", \
+        "model.vocab_size=256"
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
@@ -316,6 +319,8 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 SUITE(data_parallel, 3, BATCH(8), SMALL_GPT2_MODEL, DP(2))
 SUITE(rows_of_all, 3, BATCH(4), SMALL_GPT2_MODEL, DP(2))
 SUITE(rows_of_all_tensor, 7, BATCH(4), MANY_WORDS_MODEL, DP(2), TP(2))
+SUITE(rows_in_parts, 7, BATCH(8), MANY_WORDS_MODEL, FSDP(2, 3))
+SUITE(rows_in_parts_tied, 7, BATCH(8), MANY_WORDS_GPT2_MODEL, FSDP(2, 3))
 SUITE(zero_1, 4, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
 SUITE(zero_2, 7, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
 SUITE(zero_3, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
@@ -349,6 +354,7 @@ int main(void) {
         cmocka_unit_test(overlap),       cmocka_unit_test(vocabulary_rows),
         cmocka_unit_test(everything),    cmocka_unit_test(message_parts),
         cmocka_unit_test(rows_of_all),   cmocka_unit_test(rows_of_all_tensor),
+        cmocka_unit_test(rows_in_parts), cmocka_unit_test(rows_in_parts_tied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
