@@ -100,12 +100,26 @@ bool rank_file_is_alive(const char *directory) {
     return alive;
 }
 
-static trireme_status map(struct rank_file *out, int file, const char *path, trireme_error *error) {
-    off_t bytes = lseek(file, 0, SEEK_END);
-    void *map = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    if (map == MAP_FAILED)
+// The rank's record alone: what a process maps counts as its own once for each of its ranks that maps it.
+static trireme_status map(struct rank_file *out, int file, const char *path, uint64_t identity, int rank,
+                          struct rank_record **record, trireme_error *error) {
+    struct rank_file_header h;
+    off_t length = lseek(file, 0, SEEK_END);
+    ssize_t got = pread(file, &h, sizeof h, 0);
+    if (length < 0 || got < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", path, strerror(errno));
+    if (length == 0) // as one may look that another machine has just made
+        FAIL(TRIREME_ERROR_IO, "%s: is empty", path);
+    if (!begins_as_one(&h, (size_t)got) || !form_is_known(&h) || !lengths_agree(&h, (size_t)length) ||
+        h.identity != identity || rank >= (int)h.ranks)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s is not this run's", path);
+    size_t at = h.header_bytes + (size_t)rank * h.record_bytes, before = at % (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = before + h.record_bytes;
+    char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)(at - before));
+    if (start == MAP_FAILED)
         FAIL(TRIREME_ERROR_IO, "%s: cannot map: %s", path, strerror(errno));
-    *out = (struct rank_file){map, (size_t)bytes};
+    *out = (struct rank_file){start, bytes};
+    *record = (struct rank_record *)(start + before);
     return TRIREME_OK;
 }
 
@@ -161,20 +175,13 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, uint
         status = error_set(error, absent ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_IO, "%s: cannot open: %s", path,
                            strerror(errno));
     else
-        status = map(out, file, path, error);
+        status = map(out, file, path, identity, rank, record, error);
     if (file >= 0)
         close(file);
     free(path);
-    TRY(status);
-    const struct rank_file_header *h = out->map;
-    if (!begins_as_one(h, out->bytes) || !form_is_known(h) || !lengths_agree(h, out->bytes) ||
-        h->identity != identity || rank >= (int)h->ranks) {
-        rank_file_close(out);
-        FAIL(TRIREME_ERROR_CORRUPT, "%s/" RANK_FILE_NAME " is not this run's", directory);
-    }
-    *record = (struct rank_record *)((char *)out->map + h->header_bytes) + rank;
-    keep_epoch(*record);
-    return TRIREME_OK;
+    if (status == TRIREME_OK)
+        keep_epoch(*record);
+    return status;
 }
 
 void rank_file_close(struct rank_file *file) {

@@ -54,10 +54,10 @@ trireme_status rank_file_create(int *lock, uint64_t *identity, const char *direc
 bool rank_file_is_alive(const char *directory);
 
 struct rank_file {
-    void *map; // NULL: not open
+    void *map; // the part of it that is mapped; NULL: not open
     size_t bytes;
 };
-// Maps the file; the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: it is known that there is none of
+// Maps the record of `rank`, until it is closed. TRIREME_ERROR_CORRUPT: it is known that there is none of
 // this identity.
 trireme_status rank_file_open(struct rank_file *file, const char *directory, uint64_t identity, int rank,
                               struct rank_record **out, trireme_error *error);
