@@ -272,7 +272,8 @@ struct load load_of_stage(const struct estimator *e, const struct shape *s, cons
     int chunks = s->order[0].schedule.chunks, last = c->stages * chunks - 1;
     struct load load = {.ends = spread ? 1. / c->stages : 0,
                         .head = spread ? 1. / c->stages : 0,
-                        .messages = s->order[spread].messages[rank]};
+                        .messages = s->order[spread].messages[rank],
+                        .losses = s->order[spread].losses[rank]};
     for (int k = 0; k < chunks; k++) {
         int v = s->order[0].schedule.virtual_stage[rank * chunks + k];
         load.layers += first_layer[v + 1] - first_layer[v];
@@ -431,7 +432,8 @@ static bool add_stages(struct pipe_estimate *out, struct estimator *e, const str
         return false;
     for (int rank = 0; rank < c->stages; rank++) {
         struct load load = load_of_stage(e, s, c, first, rank);
-        double held = held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message;
+        double held =
+            held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message + kept_logits(e, c, load.losses);
         // Beside the head and the loss layers are at rest.
         held += MAX(slot->scratch, load.head * of_kind->rest.activations);
         add_stage(out, e, of_kind, &load, slot->possible ? held : INFINITY, c->stages, rank);
@@ -581,14 +583,8 @@ void estimator_create(struct estimator *e, const struct plan_request *request, b
 void estimator_release(struct estimator *e) {
     for (int i = 0; i < 6; i++)
         config_release(&e->layout[i / 3][i % 3]);
-    for (size_t i = 0; i < e->shapes.count; i++) {
-        for (int spread = 0; spread < 2 && e->shapes.item[i].possible; spread++) {
-            struct shape_order *order = &e->shapes.item[i].order[spread];
-            schedule_release(&order->schedule);
-            VEC_RELEASE(&order->waits);
-            free(order->messages);
-        }
-    }
+    for (size_t i = 0; i < e->shapes.count; i++)
+        release_shape(&e->shapes.item[i]);
     for (size_t i = 0; i < e->links.count; i++)
         free(e->links.item[i].route);
     VEC_RELEASE(&e->links);

@@ -57,8 +57,9 @@ struct shape_wait {
 
 struct shape_order {
     struct schedule schedule;
-    double *messages;             // [stages] that each rank has room for
-    double idle;                  // what the bubble adds, in times of F + B + W of one rank
+    double *messages; // [stages] that each rank has room for
+    double *losses;   // [stages] microbatches whose logits each rank keeps at one time, of a spread vocabulary
+    double idle;      // what the bubble adds, in times of F + B + W of one rank
     struct shape_seconds without; // messages
     VEC(struct shape_wait) waits; // those that were asked for
 };
@@ -116,6 +117,9 @@ void estimator_release(struct estimator *estimator);
 bool estimator_chooses_logits(const struct plan_request *request);
 // In how many pieces a choice makes its logits; 1 where that is not chosen.
 int logits_pieces(const struct estimator *estimator, const struct plan_choice *choice);
+// Bytes of a rank's logits, and of the rows that they are made of, from the loss to its weights' turn where stages
+// share the vocabulary: of all rows of so many microbatches, in however many pieces they are made.
+double kept_logits(const struct estimator *estimator, const struct plan_choice *choice, double losses);
 // The rows of each of so many pieces.
 int64_t logits_rows(const struct estimator *estimator, const struct plan_choice *choice, int pieces);
 // Of the request's ranks: rooms and kinds.
@@ -128,6 +132,7 @@ const struct probe *find_measured(struct estimator *estimator, const struct plan
 struct probe find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
 // A shape that has its name and numbers.
 void fill_shape(struct estimator *estimator, struct shape *shape);
+void release_shape(struct shape *shape);
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
 // Forwards of one chunk that so many microbatches take longer where messages take `latency` of them, and `link` of them
 // over the slowest link.
@@ -170,6 +175,7 @@ struct load {
     double ends; // of embedding and head together
     double head;
     double messages; // that it has room for
+    double losses;   // whose logits it keeps at one time
 };
 // Of a stage of a pipeline, with first_layer of each virtual stage.
 struct load load_of_stage(const struct estimator *estimator, const struct shape *shape,

@@ -34,6 +34,14 @@ int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
                           : pieces_by_default(e, c, c->tensor * (c->vocabulary ? c->stages : 1), c->stages > 1);
 }
 
+double kept_logits(const struct estimator *e, const struct plan_choice *c, double losses) {
+    const struct model_config *m = e->request->model;
+    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c) * size,
+                 columns = (double)m->vocab_size / (c->tensor * c->stages);
+    // What comes for the next microbatch has room, too.
+    return losses > 0 ? rows * (losses * columns + (losses + 1) * (double)m->hidden_size) : 0;
+}
+
 int64_t logits_rows(const struct estimator *e, const struct plan_choice *c, int pieces) {
     return (rows_of(e, c) + pieces - 1) / pieces;
 }

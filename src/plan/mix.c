@@ -66,7 +66,8 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
             if (!slot->possible)
                 return false;
             double layers = held_bytes(shape, c, first, r, slot, false),
-                   rest = held_bytes(shape, c, first, r, slot, true) - layers + l->messages * slot->message;
+                   rest = held_bytes(shape, c, first, r, slot, true) - layers + l->messages * slot->message +
+                          kept_logits(e, c, l->losses);
             most = MAX(most, rest + MAX(slot->scratch, l->head * probes->of_kind[m]->rest.activations));
             double one = l->layers > 0 ? layers / l->layers : 0;
             p->stage[r].held[m] = m ? MIN(one, p->stage[r].held[m - 1]) : one;

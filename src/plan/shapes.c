@@ -98,8 +98,14 @@ static void fill_order(const struct shape *s, struct shape_order *o) {
     o->without = time_schedule(&o->schedule, &times);
     o->idle = MAX(0, (o->without.few - s->microbatches * (layers + vocabulary)) / layers);
     o->messages = mem_alloc((size_t)s->stages * sizeof *o->messages);
-    for (int rank = 0; rank < s->stages; rank++)
+    o->losses = mem_alloc((size_t)s->stages * sizeof *o->losses);
+    int *slot = mem_alloc((size_t)s->microbatches * sizeof *slot);
+    for (int rank = 0; rank < s->stages; rank++) {
         o->messages[rank] = count_messages(&o->schedule, s->splits, rank);
+        if (o->schedule.vocabulary)
+            o->losses[rank] = schedule_slots(&o->schedule, rank, 0, SLOTS_FOR_LOSS, false, slot);
+    }
+    free(slot);
 }
 
 void fill_shape(struct estimator *e, struct shape *s) {
@@ -124,6 +130,16 @@ void fill_shape(struct estimator *e, struct shape *s) {
     s->splits = schedule_splits_backward(&ends->schedule);
     fill_order(s, ends);
     fill_order(s, spread);
+}
+
+void release_shape(struct shape *s) {
+    for (int spread = 0; spread < 2 && s->possible; spread++) {
+        struct shape_order *order = &s->order[spread];
+        schedule_release(&order->schedule);
+        VEC_RELEASE(&order->waits);
+        free(order->messages);
+        free(order->losses);
+    }
 }
 
 struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {

@@ -140,6 +140,24 @@ links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
     assert best["plan"].endswith(", logits of 2048 rows at once"), best
 
 
+def test_logits_that_stages_keep():
+    if tool.SANITIZED:
+        return
+    # Of a vocabulary over stages all rows of some microbatches are kept, in however many pieces they are made.
+    tool.write("narrow.yaml", """
+devices:
+  x: {peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}, memory: 8 GB, runtime_memory: 1.5 GB, bandwidth: 900 GB/s,
+      launch: 1 us, efficiency: {other: {memory: 0.8}, matmul: {compute: 0.6, half: {m: 150, n: 150, k: 100}}}}
+nodes: [{device: x, nodes: 1, devices: 8}]
+links: [{name: all, spans: all, start: 5 us, latency: 2 us, bandwidth: 12 GB/s, algorithm: direct}]
+""")
+    words = ("plan", "model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=1024",
+             "model.num_attention_heads=8", "model.vocab_size=262144", "model.tie_word_embeddings=true",
+             "seq_len=32768", "global_batch_size=5", "cluster=narrow.yaml")
+    best, few = (tool.good_json(*words, *more)["plans"][0]["step_seconds"] for more in ((), ("logits_rows=0",)))
+    assert best <= 1.001 * few, (best, few)
+
+
 def test_microbatches_of_short_sequences():
     """As many as keep a device busy, however many that are."""
     words = "global_batch_size=4096", "seq_len=32"
