@@ -10,6 +10,7 @@
 //   evaluate   the same from the programs that its ranks would run: the truth
 //   learn      how wrong estimates were of what was evaluated
 //   search     the promising first, until what is left cannot be better
+//   move       layers of the best from stage to stage
 //   listing    which of them are told apart
 //   smallest   what needs least memory, where nothing that is promising fits
 //   advise     what would have to change where nothing fits

@@ -26,17 +26,6 @@ enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 30000, FEW_LAYER
 
 // ---- evaluating several at once
 
-struct job {
-    struct plan_choice choice;
-    struct mix mix; // of a choice that is mixed and has no lists yet
-    enum plan_memory memory;
-    int64_t expected; // nanoseconds to compile it: 0 where they are few
-    bool done;        // else time was up before, or would have been
-    struct plan_answer answer;
-    trireme_status status;
-    trireme_error error;
-};
-
 struct batch {
     const struct plan_request *request;
     struct job *job;
@@ -57,7 +46,7 @@ static void evaluate_one(void *argument, int i) {
         job->status = plan_evaluate(&job->answer, b->request, &job->choice, job->memory, &job->error);
 }
 
-static void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
+void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
     struct batch batch = {.request = request, .job = job, .until = until};
     crew_run(request->threads, jobs, evaluate_one, &batch);
 }
@@ -96,7 +85,7 @@ static void keep(struct plan_result *out, const struct plan_answer *answer) {
     out->answers.count = MIN(out->answers.count, (size_t)PLAN_ANSWERS);
 }
 
-static void take(struct plan_result *out, const struct plan_answer *answer) {
+void take(struct plan_result *out, const struct plan_answer *answer) {
     int64_t lacks = answer->memory - answer->room;
     if (lacks <= 0)
         keep(out, answer);
@@ -115,7 +104,7 @@ static void prepare(struct search *s, struct job *job) {
         mix_release(&job->mix); // all in one mode, after all
 }
 
-static void own_lists(struct plan_result *out, const struct plan_choice *c) {
+void own_lists(struct plan_result *out, const struct plan_choice *c) {
     const char *const list[] = {c->full_layers, c->selective_layers, c->layout};
     for (size_t i = 0; i < ARRAY_LENGTH(list); i++) {
         bool owned = !list[i];
@@ -126,8 +115,7 @@ static void own_lists(struct plan_result *out, const struct plan_choice *c) {
     }
 }
 
-// Nanoseconds to compile it, about.
-static double time_of(const struct search *s, const struct plan_choice *c) {
+double time_of(const struct search *s, const struct plan_choice *c) {
     double batch = (double)s->request->config->training.global_batch_size,
            virtual_stages = c->stages * MAX(1, c->chunks),
            passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
@@ -139,15 +127,14 @@ bool takes_long(const struct search *s, const struct plan_choice *c) {
     return time_of(s, c) > LONG_TIME;
 }
 
-static struct job create_job(const struct search *s, const struct plan_choice *c) {
+struct job create_job(const struct search *s, const struct plan_choice *c) {
     bool takes = takes_long(s, c);
     return (struct job){.choice = *c,
                         .memory = takes ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
                         .expected = takes ? (int64_t)MIN(time_of(s, c), 1e18) : 0};
 }
 
-// Counts a way to better an answer; whether it does, and fits. It has that answer's estimate.
-static bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
+bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
     s->out->ways += job->done;
     s->out->complete &= job->done;
     if (!job->done || job->status != TRIREME_OK)
@@ -288,91 +275,7 @@ static void search_siblings(struct search *s, const struct candidates *all) {
     free(siblings);
 }
 
-// ---- layers from stage to stage
-
-static char *print_layers(const int *layers, int stages) {
-    struct text t = {0};
-    text_add_numbers(&t, layers, stages);
-    return t.text;
-}
-
-// Moves a layer from one stage to another as long as that makes it better, each time where it does so most; of many
-// stages, to a neighbour alone.
-static void climb(struct search *s, struct plan_answer best, int stages, int *layers) {
-    enum { FEW_STAGES = 8 };
-    struct job *job = mem_alloc((size_t)stages * (size_t)stages * sizeof *job);
-    int(*move)[2] = mem_alloc((size_t)stages * (size_t)stages * sizeof *move);
-    for (int found = 0; found != NONE;) {
-        int jobs = 0;
-        for (int from = 0; from < stages; from++)
-            for (int to = 0; to < stages; to++) {
-                if (from == to || layers[from] == 1 || (stages > FEW_STAGES && abs(from - to) > 1))
-                    continue;
-                layers[from]--, layers[to]++;
-                job[jobs] = create_job(s, &best.choice);
-                job[jobs].choice.layout = print_layers(layers, stages);
-                move[jobs][0] = from, move[jobs][1] = to;
-                own_lists(s->out, &job[jobs++].choice);
-                layers[from]++, layers[to]--;
-            }
-        evaluate_all(s->request, job, jobs, s->until);
-        found = NONE;
-        for (int i = 0; i < jobs; i++) {
-            if (!betters(s, &job[i], &best))
-                continue;
-            best = job[i].answer;
-            found = i;
-        }
-        if (found != NONE) {
-            layers[move[found][0]]--, layers[move[found][1]]++;
-            take(s->out, &best);
-        }
-    }
-    free(job);
-    free(move);
-}
-
-static bool are_uneven(const int *layers, int stages) {
-    bool uneven = false;
-    for (int i = 1; i < stages; i++)
-        uneven |= layers[i] != layers[0];
-    return uneven;
-}
-
-// Plans that differ in what hardly matters to where layers are best.
-static bool is_alike(const struct plan_choice *a, const struct plan_choice *b) {
-    return a->stages == b->stages && a->tensor == b->tensor && a->micro_batch_size == b->micro_batch_size &&
-           strcmp(a->schedule, b->schedule) == 0;
-}
-
-// What balances the work does not balance stages that wait for unlike links; and of layers that cannot be as many in
-// each stage, it matters which have one more.
-static void search_layouts(struct search *s) {
-    enum { BEST = 3 };
-    struct plan_answer all[PLAN_ANSWERS];
-    const struct plan_choice *climbed[PLAN_ANSWERS];
-    const size_t count = s->out->answers.count;
-    int climbs = 0, kinds = 0;
-    if (config_is_set(s->request->config, "parallelism.pipeline_parallel_layout"))
-        return;
-    for (size_t i = 0; i < count; i++)
-        all[i] = s->out->answers.item[i];
-    for (size_t i = 0; i < count && kinds < BEST; i++) {
-        const struct plan_choice *c = &all[i].choice;
-        int stages, *layers = NULL;
-        bool alike = false;
-        for (int k = 0; k < climbs; k++)
-            alike |= is_alike(c, climbed[k]);
-        const bool skipped = c->stages == 1 || plan_choice_mixes(c) || (alike && i >= BEST),
-                   differ = !skipped && stages_differ(s->estimator, c, &stages, &layers);
-        if (layers && (differ || (!c->balanced && are_uneven(layers, stages)))) {
-            kinds += !alike;
-            climbed[climbs++] = c;
-            climb(s, all[i], stages, layers);
-        }
-        free(layers);
-    }
-}
+// ---- ways to better the best
 
 // What the space leaves out: rows that tensor ranks do not split.
 static void search_whole_rows(struct search *s) {

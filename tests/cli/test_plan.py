@@ -234,10 +234,11 @@ def test_schedules_on_the_best_mesh():
     tool.write("slow.model.yaml", "model: {family: gpt2, num_hidden_layers: 3, hidden_size: 1536, "
                "num_attention_heads: 12, vocab_size: 300, tie_word_embeddings: true}\n")
     words = ("slow.model.yaml", "cluster=slow.yaml", "devices=32", "seq_len=1000", "global_batch_size=12")
-    best, one = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
-                 for more in ((), ("pipeline_parallel_schedule=zb-h2",)))
-    # Of that schedule alone layers move in plans with other microbatches, too, which are 4% faster then.
-    assert best <= one * 1.05, (best, one)
+    best, one, other = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
+                        for more in ((), ("pipeline_parallel_schedule=zb-h2",), ("micro_batch_size=3",)))
+    assert best <= 1.001 * one, (best, one)
+    # Which is a quarter slower than with one sequence until its layers are moved.
+    assert best <= 1.001 * other, (best, other)
 
 
 def test_short_sequences_are_advised():

@@ -1,0 +1,192 @@
+// Layers from stage to stage, one at a time: what balances the work does not balance stages that wait for unlike links;
+// and of layers that cannot be as many in each stage, it matters which have one more.
+#include "base/text.h"
+#include "plan/search.h"
+
+#include <math.h>
+
+// Of many stages a layer moves to a neighbour alone.
+enum { FEW_STAGES = 8 };
+// What is so many times as slow as the best may still be the best with its layers moved.
+static const double FAR = 1.5;
+// Nanoseconds for all that are not among the best, by what each is expected to take.
+static const double QUICK = 1e9;
+// Nanoseconds that each takes at least.
+static const double QUICKEST = 1e6;
+
+// Layers of virtual stages that were best for a plan.
+struct moved {
+    int ranks, stages;
+    int *layers;
+};
+
+struct layouts {
+    struct search *search;
+    VEC(struct plan_choice) climbed;
+    VEC(struct moved) moved;
+    double spent; // nanoseconds
+};
+
+static bool may_move(const int *layers, int stages, int from, int to) {
+    return from != to && layers[from] > 1 && (stages <= FEW_STAGES || abs(from - to) == 1);
+}
+
+static int count_moves(int stages) {
+    return stages <= FEW_STAGES ? stages * (stages - 1) : 2 * (stages - 1);
+}
+
+static struct job job_of(struct search *s, const struct plan_choice *c, const int *layers, int stages) {
+    struct job job = create_job(s, c);
+    struct text t = {0};
+    text_add_numbers(&t, layers, stages);
+    job.choice.layout = t.text;
+    own_lists(s->out, &job.choice);
+    return job;
+}
+
+// The number of the job that betters the answer most, which it becomes; NONE.
+static int best_of(struct search *s, struct job *job, int jobs, struct plan_answer *best) {
+    int found = NONE;
+    evaluate_all(s->request, job, jobs, s->until);
+    for (int i = 0; i < jobs; i++)
+        if (betters(s, &job[i], best)) {
+            *best = job[i].answer;
+            found = i;
+        }
+    if (found != NONE)
+        take(s->out, best);
+    return found;
+}
+
+// As long as that makes it better, each time where it does so most.
+static void climb(struct search *s, struct plan_answer *best, int stages, int *layers) {
+    struct job *job = mem_alloc((size_t)count_moves(stages) * sizeof *job);
+    int(*move)[2] = mem_alloc((size_t)count_moves(stages) * sizeof *move);
+    for (int found = 0; found != NONE;) {
+        int jobs = 0;
+        for (int from = 0; from < stages; from++)
+            for (int to = 0; to < stages; to++) {
+                if (!may_move(layers, stages, from, to))
+                    continue;
+                layers[from]--, layers[to]++;
+                job[jobs] = job_of(s, &best->choice, layers, stages);
+                layers[from]++, layers[to]--;
+                move[jobs][0] = from, move[jobs++][1] = to;
+            }
+        found = best_of(s, job, jobs, best);
+        if (found != NONE)
+            layers[move[found][0]]--, layers[move[found][1]]++;
+    }
+    free(job);
+    free(move);
+}
+
+// Begins with layers that were best for others.
+static void begin(struct layouts *l, struct plan_answer *best, int stages, int *layers) {
+    struct job *job = mem_alloc((l->moved.count + 1) * sizeof *job);
+    const int **of = mem_alloc((l->moved.count + 1) * sizeof *of);
+    int jobs = 0;
+    for (size_t i = 0; i < l->moved.count; i++) {
+        const struct moved *m = &l->moved.item[i];
+        if (m->ranks != best->choice.stages || m->stages != stages ||
+            memcmp(m->layers, layers, (size_t)stages * sizeof *layers) == 0)
+            continue;
+        of[jobs] = m->layers;
+        job[jobs++] = job_of(l->search, &best->choice, m->layers, stages);
+    }
+    const int found = jobs ? best_of(l->search, job, jobs, best) : NONE;
+    if (found != NONE)
+        memcpy(layers, of[found], (size_t)stages * sizeof *layers);
+    free(job);
+    free(of);
+}
+
+// Keeps the layers, which it owns, unless they are known.
+static void note(struct layouts *l, int ranks, int stages, int *layers) {
+    bool known = false;
+    for (size_t i = 0; i < l->moved.count; i++) {
+        const struct moved *m = &l->moved.item[i];
+        known |=
+            m->ranks == ranks && m->stages == stages && memcmp(m->layers, layers, (size_t)stages * sizeof *layers) == 0;
+    }
+    if (known)
+        free(layers);
+    else
+        VEC_PUSH(&l->moved, (struct moved){ranks, stages, layers});
+}
+
+static bool are_uneven(const int *layers, int stages) {
+    bool uneven = false;
+    for (int i = 1; i < stages; i++)
+        uneven |= layers[i] != layers[0];
+    return uneven;
+}
+
+// Plans that differ in what hardly matters to where layers are best.
+static bool is_climbed(const struct layouts *l, const struct plan_choice *a) {
+    bool alike = false;
+    for (size_t i = 0; i < l->climbed.count; i++) {
+        const struct plan_choice *b = &l->climbed.item[i];
+        alike |= a->stages == b->stages && a->tensor == b->tensor && a->micro_batch_size == b->micro_batch_size &&
+                 strcmp(a->schedule, b->schedule) == 0;
+    }
+    return alike;
+}
+
+// Whether there is something to move, and time for it.
+static bool move_layers(struct layouts *l, const struct plan_answer *of, double time) {
+    struct search *s = l->search;
+    const struct plan_choice *c = &of->choice;
+    int stages, *layers = NULL;
+    if (c->stages == 1 || plan_choice_mixes(c))
+        return false;
+    const bool differ = stages_differ(s->estimator, c, &stages, &layers),
+               moves = layers && (differ || (!c->balanced && are_uneven(layers, stages)));
+    const int before = s->out->ways;
+    const double each = fmax(time_of(s, c), QUICKEST);
+    if (!moves || each * count_moves(stages) > time) {
+        free(layers);
+        return false;
+    }
+    struct plan_answer best = *of;
+    VEC_PUSH(&l->climbed, *c);
+    begin(l, &best, stages, layers);
+    climb(s, &best, stages, layers);
+    note(l, c->stages, stages, layers);
+    l->spent += each * (s->out->ways - before);
+    return true;
+}
+
+static int by_seconds(const void *x, const void *y) {
+    const struct plan_answer *a = x, *b = y;
+    return (a->seconds > b->seconds) - (a->seconds < b->seconds);
+}
+
+// The three best, and the best of three kinds, however long that takes; and of all that were found the best of each
+// kind that is quickly tried.
+void search_layouts(struct search *s) {
+    enum { BEST = 3 };
+    struct layouts l = {.search = s};
+    const size_t answers = s->out->answers.count, count = s->found.count;
+    if (config_is_set(s->request->config, "parallelism.pipeline_parallel_layout") || answers == 0)
+        return;
+    struct plan_answer best[PLAN_ANSWERS], *found = mem_alloc((count + 1) * sizeof *found);
+    memcpy(best, s->out->answers.item, answers * sizeof *best);
+    memcpy(found, s->found.item, count * sizeof *found);
+    qsort(found, count, sizeof *found, by_seconds);
+    int kinds = 0;
+    for (size_t i = 0; i < answers && kinds < BEST; i++) {
+        const bool alike = is_climbed(&l, &best[i].choice);
+        if (!alike || i < BEST)
+            kinds += move_layers(&l, &best[i], INFINITY) && !alike;
+    }
+    l.spent = 0;
+    for (size_t i = 0; i < count && found[i].seconds < FAR * best[0].seconds; i++)
+        if (!is_climbed(&l, &found[i].choice))
+            move_layers(&l, &found[i], QUICK - l.spent);
+    for (size_t i = 0; i < l.moved.count; i++)
+        free(l.moved.item[i].layers);
+    VEC_RELEASE(&l.moved);
+    VEC_RELEASE(&l.climbed);
+    free(found);
+}
