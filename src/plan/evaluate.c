@@ -124,19 +124,19 @@ bool choice_resolve(struct parallel *out, const struct plan_request *r, const st
 }
 
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *r,
-                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error) {
+                              const struct plan_choice *choice, enum plan_memory memory, bool hurried,
+                              trireme_error *error) {
     struct choice_programs p = {.ranks_per_device = 1};
     TRY(plan_config(&p.config, r, choice, error));
     trireme_status status = parallel_resolve_from(&p.plan, r->schedules, &p.config, r->model, error);
     if (status == TRIREME_OK)
         status = topology_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
-    const int64_t room = memory == PLAN_SOON          ? ROOM_SOON
-                         : memory == PLAN_WITHIN_ROOM ? least_room(r->cluster, p.ranks_per_device)
-                                                      : 0;
+    if (memory == PLAN_WITHIN_ROOM)
+        p.room = least_room(r->cluster, p.ranks_per_device);
     if (status == TRIREME_OK)
         status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
                                         topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
-                                        room, error);
+                                        hurried ? MIN(-p.room, ROOM_SOON) : p.room, error);
     if (status == TRIREME_OK)
         *out = p;
     else
@@ -150,21 +150,50 @@ void choice_release(struct choice_programs *p) {
     config_release(&p->config);
 }
 
-trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
-                             enum plan_memory memory, trireme_error *error) {
+// Whether it may matter that the tightest stage's program takes less.
+static bool less_matters(const struct plan_answer *a, enum plan_memory memory) {
+    return memory == PLAN_LEAST_MEMORY || (memory == PLAN_WITHIN_ROOM && a->memory > a->room &&
+                                           a->memory - a->of_tightest.part[MEMORY_UNUSED] <= a->room);
+}
+
+// Of hurried programs only those are made smaller that the answer tells of: the tightest, until it stays that. False
+// where one has to be compiled anew for it.
+static bool shrink_tightest(struct plan_answer *out, const struct plan_request *r, struct choice_programs *programs,
+                            const struct simulation *simulation, enum plan_memory memory) {
+    for (;;) {
+        struct program *tightest = &programs->stages.of[out->tightest].program;
+        if (!tightest->hurried || !less_matters(out, memory))
+            return true;
+        if (!program_shrink(tightest, r->ops, programs->room))
+            return false;
+        take_memory(out, r, simulation, &programs->plan.mesh);
+    }
+}
+
+// *enough: the answer is as it would be without hurry.
+static trireme_status evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
+                               enum plan_memory memory, bool hurried, bool *enough, trireme_error *error) {
     struct choice_programs programs;
     struct simulation simulation = {0};
     struct simulation_options options = {0};
-    TRY(choice_compile(&programs, r, choice, memory, error));
+    TRY(choice_compile(&programs, r, choice, memory, hurried, error));
     trireme_status status = simulate(&simulation, programs.stages.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY};
         take_time(out, r, &simulation);
         take_memory(out, r, &simulation, &programs.plan.mesh);
+        *enough = shrink_tightest(out, r, &programs, &simulation, memory);
     }
     simulation_release(&simulation);
     choice_release(&programs);
     return status;
+}
+
+trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
+                             enum plan_memory memory, trireme_error *error) {
+    bool enough = false;
+    TRY(evaluate(out, r, choice, memory, true, &enough, error));
+    return enough ? TRIREME_OK : evaluate(out, r, choice, memory, false, &enough, error);
 }
 
 static int sum_of(const char *list) {

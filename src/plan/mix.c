@@ -350,7 +350,7 @@ static void write_lists(const struct mix *mix, struct plan_choice *c) {
 static trireme_status measure_stages(double *bytes, const struct plan_request *r, const struct plan_choice *c,
                                      trireme_error *error) {
     struct choice_programs programs;
-    TRY(choice_compile(&programs, r, c, PLAN_SOON, error));
+    TRY(choice_compile(&programs, r, c, PLAN_SOON, true, error));
     for (int i = 0; i < c->stages; i++) {
         struct sim_memory memory;
         memory_of_program(&memory, programs.stages.program[i], r->ops);

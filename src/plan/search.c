@@ -170,6 +170,8 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
         job[i].answer.estimate = batch[i]->estimate.seconds;
         listing_note(s, &job[i].answer);
         take(s->out, &job[i].answer);
+        if (s->out->answers.count == 0)
+            VEC_PUSH(&s->lacking, job[i].answer);
     }
     free(job);
 }
@@ -377,6 +379,34 @@ void measure_memory(struct search *s, struct plan_answer *const *answer, int cou
     free(job);
 }
 
+static int64_t lacks(const struct plan_answer *a) {
+    return a->memory - a->room;
+}
+
+// Wherever its programs' memory lies.
+static int64_t lacks_at_least(const struct plan_answer *a) {
+    return lacks(a) - a->of_tightest.part[MEMORY_UNUSED];
+}
+
+// What lacks least as `train` has it, which was not looked for where that could not fit.
+static void find_closest(struct search *s) {
+    for (;;) {
+        struct plan_answer *closest = NULL, *next = NULL;
+        for (size_t i = 0; i < s->lacking.count; i++) {
+            struct plan_answer *a = &s->lacking.item[i];
+            if (a->least_memory && (!closest || lacks(a) < lacks(closest)))
+                closest = a;
+            if (!a->least_memory && (!next || lacks_at_least(a) < lacks_at_least(next)))
+                next = a;
+        }
+        if (closest)
+            s->out->closest = *closest;
+        if (!next || (closest && lacks_at_least(next) > lacks(closest)))
+            return;
+        measure_memory(s, &next, 1);
+    }
+}
+
 // Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes; of
 // what is so soon, the best by estimate.
 static void search_quickest(struct search *s, struct candidates *all) {
@@ -437,6 +467,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         result.fits |= result.answers.count > 0;
         if (!request->only_fit && result.answers.count)
             listing_fill(&search, &all);
+        if (!request->only_fit && !result.fits)
+            find_closest(&search);
     }
     if (status == TRIREME_OK && result.choices == 0)
         status = space_refuse(&estimator, &estimator.why, error);
@@ -444,6 +476,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         status = space_refuse(&estimator, &search.why, error);
     learnt_release(&search.learnt);
     VEC_RELEASE(&search.found);
+    VEC_RELEASE(&search.lacking);
     VEC_RELEASE(&all);
     estimator_release(&estimator);
     if (status == TRIREME_OK)

@@ -16,7 +16,8 @@ struct search {
     int64_t until;     // 0: there is time
     bool balancing;    // what is mixed is so for the least memory
     struct learnt learnt;
-    VEC(struct plan_answer) found; // all that fit
+    VEC(struct plan_answer) found;   // all that fit
+    VEC(struct plan_answer) lacking; // all that do not, as long as nothing fits
 };
 
 struct job {

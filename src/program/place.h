@@ -16,11 +16,15 @@ int64_t place_some(struct lifetimes *lifetimes, const int *which, size_t count);
 // ones.
 int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // The same for each microbatch by itself: gives every range an offset, all from the start of one region (place_step.c).
-// `enough` bytes are looked for, and where that takes long, `fair` ones. It ends sooner where `room` bytes do, and else
-// finds what it finds without: with `room` it returns more than that only where it does with 0, too. ROOM_SOON: ranges
-// are not put anew where they are in the way (place_repair).
+// `enough` bytes are looked for, and where that takes long, `fair` ones. It ends sooner where the room's bytes do, and
+// else finds what it finds without: with a room it returns more than that only where it does with 0, too.
+struct room {
+    int64_t bytes;
+    bool soon; // ranges are not put anew where they are in the way (place_repair)
+    bool left; // and would have been: set, never reset
+};
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough, int64_t fair,
-                   int64_t room, int microbatches);
+                   struct room *room, int microbatches);
 
 // Memory that is in use from one time to another, inclusive; where it is placed.
 struct in_use {
@@ -35,17 +39,12 @@ int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
 // again; `share`: the part of the time that such a search may take (place_repair.c).
 bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period, double share);
 
-// What so many bytes leave of the room of program_plan.
-static inline int64_t room_beside(int64_t room, int64_t bytes) {
-    return room == ROOM_SOON ? room : room - bytes;
-}
-
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
 void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);
 // Gives buffers what their allocations have.
 void set_offsets(struct program *program, const struct lifetimes *lifetimes);
-// Plans anew, with parts of its pools, a program that is planned with slots of one size; a step arena of `room` bytes
-// is small enough. Where that takes no less, and not `always`, it returns false and changes nothing.
-bool plan_parts(struct program *program, const struct op_table *table, int64_t room, bool always);
+// Plans anew, with parts of its pools, a program that is planned with slots of one size; a step arena of the room's
+// bytes is small enough. Where that takes no less, and not `always`, it returns false and changes nothing.
+bool plan_parts(struct program *program, const struct op_table *table, struct room *room, bool always);
 
 #endif

@@ -173,11 +173,13 @@ static void try_skyline(const struct stepping *s, struct best *best, int64_t eno
     free(all);
 }
 
-// Where more than `fair` bytes are taken, more than is enough, and more than a few: it aims at so many, then, for half
-// as long, at what lies half way.
+// Where more than `fair` bytes are taken, more than is enough, and more than a few.
+static bool is_worth_repair(const struct best *best, int64_t fair) {
+    return best->top > MAX(fair, best->end) && best->top >= FEW;
+}
+
+// Aims at `fair` bytes, then, for half as long, at what lies half way.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
-    if (best->top <= MAX(fair, best->end) || best->top < FEW)
-        return;
     int end = 0;
     struct in_use *all = in_use_all(s);
     for (size_t i = 0; i < s->count; i++)
@@ -193,8 +195,8 @@ static void try_repair(const struct stepping *s, struct best *best, int64_t fair
     free(all);
 }
 
-int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair, int64_t room,
-                   int microbatches) {
+int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_t enough, int64_t fair,
+                   struct room *room, int microbatches) {
     size_t total = ranges->items.count;
     struct stepping s = {.item = ranges->items.item,
                          .allocation = l->allocations.item,
@@ -205,14 +207,16 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
         *longest = MAX(*longest, s.item[i].last - s.item[i].first);
         s.order[s.count++] = (int)i;
     }
-    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset), MAX(enough, room)};
+    struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset), MAX(enough, room->bytes)};
     for (int by = 0; by < ORDERS && best.top > best.end; by++) {
         arrange(&s, (enum order)by);
         if (by == 0 || !too_many(&s))
             note(&best, &s, place(&s));
     }
     try_skyline(&s, &best, enough);
-    if (room != ROOM_SOON)
+    const bool worth = is_worth_repair(&best, fair);
+    room->left |= worth && room->soon;
+    if (worth && !room->soon)
         try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
         s.item[s.order[i]].offset = best.offset[s.order[i]];

@@ -80,6 +80,11 @@ static int64_t most_live(const struct program *program, const struct lifetimes *
     return most;
 }
 
+// What the state leaves of it.
+static struct room room_of(int64_t room, int64_t state) {
+    return (struct room){.bytes = (room < 0 ? -room : room) - state, .soon = room < 0};
+}
+
 trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error) {
     int64_t state = 0, fixed = 0, all = 0;
     for (size_t i = 0; i < program->buffers.count; i++) {
@@ -107,10 +112,23 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     bool shared = program_shares_region(program);
     int64_t least = shared ? 0 : most_live(program, &l);
     plan_slots(program, &l);
-    bool wasteful =
-        !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)room_beside(room, state));
-    if (!(wasteful || had_parts) || !plan_parts(program, table, room_beside(room, state), had_parts))
+    struct room of_step = room_of(room, state);
+    bool wasteful = !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)of_step.bytes);
+    if (!(wasteful || had_parts) || !plan_parts(program, table, &of_step, had_parts))
         set_offsets(program, &l);
+    program->hurried = of_step.left;
     lifetimes_release(&l);
     return TRIREME_OK;
+}
+
+bool program_shrink(struct program *program, const struct op_table *table, int64_t room) {
+    struct room of_step = room_of(room, program->state_bytes);
+    if (!program->hurried)
+        return true;
+    if (program->pools.item[program->pools.count - 1].part_of == NONE)
+        return false; // scratch went into slots
+    program_join_pools(program);
+    CHECK(plan_parts(program, table, &of_step, true));
+    program->hurried = of_step.left;
+    return true;
 }

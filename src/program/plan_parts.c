@@ -127,7 +127,7 @@ static size_t count_slots(const struct program *p) {
     return MAX(slots, 1);
 }
 
-bool plan_parts(struct program *p, const struct op_table *table, int64_t room, bool always) {
+bool plan_parts(struct program *p, const struct op_table *table, struct room *room, bool always) {
     struct lifetimes l;
     struct live_ranges ranges;
     lifetimes_create(&l, p, table, true);
@@ -137,7 +137,8 @@ bool plan_parts(struct program *p, const struct op_table *table, int64_t room, b
     struct joined joined;
     joined_create(&joined, &l, p, &ranges, (size_t)COMPARED / count_slots(p));
     int64_t enough = (int64_t)(TIGHT * (double)least) - rest, fair = (int64_t)(FAIR * (double)least) - rest;
-    int64_t region = place_step(&joined.ranges, &joined.blocks, enough, fair, room_beside(room, rest), p->microbatches);
+    room->bytes -= rest;
+    int64_t region = place_step(&joined.ranges, &joined.blocks, enough, fair, room, p->microbatches);
     bool better = always || rest + region < p->step_bytes;
     if (better) {
         plan_arena(p, region, slot_bytes);

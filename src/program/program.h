@@ -193,6 +193,7 @@ struct program {
     size_t operands_left;
     // Filled by program_plan, in bytes.
     int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
+    bool hurried; // what takes long was left out, and may find less
 };
 
 // The instructions of all templates, in the order of the tables; `break` leaves those of one template alone.
@@ -328,10 +329,13 @@ trireme_status program_parse(struct program *program, const struct op_table *tab
 
 // Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
 // same ones first share the arena. Both arenas that take no more than `room` bytes need not be smaller, which is sooner
-// found; 0: as small as can be; ROOM_SOON: as small as is found without what takes long, and rarely finds less. Refuses
-// tables that are not well formed or an offset that would not fit 63 bits.
-#define ROOM_SOON INT64_MIN
+// found; 0: as small as can be. Negative: so many bytes, without what takes long and rarely finds less; ROOM_SOON: as
+// small as is found so. Refuses tables that are not well formed or an offset that would not fit 63 bits.
+#define ROOM_SOON (-1)
 trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error);
+// Plans a hurried program as program_plan does it where nothing is left out. False where that would take the program as
+// it was before: then nothing changes.
+bool program_shrink(struct program *program, const struct op_table *table, int64_t room);
 
 // One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
 struct memory_moment {

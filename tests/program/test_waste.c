@@ -62,6 +62,9 @@ static void assert_found_in_rooms(const struct stages *stages) {
             assert_ok(program_plan(&p, stages->of[i]->ops, p.state_bytes + room, &error), &error);
             assert_true(room < least ? p.step_bytes == least : p.step_bytes <= room);
         }
+        assert_ok(program_plan(&p, stages->of[i]->ops, ROOM_SOON, &error), &error);
+        assert_true(p.step_bytes >= least && (p.hurried || p.step_bytes == least));
+        assert_true(!program_shrink(&p, stages->of[i]->ops, 0) || p.step_bytes == least);
         mutant_release(&p);
     }
 }

@@ -115,7 +115,7 @@ static void step_release(struct step *s) {
 // Returns the most in use and the bytes that they span.
 static int64_t placed(struct step *s, int64_t enough, int64_t fair, int64_t *top) {
     struct in_use range[STEP_COUNT];
-    *top = place_step(&s->ranges, &s->lifetimes, enough, fair, 0, STEP_MICROBATCHES);
+    *top = place_step(&s->ranges, &s->lifetimes, enough, fair, &(struct room){0}, STEP_MICROBATCHES);
     for (size_t i = 0; i < STEP_COUNT; i++) {
         const struct live_range *r = &s->ranges.items.item[i];
         range[i] = (struct in_use){r->first, r->last, s->lifetimes.allocations.item[r->allocation].bytes, r->offset};
@@ -142,7 +142,7 @@ static void steps(void **unused) {
             step_release(&s);
         }
     struct step none = {0};
-    assert_int_equal(place_step(&none.ranges, &none.lifetimes, -1, -1, 0, 1), 0);
+    assert_int_equal(place_step(&none.ranges, &none.lifetimes, -1, -1, &(struct room){0}, 1), 0);
 }
 
 // Of random ranges that fill a rectangle without a hole, cut as often as not across time.
