@@ -140,8 +140,9 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
     int stages, *layers = NULL;
     if (c->stages == 1 || plan_choice_mixes(c))
         return false;
-    const bool differ = stages_differ(s->estimator, c, &stages, &layers),
-               moves = layers && (differ || (!c->balanced && are_uneven(layers, stages)));
+    // What a rank has in one chunk and not in another is at work at another time.
+    const bool apart = isfinite(time) && c->chunks > 1, differ = stages_differ(s->estimator, c, &stages, &layers),
+               moves = layers && (differ || apart || (!c->balanced && are_uneven(layers, stages)));
     const int before = s->out->ways;
     const double each = fmax(time_of(s, c), QUICKEST);
     if (!moves || each * count_moves(stages) > time) {

@@ -227,6 +227,14 @@ links:
     assert best <= 1.001 * moved, (best, moved)
 
 
+def test_layers_from_chunk_to_chunk():
+    words = ("plan", "llama3.2-1b", "cluster=h100", "devices=2", "seq_len=2048", "global_batch_size=8", "mode=none",
+             "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v", "tensor_parallel_degree=1")
+    best, even = (tool.good_json(*words, *more)["plans"][0]["step_seconds"]
+                  for more in ((), ("pipeline_parallel_layout=4,4,4,4",)))
+    assert best < .985 * even, (best, even)
+
+
 def test_schedules_on_the_best_mesh():
     if tool.SANITIZED:  # hundreds of plans
         return
