@@ -14,11 +14,12 @@ static int kin_of(struct learnt *l, const struct plan_choice *c) {
     const struct kin own = {.schedule = c->schedule,
                             .zero_stage = c->zero_stage,
                             .pipeline = c->stages > 1,
+                            .vocabulary = c->vocabulary,
                             .balanced = l->estimator->kinds.count > 1 && c->balanced};
     for (size_t i = 0; i < l->kin.count; i++) {
         const struct kin *k = &l->kin.item[i];
-        if (k->zero_stage == own.zero_stage && k->pipeline == own.pipeline && k->balanced == own.balanced &&
-            strcmp(k->schedule, own.schedule) == 0)
+        if (k->zero_stage == own.zero_stage && k->pipeline == own.pipeline && k->vocabulary == own.vocabulary &&
+            k->balanced == own.balanced && strcmp(k->schedule, own.schedule) == 0)
             return (int)i;
     }
     VEC_PUSH(&l->kin, own);

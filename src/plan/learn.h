@@ -7,12 +7,13 @@
 // How much more memory than a choice has may be estimated before it is left out.
 #define MEMORY_SLACK 1.2
 
-// Pipelines, or choices without one, of the same schedule and ZeRO stage. Where devices differ, balanced layouts are a
-// kind of their own: layers of the same cost, on any device.
+// Pipelines, or choices without one, of the same schedule and ZeRO stage, whose vocabulary is spread or is not: what
+// stages exchange for that is not estimated. Where devices differ, balanced layouts are a kind of their own: layers of
+// the same cost, on any device.
 struct kin {
     const char *schedule;
     int zero_stage;
-    bool pipeline, balanced;
+    bool pipeline, vocabulary, balanced;
     double seconds, bytes; // real over estimated, the smallest that were seen; 0: none yet
 };
 
