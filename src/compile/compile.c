@@ -455,7 +455,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     }
     if (is_spread(o))
         backward[templates++] = vocabulary.embed_weight;
-    data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel);
+    data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel, o->ops);
     free(backward);
     schedule_train(&c, o, passes, &vocabulary);
     data_gather_once(p, &c.model, &o->parallel);

@@ -30,6 +30,6 @@ void data_gather_once(struct program *program, const struct model_state *model, 
 // table whose rows a step looks up, few and once, rows of all ranks are added instead (rows.h).
 void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
-                 const struct parallel *parallel);
+                 const struct parallel *parallel, const struct op_table *ops);
 
 #endif
