@@ -58,6 +58,32 @@ def test_trillion():
     assert answer["ranks"] == 3072 and len(answer["classes"]) == 64, answer["ranks"]
 
 
+SLOW = """\
+devices:
+  d:
+    peak: {f32: 200 GFLOP/s}
+    memory: 24 GB
+    bandwidth: 40 GB/s
+    efficiency: {other: {memory: 0.6}, matmul: {compute: 0.85}, attention: {compute: 0.6}}
+nodes: [{device: d, nodes: 2, devices: 1}]
+links: [{name: lan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
+"""
+
+
+def test_slow_link():
+    """Over 1 Gbit/s data-parallel ranks compute as if they were alone, if they compute as long as they send: the
+    embedding, a third of all bytes, does not travel while nothing computes, and nothing waits for its gradient."""
+    tool.write("slow.yaml", SLOW)
+    keys = ["--model.preset=gpt2-124m", "--training.dtype=f32", "--training.micro_batch_size=2", "cluster=slow.yaml"]
+    replicas, shards = "--data_parallel_replicate_degree=2", "--data_parallel_shard_degree=2"
+    for tied in "true", "false":
+        tie = f"--model.tie_word_embeddings={tied}"
+        alone = simulate(*keys, tie, "--training.global_batch_size=2", "devices=1")["step_seconds"]
+        for microbatches, mesh in (1, replicas), (1, shards), (4, shards):
+            step = simulate(*keys, tie, f"--training.global_batch_size={4 * microbatches}", mesh)["step_seconds"]
+            assert step < 1.04 * microbatches * alone, (tied, microbatches, mesh, step / alone)
+
+
 def test_traces():
     with tempfile.TemporaryDirectory() as directory:
         trace, picture = os.path.join(directory, "t.json"), os.path.join(directory, "p.svg")
