@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 // For the search, where nothing is said; the best are measured as `train` has them after it.
-static const double SEARCH_SECONDS = 40; // and up to 15 for the memory of the answers
+static const double SEARCH_SECONDS = 40; // and up to 5 for the memory of the answers
 
 enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SECONDS, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 

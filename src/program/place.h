@@ -36,8 +36,8 @@ int64_t in_use_most(const struct in_use *range, size_t count);
 // Gives each an offset; returns the bytes that they span. It ends where `enough` bytes do (place_skyline.c).
 int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
 // Gives each an offset within so many bytes, or none: false, at once where that is hardly more than is in use at one
-// time. A period is how long it takes until the like is in use
-// again; `share`: the part of the time that such a search may take (place_repair.c).
+// time. A period is how long it takes until the like is in use again; `share`: the part of the time that such a search
+// may take (place_repair.c).
 bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period, double share);
 
 // Sizes and bases, where scratch takes so many bytes and a slot of each pool so many.
