@@ -134,7 +134,7 @@ links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
 """)
     words = ("plan", "model.family=llama", "model.num_hidden_layers=12", "model.hidden_size=512",
              "model.num_attention_heads=8", "model.vocab_size=262144", "seq_len=2048", "global_batch_size=32",
-             "cluster=some.yaml", "mode=none", "tensor_parallel_degree=1", "pipeline_parallel_degree=1")
+             "cluster=some.yaml", "mode=none", "tensor_parallel_degree=1", "pipeline_parallel_degree=1", "zero_stage=2")
     best, some = (tool.good_json(*words, *more)["plans"][0] for more in ((), ("logits_rows=2048",)))
     assert best["step_seconds"] <= 1.001 * some["step_seconds"], (best, some)
     assert best["plan"].endswith(", logits of 2048 rows at once"), best
