@@ -261,12 +261,12 @@ static void test_units(void **state) {
 static void test_rows(void **state) {
     (void)state;
     static struct model many_words[] = {
-        {.name = "gpt2 750 words",
+        {.name = "gpt2 3050 words",
          .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, "
-                 "\"n_positions\": 40, \"vocab_size\": 750}"},
-        {.name = "llama 750 words",
+                 "\"n_positions\": 40, \"vocab_size\": 3050}"},
+        {.name = "llama 3050 words",
          .json = LLAMA "\"num_hidden_layers\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
-                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 750, "
+                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 3050, "
                        "\"tie_word_embeddings\": false}"}};
     begin(0);
     for (size_t m = 0; m < ARRAY_LENGTH(many_words); m++) {
