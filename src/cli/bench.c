@@ -102,7 +102,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
         struct trace_event event = trace->events.item[i];
         const struct invocation *v = &p->schedule.item[event.invocation];
         const struct instruction *instruction = &p->templates.item[v->template].instructions.item[event.instruction];
-        if (instruction->only_last && !v->last)
+        if (when_skips(instruction->when, v))
             continue;
         struct share one = {.calls = 1,
                             .seconds = 1e-9 * (double)(event.end - event.begin),

@@ -11,7 +11,7 @@ static int64_t invocations(const struct program *program, int template, const st
     int64_t count = 0;
     for (size_t i = 0; i < program->schedule.count; i++) {
         const struct invocation *v = &program->schedule.item[i];
-        count += v->template == template && (v->last || !instruction->only_last);
+        count += v->template == template && !when_skips(instruction->when, v);
     }
     return count;
 }
@@ -23,7 +23,7 @@ static struct call usual_call(const struct executor *e, int template, const stru
     int64_t adds = 0;
     for (size_t i = 0; i < e->program->schedule.count; i++) {
         const struct invocation *v = &e->program->schedule.item[i];
-        adds += v->template == template && (v->last || !r->instruction->only_last) &&
+        adds += v->template == template && !when_skips(r->instruction->when, v) &&
                 instruction_accumulates(r->instruction, v);
     }
     call.accumulate = 2 * adds > invocations(e->program, template, r->instruction);

@@ -75,7 +75,7 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
         pace(e, r, v);
         return TRIREME_OK;
     }
-    if (in->only_last && !v->last)
+    if (when_skips(in->when, v))
         return TRIREME_OK;
     if (in->predicate != NONE && *(const int32_t *)locate(e, in->predicate, 0, microbatch) == 0)
         return TRIREME_OK;

@@ -32,36 +32,36 @@ static axis_set shared_axes(const struct parameter_table *table, int unit, const
     return mesh_present(&parallel->mesh, set);
 }
 
-static void emit(struct reducer *r, enum op op, axis_set group, bool only_last, struct operand in, struct operand out) {
+static void emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in, struct operand out) {
     struct program *program = r->rewrite.program;
     struct instruction *i =
         program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, STREAM_REDUCE, group, in, out);
     i->attribute[op == OP_ALL_REDUCE].i = r->parallel->reduce_bf16;
-    i->only_last = only_last;
-    if (!only_last)
+    i->when = when;
+    if (when == WHEN_ALWAYS)
         i->accumulate = ACCUMULATE_AFTER_FIRST;
     rewrite_take_last(&r->rewrite);
 }
 
-static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, bool only_last) {
+static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, enum when when) {
     if (from == to)
         return;
     struct operand gap = {.buffer = root, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
-    program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL)
-        ->only_last = only_last;
+    program_emit(r->rewrite.program, r->rewrite.template, OP_ZERO, PHASE_WEIGHT, NONE, 0, NULL, 1, &gap, NULL)->when =
+        when;
     rewrite_take_last(&r->rewrite);
 }
 
 // What lies between the tensors of a unit goes the way of the rest: it must be zero.
-static void zero_gaps(struct reducer *r, int root, bool only_last) {
+static void zero_gaps(struct reducer *r, int root, enum when when) {
     const struct program *program = r->rewrite.program;
     int64_t at = 0;
     FOR_SLICES(r->slices, s, root) {
         const struct buffer *b = &program->buffers.item[s];
-        emit_zero(r, root, at, b->parent_offset, only_last);
+        emit_zero(r, root, at, b->parent_offset, when);
         at = b->parent_offset + buffer_count(b);
     }
-    emit_zero(r, root, at, buffer_count(&program->buffers.item[root]), only_last);
+    emit_zero(r, root, at, buffer_count(&program->buffers.item[root]), when);
 }
 
 // Whether the unit's gradient is kept whole until the step's last microbatch.
@@ -82,19 +82,19 @@ static void reduce_unit(struct reducer *r, int unit) {
         part = operand_whole(program, r->optimizer->gradient[unit]);
     bool once = reduced_once(r, unit);
     if (stage >= 2 && once)
-        zero_gaps(r, whole.buffer, true);
+        zero_gaps(r, whole.buffer, WHEN_LAST);
     if (stage >= 1)
-        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once, whole, part);
+        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once ? WHEN_LAST : WHEN_ALWAYS, whole, part);
     if (!rest)
         return;
     bool complete = false;
     FOR_SLICES(r->slices, s, whole.buffer)
         complete |= r->complete[s];
     if (!complete)
-        emit(r, OP_ALL_REDUCE, rest, true, part, part);
+        emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, part, part);
     FOR_SLICES(r->slices, s, whole.buffer)
         if (complete && !r->complete[s])
-            emit(r, OP_ALL_REDUCE, rest, true, operand_whole(program, s), operand_whole(program, s));
+            emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, operand_whole(program, s), operand_whole(program, s));
 }
 
 static int *last_writers(const struct reducer *r, const int *backward, int templates) {
@@ -110,12 +110,12 @@ static int *last_writers(const struct reducer *r, const int *backward, int templ
     return last;
 }
 
-// Where a step has one microbatch and all ranks keep whole gradients: what the rows of all ranks are added to is
-// reduced before. Sets r->all_rows and r->complete.
+// Where all ranks keep whole gradients: what the rows of all ranks are added to is reduced before. Sets r->all_rows and
+// r->complete.
 static void gather_rows(struct reducer *r, const int *backward, int templates) {
     struct program *program = r->rewrite.program;
     const axis_set group = mesh_present(&program->mesh, AXES_DATA);
-    const bool apply = group && program->microbatches == 1 && r->optimizer->zero_stage == 0;
+    const bool apply = group && r->optimizer->zero_stage == 0;
     bool *tables = mem_alloc(program->buffers.count * sizeof *tables);
     for (int u = 0; u < r->model->units; u++)
         FOR_SLICES(r->slices, s, r->optimizer->whole_gradient[u])
@@ -323,16 +323,19 @@ static void hold_back(struct reducer *r) {
     free(sets.number);
 }
 
-// Of each unit the template's first and last instruction that writes its gradient; their number where none does.
+// Of each unit how many of the template's instructions come before the first that writes its gradient, and how many up
+// to the last that does so in a last invocation; more than there are where none writes it.
 static void find_writes(const struct reducer *r, size_t *first, size_t *last) {
     const struct template *t = &r->rewrite.program->templates.item[r->rewrite.template];
     for (int u = 0; u < r->model->units; u++)
-        first[u] = last[u] = t->instructions.count;
+        first[u] = last[u] = t->instructions.count + 1;
     for (size_t i = 0; i < t->instructions.count; i++) {
         int unit[OP_MAX_IN];
+        const bool now = t->instructions.item[i].when != WHEN_NOT_LAST;
         for (int k = written_units(r, &t->instructions.item[i], unit); k-- > 0;) {
+            const size_t before = first[unit[k]] < i ? last[unit[k]] : 0;
             first[unit[k]] = MIN(first[unit[k]], i);
-            last[unit[k]] = i;
+            last[unit[k]] = now ? i + 1 : before;
         }
     }
 }
@@ -344,16 +347,19 @@ static void rewrite_backward(struct reducer *r, int at) {
     const size_t count = program->templates.item[template].instructions.count;
     size_t *first = mem_alloc((size_t)units * sizeof *first), *last = mem_alloc((size_t)units * sizeof *last);
     find_writes(r, first, last);
+    for (int u = 0; u < units; u++)
+        if (last[u] == 0 && r->last[u] == at)
+            reduce_unit(r, u);
     for (size_t i = 0; i < count; i++) {
         const struct instruction in = program->templates.item[template].instructions.item[i];
         int unit[OP_MAX_IN];
         const int written = written_units(r, &in, unit);
         for (int k = 0; k < written; k++)
             if (first[unit[k]] == i && !reduced_once(r, unit[k]))
-                zero_gaps(r, r->optimizer->whole_gradient[unit[k]], false);
+                zero_gaps(r, r->optimizer->whole_gradient[unit[k]], WHEN_ALWAYS);
         VEC_PUSH(&r->rewrite.out, in);
         for (int k = 0; k < written; k++)
-            if (last[unit[k]] == i && r->last[unit[k]] == at)
+            if (last[unit[k]] == i + 1 && r->last[unit[k]] == at)
                 reduce_unit(r, unit[k]);
     }
     hold_back(r);

@@ -66,15 +66,35 @@ static size_t find_rows(struct gatherer *g) {
     return found;
 }
 
+// Of several microbatches the last one's alone are gathered.
+static enum when when(const struct gatherer *g) {
+    return g->rewrite.program->microbatches > 1 ? WHEN_LAST : WHEN_ALWAYS;
+}
+
 static void emit_gathers(struct gatherer *g, size_t buffers, size_t made) {
     struct program *p = g->rewrite.program;
     for (size_t b = 0; b < buffers; b++) {
         if (g->all[b] == NONE || g->made[b] != made)
             continue;
         program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
-                            operand_whole(p, (int)b), operand_whole(p, g->all[b]));
+                            operand_whole(p, (int)b), operand_whole(p, g->all[b]))
+            ->when = when(g);
         rewrite_take_last(&g->rewrite);
     }
+}
+
+// Adds the rank's own until the last microbatch, before which they are reduced.
+static void add_all(struct gatherer *g, struct instruction in) {
+    struct program *p = g->rewrite.program;
+    if (when(g) == WHEN_LAST) {
+        in.when = WHEN_NOT_LAST;
+        VEC_PUSH(&g->rewrite.out, in);
+        program_give_operands(p, &in, in.inputs, in.in, in.outputs, in.out);
+    }
+    in.when = when(g);
+    for (int k = 0; k < 2; k++)
+        in.in[k] = operand_whole(p, g->all[in.in[k].buffer]);
+    VEC_PUSH(&g->rewrite.out, in);
 }
 
 static void rewrite(struct gatherer *g, int template, size_t buffers) {
@@ -84,11 +104,11 @@ static void rewrite(struct gatherer *g, int template, size_t buffers) {
         return;
     for (size_t i = 0; i < program->templates.item[template].instructions.count; i++) {
         emit_gathers(g, buffers, i);
-        struct instruction in = program->templates.item[template].instructions.item[i];
+        const struct instruction in = program->templates.item[template].instructions.item[i];
         if (adds_rows(g, &in) && g->all[in.in[1].buffer] != NONE)
-            for (int k = 0; k < 2; k++)
-                in.in[k] = operand_whole(program, g->all[in.in[k].buffer]);
-        VEC_PUSH(&g->rewrite.out, in);
+            add_all(g, in);
+        else
+            VEC_PUSH(&g->rewrite.out, in);
     }
     rewrite_finish(&g->rewrite);
 }

@@ -52,7 +52,7 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
             bool same = !run_waits(p, &waits, history, k, i, own) && history[i->stream].steps > 0;
-            if (table->op[i->op].role == ROLE_COMMUNICATION && (!i->only_last || v->last)) {
+            if (table->op[i->op].role == ROLE_COMMUNICATION && !when_skips(i->when, v)) {
                 add_call(c, v, n, own);
                 own[i->stream] = (int32_t)c->of[i->stream].count;
                 same = false;

@@ -74,6 +74,18 @@ static struct instruction *copy_of(const struct instruction *instruction) {
     return copy;
 }
 
+// Whether it makes in last invocations what the node before makes in all others.
+static bool is_twin(const struct gradient_graph *g, const struct instruction *in) {
+    const struct instruction *other = g->nodes.count ? g->nodes.item[g->nodes.count - 1].instruction : NULL;
+    if (in->when != WHEN_LAST || !other || other->when != WHEN_NOT_LAST || other->op != in->op ||
+        memcmp(other->attribute, in->attribute, sizeof in->attribute) != 0)
+        return false;
+    for (int k = 0; k < in->inputs + in->outputs; k++)
+        if (!operand_equal(instruction_operand_at(in, k), instruction_operand_at(other, k)))
+            return false;
+    return true;
+}
+
 static void collect(struct gradient_graph *g, const struct route *route) {
     const struct program *p = g->program;
     for (size_t i = 0; i < p->buffers.count; i++)
@@ -92,6 +104,10 @@ static void collect(struct gradient_graph *g, const struct route *route) {
                 classify(g, &node);
             if (node.backward)
                 use_own_rows(g, instruction);
+            if (is_twin(g, instruction)) {
+                free(instruction);
+                continue;
+            }
             for (int n = 0; node.forward && n < instruction->inputs; n++) {
                 const int buffer = instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
                 if (buffer != NONE)

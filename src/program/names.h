@@ -34,6 +34,8 @@ static const char *const STREAM_WORDS[STREAM_COUNT] = {[STREAM_COMPUTE] = "compu
                                                        "gradient_from_previous",
                                                        "gradient_to_previous",
                                                        "gradient_from_next"};
+static const char *const WHEN_WORDS[WHEN_COUNT] = {
+    [WHEN_ALWAYS] = "always", [WHEN_LAST] = "only_last", [WHEN_NOT_LAST] = "not_last"};
 static const char *const ACCUMULATE_WORDS[] = {
     [ACCUMULATE_NO] = "no", [ACCUMULATE_YES] = "yes", [ACCUMULATE_AFTER_FIRST] = "after_first"};
 

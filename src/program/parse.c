@@ -304,7 +304,9 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(read_axes(p, &in->group));
     if (accept_word(p, "peer"))
         TRY(integer(p, -(1 << 20), 1 << 20, &in->peer));
-    in->only_last = accept_word(p, "only_last");
+    for (int w = WHEN_LAST; w < WHEN_COUNT && in->when == WHEN_ALWAYS; w++)
+        if (accept_word(p, WHEN_WORDS[w]))
+            in->when = (enum when)w;
     if (accept_word(p, "accumulate")) {
         TRY(choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
         in->accumulate = (enum accumulate)value;

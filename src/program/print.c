@@ -74,8 +74,8 @@ static void print_instruction(struct text *out, const struct op_table *table, co
     }
     if (in->peer)
         text_add(out, " peer %d", in->peer);
-    if (in->only_last)
-        text_add(out, " only_last");
+    if (in->when != WHEN_ALWAYS)
+        text_add(out, " %s", WHEN_WORDS[in->when]);
     if (in->accumulate != ACCUMULATE_NO)
         text_add(out, " accumulate %s", ACCUMULATE_WORDS[in->accumulate]);
     if (in->workspace != NONE)

@@ -95,6 +95,10 @@ enum accumulate {
     ACCUMULATE_AFTER_FIRST // overwrite in invocations that are `first`, add in the others
 };
 
+// In which invocations of its template an instruction runs; it is skipped in the others. What a kernel does otherwise
+// in the last one is two instructions, WHEN_NOT_LAST and right behind it WHEN_LAST, with the same outputs.
+enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST, WHEN_COUNT };
+
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
 
 // Each runs in order. Communication has streams of its own, so that it may run beside arithmetic. Messages between the
@@ -144,7 +148,7 @@ struct instruction {
     // The program's. What is copied from an instruction has the same ones, and where both stay and one is to have
     // others, it is first given its own (program_give_operands).
     struct operand *in, *out;
-    bool only_last; // skipped in invocations that are not `last`
+    enum when when;
     axis_set group; // communication: between the ranks of this group
     // Send and receive: the other's coordinate along the group's one axis, less one's own (it wraps); reduce and
     // broadcast: the root's. Other communication with a peer leaves out the rest of the group.
@@ -285,6 +289,10 @@ bool instruction_completes(const struct instruction *instruction);
 bool instruction_leaves(const struct instruction *instruction);
 // Whether the instruction adds to its outputs in such an invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
+// Whether such an invocation skips what runs then.
+static inline bool when_skips(enum when when, const struct invocation *invocation) {
+    return when == (invocation->last ? WHEN_NOT_LAST : WHEN_LAST);
+}
 
 // What waits count up to, WAIT_OWN and WAIT_SLOT among them.
 struct slot_waits {

@@ -92,6 +92,7 @@ static trireme_status check_buffer(const struct program *program, int number, tr
 // An instruction, and of its operands the one that is being checked.
 struct checked {
     const struct program *program;
+    const struct template *template;
     const struct instruction *instruction;
     const struct op_info *info;
     const char *site;
@@ -232,8 +233,23 @@ static trireme_status check_operands(struct checked *k, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero; what is kept over
-// microbatches is not added up over them; only f32 travels as bf16.
+// Whether it and its neighbour make the same sums, the one in last invocations and the other in the rest. That these
+// are of the same is for verify_gradients.c.
+static bool is_of_pair(const struct checked *k) {
+    const struct instruction *in = k->instruction, *first = k->template->instructions.item;
+    const struct instruction *other = in->when == WHEN_LAST ? in - 1 : in + 1;
+    if (k->info->role != ROLE_BACKWARD || other < first || other == first + k->template->instructions.count ||
+        other->op != in->op || other->when == in->when || other->when == WHEN_ALWAYS ||
+        other->accumulate != in->accumulate)
+        return false;
+    for (int o = 0; o < in->outputs; o++)
+        if (!operand_equal(&in->out[o], &other->out[o]))
+            return false;
+    return true;
+}
+
+// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero, and what two
+// instructions share; what is kept over microbatches is not added up over them; only f32 travels as bf16.
 static trireme_status check_how(const struct checked *k, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
@@ -248,8 +264,10 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
                   program->buffers.item[from].scope == SCOPE_SLOT;
     if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
         REFUSE("%s: adds %s, which is a sum already, once more", k->site, verify_buffer_name(program, from));
-    if (instruction->only_last && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO)
+    if (instruction->when == WHEN_LAST && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO && !is_of_pair(k))
         REFUSE("%s: is left out of all invocations but the last", k->site);
+    if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
+        REFUSE("%s: is left out of the last invocation", k->site);
     for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
         if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
             (instruction->op == OP_ALL_GATHER || // which is one of bits
@@ -318,6 +336,7 @@ static trireme_status check_template(const struct program *program, const struct
         const struct instruction *instruction = &t->instructions.item[i];
         struct site site = verify_site(program, table, template, (int)i, NONE);
         struct checked k = {.program = program,
+                            .template = t,
                             .instruction = instruction,
                             .info = &table->op[instruction->op],
                             .site = site.text,

@@ -418,7 +418,7 @@ static void note_done(struct memory_check *c, int stream) {
 static trireme_status run(struct memory_check *c, const struct instruction *instruction, int invocation,
                           trireme_error *error) {
     run_waits(c, instruction);
-    if (instruction->only_last && !c->now.last) {
+    if (when_skips(instruction->when, &c->now)) {
         note_done(c, instruction->stream);
         return TRIREME_OK;
     }

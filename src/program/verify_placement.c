@@ -496,7 +496,7 @@ static trireme_status run_broadcast(struct placement_check *c, const struct inst
 // ---- the schedule
 
 static trireme_status run(struct placement_check *c, const struct instruction *i) {
-    if (i->only_last && !c->now.last)
+    if (when_skips(i->when, &c->now))
         return TRIREME_OK;
     for (int o = 0; o < i->outputs; o++)
         if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)

@@ -29,7 +29,7 @@ static int find_use(struct prepared *p, const struct mesh *mesh, const struct in
 
 static struct lane_item describe(struct prepared *p, struct prepared_program *pp, const struct instruction *in,
                                  int index, int number) {
-    struct lane_item item = {.index = index, .number = number, .only_last = in->only_last};
+    struct lane_item item = {.index = index, .number = number, .when = (uint8_t)in->when};
     item.after_first = in->accumulate == ACCUMULATE_AFTER_FIRST;
     item.part = (uint8_t)part_of(p->table, in);
     if (p->table->op[in->op].role == ROLE_COMMUNICATION) {

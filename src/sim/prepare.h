@@ -22,7 +22,8 @@ struct lane_item {
     uint8_t waits, kind; // lane_kind
     uint8_t axis;        // communication: the outermost of its group
     uint8_t part;        // computing: sim_part
-    bool only_last, after_first;
+    uint8_t when;        // enum when
+    bool after_first;
 };
 
 struct lane {

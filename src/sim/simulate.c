@@ -355,7 +355,7 @@ static void run_line(struct event_loop *l, int who, int stream) {
         if (!waits_over(a, stream, item, out, &ready, awaited))
             break;
         const struct invocation *v = &a->program->program->schedule.item[line->invocation];
-        if (item->only_last && !v->last)
+        if (when_skips(item->when, v))
             finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
             compute(out, a, item, item->after_first && !v->first, ready, pay(out, a, awaited, ready - before));
@@ -460,7 +460,7 @@ static void keep_events(struct event_loop *l, int who) {
             const struct invocation *v = &p->schedule.item[k];
             const struct lane *lane = &a->program->lane[v->template * STREAM_COUNT + s];
             for (int i = 0; i < lane->count; i++, done++)
-                if (!lane->item[i].only_last || v->last)
+                if (!when_skips(lane->item[i].when, v))
                     VEC_PUSH(&out->events, (struct sim_event){(int)k, lane->item[i].index, a->line[s].span[done].begin,
                                                               a->line[s].span[done].end});
         }

@@ -121,7 +121,7 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
             continue;
         rest -= sum;
         computed += sum / kept;
-        if ((!in->only_last || v->last) && !communicates)
+        if (!when_skips(in->when, v) && !communicates)
             VEC_PUSH(&t->samples, fit_sample_of(p, t->table, in, v, sum / kept));
     }
     t->between = MAX(0, rest / kept) / (double)MAX(events, (size_t)1);

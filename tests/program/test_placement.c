@@ -59,7 +59,7 @@ static void data_parallel(void **unused) {
           "is a partial sum along dp; an all_reduce is missing", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
           "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->only_last = false,
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->when = WHEN_ALWAYS,
           "otherwise placed along dp", "grad.layers.0.");
     // A mean of every rank's own mean.
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
@@ -152,7 +152,7 @@ static void zero_1(void **unused) {
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")),
           "while another stream may still write it", "embed.weight");
-    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.1.parameters")->only_last = true, "an all_gather is missing",
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.1.parameters")->when = WHEN_LAST, "an all_gather is missing",
           "layers.1.");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.1.parameters")].own = AXES_NONE,
           "an all_gather is missing", "layers.1.parameters");
