@@ -406,6 +406,18 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         vocabulary_embed_weight(vocabulary, o, gradients);
 }
 
+// Of a tied embedding they have the head's gradient already, of which each rank has its part when it is reduced.
+static void add_own_rows(const struct compiled *c, const struct compile_options *o, struct gradients *gradients) {
+    const int rows = c->model.own_rows.buffer;
+    if (rows == NONE)
+        return;
+    for (int u = 0; u < c->model.units; u++)
+        if (c->model.unit[u] == rows)
+            gradients_add_parameter(gradients, rows, c->optimizer.gradient[u]);
+    if (o->model->tie_word_embeddings)
+        gradients_contribute(gradients, rows);
+}
+
 trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
     begin(&c, "train", o->microbatches, o, o->seq_len);
@@ -422,10 +434,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_init(&gradients, p, o->ops);
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
-    if (c.model.own_rows != NONE)
-        gradients_add_parameter(&gradients, c.model.own_rows, c.optimizer.own_rows);
-    if (c.model.own_rows != NONE && o->model->tie_word_embeddings)
-        gradients_contribute(&gradients, c.model.own_rows); // what is reduced of the head's
+    add_own_rows(&c, o, &gradients);
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
     struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
     struct vocabulary vocabulary;

@@ -9,8 +9,9 @@
 struct touched {
     bool read[STREAM_COUNT], written[STREAM_COUNT];
     int template; // that alone does, or SEVERAL
-    // Of the state: how often a step writes it, and the stream's instructions that come behind in that template.
-    int writes[STREAM_COUNT], behind[STREAM_COUNT];
+    // Of the state: how often a step writes it, the last template that does, and the stream's instructions that come
+    // behind in it.
+    int writes[STREAM_COUNT], writer[STREAM_COUNT], behind[STREAM_COUNT];
 };
 
 enum { SEVERAL = -2 };
@@ -64,6 +65,7 @@ static void count_writes(struct waiter *w) {
                 if (root == NONE || p->buffers.item[root].scope != SCOPE_STATE)
                     continue;
                 w->anywhere[root].writes[in->stream] += invocations[t];
+                w->anywhere[root].writer[in->stream] = (int)t;
                 w->anywhere[root].behind[in->stream] = behind[in->stream];
             }
             behind[in->stream]++;
@@ -120,13 +122,14 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (s == in->stream)
             continue;
+        const bool once = t->writes[s] == 1; // if here, then further on
         bool own = !writes && stream_is_vocabulary(s) && w->program->buffers.item[root].scope == SCOPE_SLOT;
         if (w->written[root][s] > 0)
             wait_for(w, in, s, w->written[root][s]);
         else if (t->written[s] && own)
             wait_for_own(w, in, s);
-        else if (t->written[s] && !local)
-            wait_for(w, in, s, t->writes[s] == 1 ? -t->behind[s] : 0);
+        else if (t->written[s] && !local && !(once && t->writer[s] == w->template))
+            wait_for(w, in, s, once ? -t->behind[s] : 0);
         if (writes && w->read[root][s] > 0)
             wait_for(w, in, s, w->read[root][s]);
         else if (writes && t->read[s] && !local)
@@ -190,8 +193,10 @@ void pass_waits(struct program *program) {
         }
     }
     count_writes(&w);
-    for (size_t t = 0; t < program->templates.count && many; t++)
+    for (size_t t = 0; t < program->templates.count && many; t++) {
+        w.template = (int)t;
         run_template(&w, &program->templates.item[t]);
+    }
     free(w.anywhere);
     free(w.read);
     free(w.written);

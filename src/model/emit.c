@@ -99,7 +99,7 @@ static int embed_own_rows(struct emitter *e, const char *name) {
     const int x = activation(e, NONE, name, rows(e), e->config->hidden_size);
     program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES(AXIS_FSDP),
                         whole(e, e->tokens), whole(e, tokens));
-    emit(e, OP_EMBED, NONE, 3, (struct operand[]){whole(e, tokens), whole(e, e->own_rows), whole(e, e->own_first)}, 1,
+    emit(e, OP_EMBED, NONE, 3, (struct operand[]){whole(e, tokens), e->own_rows, whole(e, e->own_first)}, 1,
          (struct operand[]){whole(e, part)}, NULL);
     program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, STREAM_TENSOR, AXES(AXIS_FSDP),
                         whole(e, part), whole(e, x));
@@ -107,7 +107,7 @@ static int embed_own_rows(struct emitter *e, const char *name) {
 }
 
 static int embed_tokens(struct emitter *e, const char *name) {
-    if (e->own_rows != NONE)
+    if (e->own_rows.buffer != NONE)
         return embed_own_rows(e, name);
     char *part = mem_printf("%s.part", name);
     int x = activation(e, NONE, split(e) ? part : name, rows(e), e->config->hidden_size);

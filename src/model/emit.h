@@ -19,7 +19,8 @@ struct emitter {
     const struct model_split *split;
     const int *parameter;    // buffer of each parameter of the table
     int vocab_first;         // i32[1], or NONE
-    int own_rows, own_first; // struct model_state's
+    struct operand own_rows; // struct model_state's
+    int own_first;           // also
     int heads_end;           // i32[1], or NONE
     int rope;                // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template;

@@ -64,20 +64,14 @@ static void declare_units(const struct model_state *state, struct program *progr
     }
 }
 
-int model_state_own_rows(struct program *program, const struct parameter_table *table,
-                         const struct state_layout *layout, const int *unit, const char *name) {
-    const struct parameter *p = &table->parameters.item[parameter_find(table, "embed.weight")];
-    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, layout->shards), p->dim[1]};
-    CHECK(dim[0] * dim[1] == buffer_count(&program->buffers.item[unit[p->unit]]));
-    const int rows = program_slice(program, unit[p->unit], name, 0, 2, dim);
-    memcpy(program->buffers.item[rows].placement, program->buffers.item[unit[p->unit]].placement,
-           sizeof program->buffers.item[rows].placement);
-    return rows;
-}
-
 static void declare_own_rows(struct model_state *state, struct program *program, const struct parameter_table *table,
                              const struct state_layout *layout) {
-    state->own_rows = model_state_own_rows(program, table, layout, state->unit, "embed.weight.own");
+    const struct parameter *p = &table->parameters.item[parameter_find(table, "embed.weight")];
+    struct operand unit = operand_whole(program, state->unit[p->unit]);
+    if (!layout->sharded)
+        unit = operand_part(program, unit, layout->shards);
+    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, layout->shards), p->dim[1]};
+    state->own_rows = operand_shape(unit, 2, dim);
     state->own_first = program_buffer(program, "embed.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
     program_declare(program, state->own_first, "first", NONE);
     program->buffers.item[state->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
@@ -91,7 +85,7 @@ void model_state_declare(struct model_state *state, struct program *program, con
                                   .parameters = parameters,
                                   .rope = NONE,
                                   .vocab_first = NONE,
-                                  .own_rows = NONE,
+                                  .own_rows = operand_none(),
                                   .own_first = NONE,
                                   .heads_end = NONE};
     state->unit = mem_alloc((size_t)units * sizeof(int));

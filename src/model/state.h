@@ -26,8 +26,10 @@ struct model_state {
     int *parameter;   // buffer of each parameter of the table: a slice of its unit, gathered if sharded
     int rope;         // rope_table of the model, or NONE
     int vocab_first;  // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
-    int own_rows;  // the rank's part of the embedding, [rows, hidden_size], where rows are looked up in it; else NONE
-    int own_first; // i32[1]: its first row
+    // The rank's part of the embedding, [rows, hidden_size], where rows are looked up in it, else NONE: of its unit's
+    // buffer in `unit`. And i32[1]: its first row.
+    struct operand own_rows;
+    int own_first;
     int heads_end; // i32[1]: columns of the rank's attention that are no padding; NONE where padding stays zero
 };
 
@@ -35,10 +37,6 @@ struct model_state {
 void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
                          const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
                          int64_t positions);
-// The rank's rows of the embedding, or of what is like it, a slice of the buffer `unit` has for its unit; with
-// layout->rows.
-int model_state_own_rows(struct program *program, const struct parameter_table *table,
-                         const struct state_layout *layout, const int *unit, const char *name);
 // Writes rope_table into memory of `dtype` (f32 or f64), [positions, head_dim].
 void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out);
 void model_state_release(struct model_state *state);

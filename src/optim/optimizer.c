@@ -26,15 +26,13 @@ static void declare_gradients(struct optimizer_state *state, struct program *pro
     model_state_declare_like(model, program, table, layout, &whole, &state->whole_gradient, &state->gradient_slice);
     for (int u = 0; u < model->units && state->zero_stage == 3; u++)
         program->buffers.item[state->gradient[u]].gradient_of = model->unit[u];
-    if (layout->rows)
-        state->own_rows = model_state_own_rows(program, table, layout, state->gradient, "grad.embed.weight.own");
 }
 
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
                              const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
                              const struct optimizer_config *config, enum dtype dtype) {
     enum dtype sum = dtype_accumulate(dtype);
-    *state = (struct optimizer_state){.zero_stage = zero_stage, .shards = layout->shards, .own_rows = NONE};
+    *state = (struct optimizer_state){.zero_stage = zero_stage, .shards = layout->shards};
     declare_gradients(state, program, model, table, layout, sum);
     if (dtype == DTYPE_BF16)
         declare_state(program, model, table, layout, DTYPE_U16, "rem", &state->remainder);

@@ -21,7 +21,6 @@ struct optimizer_state {
     int *gradient;       // flat accumulated gradients
     int *whole_gradient; // of one microbatch where those are parts, LOCAL; else `gradient`. With slices:
     int *gradient_slice; // one per parameter of the table
-    int own_rows;        // of the rank's part of the embedding where rows are looked up in it, else NONE
     int *m, *v;          // moments; v is NULL for lion and sgd
     int *decayed;        // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
     int t;               // f64[1]: updates done

@@ -231,6 +231,29 @@ static void find_new_uses(const struct program *program, int template, const str
         qsort(uses->item + before, uses->count - before, sizeof *uses->item, compare_uses);
 }
 
+static void gather_own(struct program *program, int template, int buffer) {
+    const struct operand whole = operand_whole(program, buffer);
+    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER, AXES(AXIS_FSDP),
+                        operand_part(program, whole, AXES(AXIS_FSDP)), whole);
+}
+
+// A unit in whose parts rows are looked up first: all of it can come when those are read.
+static void gather_behind_rows(struct program *program, struct operand rows) {
+    for (size_t t = 0; t < program->templates.count; t++) {
+        struct rewrite r;
+        rewrite_begin(&r, program, (int)t);
+        for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
+            const struct instruction in = program->templates.item[t].instructions.item[i];
+            VEC_PUSH(&r.out, in);
+            if (in.op != OP_EMBED || !operand_equal(&in.in[1], &rows))
+                continue;
+            gather_own(program, (int)t, rows.buffer);
+            rewrite_take_last(&r);
+        }
+        rewrite_finish(&r);
+    }
+}
+
 void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel) {
     if (parallel->zero_stage != 1 && parallel->zero_stage != 2)
         return;
@@ -244,11 +267,11 @@ void data_gather_once(struct program *program, const struct model_state *model, 
             find_new_uses(program, template, model, unit_of, found, &all);
         seen[template] = true;
     }
-    for (size_t k = 0; k < all.count; k++) {
-        struct operand whole = operand_whole(program, all.item[k].gathered);
-        program_communicate(program, program->schedule.item[0].template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER,
-                            AXES(AXIS_FSDP), operand_part(program, whole, AXES(AXIS_FSDP)), whole);
-    }
+    for (size_t k = 0; k < all.count; k++)
+        if (all.item[k].gathered == model->own_rows.buffer)
+            gather_behind_rows(program, model->own_rows);
+        else
+            gather_own(program, program->schedule.item[0].template, all.item[k].gathered);
     free(found);
     free(seen);
     free(unit_of);

@@ -372,7 +372,9 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
     const bool alone = mesh_ranks(&p->mesh) == ranks; // of all axes
     const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
-    if (!alone || p->zero_stage < 3 || !whole_rows)
+    // With ZeRO-1 all of the table comes behind what the step's first microbatch looks up: it has to be the only one.
+    const bool can = p->zero_stage == 3 || (p->zero_stage == 1 && p->microbatches == 1);
+    if (!alone || !can || !whole_rows)
         return 1;
     const double tokens = (double)p->micro_batch_size * (double)config->training.seq_len;
     const double size = config->training.dtype == CONFIG_DTYPE_BF16  ? 2

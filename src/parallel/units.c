@@ -15,7 +15,7 @@ int *units_of(const struct program *program, const int *buffer, int units) {
 int units_among(const struct operand *operand, int operands, const int *unit_of, int unit[OP_MAX_IN]) {
     int count = 0;
     for (int i = 0; i < operands; i++) {
-        const int u = operand[i].buffer != NONE ? unit_of[operand[i].buffer] : NONE;
+        const int u = operand[i].buffer != NONE && !operand[i].along ? unit_of[operand[i].buffer] : NONE;
         int at = count;
         while (at > 0 && unit[at - 1] > u)
             at--;

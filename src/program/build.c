@@ -160,7 +160,8 @@ struct operand operand_microbatches(const struct program *program, int buffer) {
 }
 
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim) {
-    struct operand shaped = {.buffer = operand.buffer, .offset = operand.offset, .ndim = ndim};
+    struct operand shaped = {
+        .buffer = operand.buffer, .offset = operand.offset, .ndim = ndim, .along = operand.along, .step = operand.step};
     memcpy(shaped.dim, dim, (size_t)ndim * sizeof *dim);
     contiguous(&shaped);
     CHECK(operand_count(&shaped) == operand_count(&operand));
@@ -264,12 +265,7 @@ struct instruction *program_emit(struct program *program, int template, enum op 
 
 static struct operand flat(struct operand operand) {
     int64_t count = operand_count(&operand);
-    if (operand.ndim == 1)
-        return operand;
-    struct operand shaped = operand_shape(operand, 1, &count);
-    shaped.along = operand.along;
-    shaped.step = operand.step;
-    return shaped;
+    return operand.ndim == 1 ? operand : operand_shape(operand, 1, &count);
 }
 
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,

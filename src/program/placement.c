@@ -308,9 +308,11 @@ static const char *const SEEN_WORDS[] = {"the same on all ranks", "zero", "a par
 
 static trireme_status check_own(const struct placement *p, const struct operand *o, trireme_error *error) {
     const struct buffer *b = &p->program->buffers.item[o->buffer];
-    if (o->along &&
-        (o->ndim != 1 || o->stride[0] != 1 || o->offset != 0 || o->step != o->dim[0] ||
-         o->dim[0] * mesh_group_size(&p->program->mesh, o->along) != buffer_count(b) || (o->along & ~p->axes)))
+    if (!o->along)
+        return TRIREME_OK;
+    const struct operand block = operand_shape(*o, o->ndim, o->dim); // without gaps, from the first dim on
+    if (!operand_equal(o, &block) || o->offset != 0 || o->step != operand_count(o) ||
+        o->step * mesh_group_size(&p->program->mesh, o->along) != buffer_count(b) || (o->along & ~p->axes))
         REFUSE("the ranks' parts of %s do not make up the whole", b->name);
     return TRIREME_OK;
 }

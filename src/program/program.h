@@ -238,7 +238,7 @@ int64_t buffer_microbatch_stride(const struct buffer *buffer);
 struct operand operand_whole(const struct program *program, int buffer);
 // All instances of a MICROBATCH buffer, [microbatches, elements of one]: for templates invoked without a microbatch.
 struct operand operand_microbatches(const struct program *program, int buffer);
-// The same elements under another shape (row-major, contiguous operands only).
+// The same elements, or rank's own ones, under another shape (row-major, contiguous operands only).
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
 // A view `count` elements long of a contiguous operand, as [count], the rank's own part along `along`: count times the
 // group's size is the operand's.

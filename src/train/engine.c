@@ -464,9 +464,8 @@ void engine_constants(struct engine *e) {
     if (c->model.vocab_first != NONE)
         *(int32_t *)engine_address(e, c->model.vocab_first, 0) =
             (int32_t)(parallel_vocabulary_index(&e->parallel, e->member.rank) * e->parallel.split.vocab_size);
-    if (c->model.own_rows != NONE)
-        *(int32_t *)engine_address(e, c->model.own_first, 0) =
-            (int32_t)(shard_index(e) * c->program.buffers.item[c->model.own_rows].dim[0]);
+    if (c->model.own_first != NONE)
+        *(int32_t *)engine_address(e, c->model.own_first, 0) = (int32_t)(shard_index(e) * c->model.own_rows.dim[0]);
     if (c->model.heads_end != NONE)
         *(int32_t *)engine_address(e, c->model.heads_end, 0) =
             (int32_t)(model_split_heads(&e->parallel.split, &e->model,

@@ -290,11 +290,12 @@ static void test_rows(void **state) {
                     &(struct spec){.dp = 2, .pp = 2, .schedule = ends[s], .vocabulary = spread, .micro_batch_size = 2});
         for (int degree = 2; degree <= 4; degree++)
             for (int once = 0; once <= 1; once++)
-                try(&many_words[m], &(struct spec){.fsdp = degree,
-                                                   .zero = 3,
-                                                   .unit_layers = once ? 2 : -1,
-                                                   .micro_batch_size = once ? 12 : 2,
-                                                   .prefetch = degree == 4 ? 1 : 0});
+                for (int zero = 1; zero <= 3; zero += 2)
+                    try(&many_words[m], &(struct spec){.fsdp = degree,
+                                                       .zero = zero,
+                                                       .unit_layers = once ? 2 : -1,
+                                                       .micro_batch_size = once ? 12 : 2,
+                                                       .prefetch = degree == 4 ? 1 : 0});
     }
     end();
 }

@@ -47,6 +47,7 @@ static const struct strategy STRATEGIES[] = {
     {"dp", 1, {DP "2"}, 0},
     {"dp-rows", 1, {DP "2", BATCH "2"}, 0},
     {"zero1", 1, {FSDP "2", ZERO "1"}, 0},
+    {"zero1-rows", 1, {FSDP "2", ZERO "1", BATCH "2"}, 0},
     {"zero2", 1, {FSDP "2", ZERO "2"}, 0},
     {"zero3", 1, {FSDP "2", ZERO "3"}, 0},
     {"zero2-halves", 1, {FSDP "2", ZERO "2", UNIT "0"}, 0},
