@@ -148,15 +148,24 @@ void written_mark_read(struct written *w, const struct footprint *where) {
         w->bands.item[i].read |= footprint_overlap(&w->bands.item[i].where, where);
 }
 
-bool written_unread(const struct written *w, const struct footprint *where) {
+// Whether `where` overlaps something that has been read, or that has not been.
+static bool overlaps(const struct written *w, const struct footprint *where, bool read) {
     for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
          i++)
-        if (!w->ranges.item[i].read)
+        if (w->ranges.item[i].read == read)
             return true;
     for (size_t i = 0; i < w->bands.count; i++)
-        if (!w->bands.item[i].read && footprint_overlap(&w->bands.item[i].where, where))
+        if (w->bands.item[i].read == read && footprint_overlap(&w->bands.item[i].where, where))
             return true;
     return false;
+}
+
+bool written_unread(const struct written *w, const struct footprint *where) {
+    return overlaps(w, where, false);
+}
+
+bool written_read(const struct written *w, const struct footprint *where) {
+    return overlaps(w, where, true);
 }
 
 void written_clear(struct written *w) {

@@ -36,8 +36,9 @@ void written_add(struct written *written, struct footprint where);
 // Whether all of `where` has been written.
 bool written_covers(const struct written *written, const struct footprint *where);
 void written_mark_read(struct written *written, const struct footprint *where);
-// Whether `where` overlaps something that nobody read.
+// Whether `where` overlaps something that nobody read, and something that somebody did.
 bool written_unread(const struct written *written, const struct footprint *where);
+bool written_read(const struct written *written, const struct footprint *where);
 void written_clear(struct written *written);
 void written_release(struct written *written);
 

@@ -98,6 +98,9 @@ static void collect(struct gradient_graph *g, const struct route *route) {
             struct instruction *instruction = copy_of(&p->templates.item[t].instructions.item[i]);
             struct node node = {.instruction = instruction, .template = t, .index = (int)i};
             node.gathers = gathers_rows(p, instruction);
+            for (int n = 0; n < instruction->outputs; n++)
+                if (instruction->out[n].buffer != NONE)
+                    g->tensor[instruction->out[n].buffer].rows_of = NONE; // something else from here on
             if (node.gathers)
                 g->tensor[instruction->out[0].buffer].rows_of = instruction->in[0].buffer;
             else

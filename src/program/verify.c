@@ -76,6 +76,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
         b->belongs_to < NONE || b->belongs_to >= count)
         REFUSE("buffer %s refers to a buffer that is not there", b->name);
+    if (b->gradient_of != NONE && b->recomputes != NONE)
+        REFUSE("buffer %s is to be a gradient and what is computed again", b->name);
     if (b->parent < NONE || b->parent >= number)
         REFUSE("buffer %s is a slice of a buffer that does not stand before it", b->name);
     if (b->parent == NONE)
@@ -309,6 +311,23 @@ static trireme_status check_predicate(const struct checked *k, trireme_error *er
     return TRIREME_OK;
 }
 
+// What gradients and what is computed again are made by: of a microbatch, and nothing else makes them.
+static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
+    const enum op_role role = k->info->role;
+    if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
+        REFUSE("%s: makes gradients, but of no microbatch", k->site);
+    for (int o = 0; o < k->info->outputs; o++) {
+        if (k->instruction->out[o].buffer == NONE)
+            continue;
+        const struct buffer *b = &k->program->buffers.item[k->instruction->out[o].buffer];
+        if (role == ROLE_FORWARD && (b->kind == KIND_GRAD || b->gradient_of != NONE))
+            REFUSE("%s: writes the gradient %s, though it makes none", k->site, b->name);
+        if (role != ROLE_FORWARD && role != ROLE_LOSS && role != ROLE_COMMUNICATION && b->recomputes != NONE)
+            REFUSE("%s: writes %s, though it computes nothing again", k->site, b->name);
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status check_instruction(struct checked *k, const struct op_table *table, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
@@ -325,6 +344,7 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
     }
     TRY(check_operands(k, error));
     TRY(check_how(k, error));
+    TRY(check_meaning(k, error));
     TRY(check_shapes(k, table, error));
     return check_predicate(k, error);
 }

@@ -39,6 +39,23 @@ static bool same_view(const struct operand *a, const struct operand *b) {
     return operand_equal(&x, b);
 }
 
+// One buffer holds the gradient of a tensor, or contributions to it could lie where nobody looks for them.
+static trireme_status check_one_each(const struct program *p, trireme_error *error) {
+    bool *has = mem_alloc(p->buffers.count * sizeof *has);
+    const struct buffer *twice = NULL;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        int of = p->buffers.item[i].gradient_of;
+        if (of == NONE)
+            continue;
+        twice = has[of] ? &p->buffers.item[i] : twice;
+        has[of] = true;
+    }
+    free(has);
+    if (twice)
+        REFUSE("%s is not alone to be the gradient of %s", twice->name, p->buffers.item[twice->gradient_of].name);
+    return TRIREME_OK;
+}
+
 // The gradient of a part of a tensor is that part of the tensor's gradient, and so it is with what is computed again:
 // who reads the whole finds each part in its place.
 static trireme_status check_parts(const struct program *p, trireme_error *error) {
@@ -65,41 +82,6 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
     return TRIREME_OK;
 }
 
-// Where there is a backward pass, a name stands for one value: what an instruction has read, none after it changes, or
-// backward would see another value than forward used. Nowhere is a sum read before all its terms are in.
-static trireme_status check_values(struct gradient_check *c) {
-    trireme_error *error = c->error;
-    const struct program *p = c->program;
-    struct written *reads = mem_alloc(p->buffers.count * sizeof *reads);
-    const char *changed = NULL;
-    size_t i = 0;
-    for (; i < c->graph.nodes.count; i++) {
-        const struct instruction *instruction =
-            &p->templates.item[c->graph.nodes.item[i].template].instructions.item[c->graph.nodes.item[i].index];
-        bool fixed = c->graph.nodes.item[i].useful || instruction->accumulate != ACCUMULATE_NO ||
-                     graph_recomputes(&c->graph, instruction);
-        fixed &= c->graph.nodes.item[i].forward || c->graph.nodes.item[i].again;
-        struct footprint where;
-        for (int k = 0; fixed && k < instruction->outputs; k++) {
-            int buffer = instruction->out[k].buffer;
-            if (buffer != NONE && footprint_of(p, &instruction->out[k], &where) &&
-                written_unread(&reads[program_root(p, buffer)], &where))
-                changed = name_of(c, buffer);
-        }
-        if (changed)
-            break;
-        for (int k = 0; k < instruction->inputs; k++)
-            if (instruction->in[k].buffer != NONE && footprint_of(p, &instruction->in[k], &where))
-                written_add(&reads[program_root(p, instruction->in[k].buffer)], where);
-    }
-    for (size_t b = 0; b < p->buffers.count; b++)
-        written_release(&reads[b]);
-    free(reads);
-    if (changed)
-        REFUSE("%s: changes %s, which has been read before", site_of(c, (int)i).text, changed);
-    return TRIREME_OK;
-}
-
 // ---- gradients
 
 static bool complete(const struct gradient_check *c, int buffer, int *missing) {
@@ -121,10 +103,10 @@ static bool complete(const struct gradient_check *c, int buffer, int *missing) {
 
 // Whether `gradient` holds the gradient of `of`: by declaration, or because all of it comes unchanged from one sum.
 static bool holds_gradient(const struct gradient_check *c, int gradient, int of) {
-    if (c->program->buffers.item[gradient].gradient_of == of)
-        return true;
     int sum = graph_passed_to(&c->graph, of);
-    return sum != NONE && holds_gradient(c, gradient, sum);
+    if (sum != NONE && c->graph.tensor[of].contributions == 0)
+        return holds_gradient(c, gradient, sum);
+    return c->program->buffers.item[gradient].gradient_of == of;
 }
 
 static trireme_status answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
@@ -143,15 +125,10 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     struct footprint where;
     footprint_of(c->program, out, &where);
     bool overlaps = written_unread(&t->parts, &where);
-    bool parameter = c->program->buffers.item[of].kind == KIND_PARAM;
     enum accumulate accumulate = c->graph.nodes.item[by].instruction->accumulate;
     bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
     if (overlaps && starts && !sum)
         REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, by).text, name_of(c, of));
-    enum buffer_scope scope = c->program->buffers.item[out->buffer].scope;
-    bool kept = scope == SCOPE_STATE || scope == SCOPE_STEP;
-    if (parameter && kept && !overlaps && accumulate == ACCUMULATE_NO && c->program->microbatches > 1)
-        REFUSE("%s: overwrites the gradient of %s in every microbatch", site_of(c, by).text, name_of(c, of));
     written_add(&t->parts, where);
     return TRIREME_OK;
 }
@@ -360,26 +337,15 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
            name_of(c, graph_original(&c->graph, again->out[0].buffer)));
 }
 
-// Rows of a gradient are whole when they leave for other ranks.
-static trireme_status check_gathered(struct gradient_check *c, int by) {
-    trireme_error *error = c->error;
-    int rows = c->graph.nodes.item[by].instruction->in[0].buffer, missing;
-    int of = c->program->buffers.item[rows].gradient_of;
-    if (of != NONE && !complete(c, of, &missing))
-        REFUSE("%s: gathers %s, the gradient of %s, before all contributions are in", site_of(c, by).text,
-               name_of(c, rows), name_of(c, missing));
-    return TRIREME_OK;
-}
-
 static trireme_status check_all(struct gradient_check *c) {
     trireme_error *error = c->error;
     for (size_t i = 0; i < c->graph.nodes.count; i++) {
         const struct node *node = &c->graph.nodes.item[i];
         const struct op_info *info = &c->table->op[node->instruction->op];
+        if (node->backward && node->instruction->predicate != NONE)
+            REFUSE("%s: may be skipped, though it contributes to gradients", site_of(c, (int)i).text);
         if (node->again)
             TRY(check_recomputation(c, (int)i));
-        else if (node->gathers)
-            TRY(check_gathered(c, (int)i));
         else if (info->role == ROLE_HEAD)
             TRY(check_head(c, (int)i));
         else if (node->backward)
@@ -413,9 +379,7 @@ static trireme_status check_route(const struct program *program, const struct op
                                   const struct mentions *mentions, const struct route *route, trireme_error *error) {
     struct gradient_check c = {.program = program, .table = table, .mentions = mentions, .error = error};
     gradient_graph_create(&c.graph, program, table, route);
-    trireme_status status = check_values(&c);
-    if (status == TRIREME_OK)
-        status = check_all(&c);
+    trireme_status status = check_all(&c);
     gradient_graph_release(&c.graph);
     VEC_RELEASE(&c.candidates);
     return status;
@@ -426,6 +390,8 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
     struct mentions mentions;
     mentions_create(&mentions, program);
     trireme_status status = routes_create(&routes, program, error);
+    if (status == TRIREME_OK)
+        status = check_one_each(program, error);
     if (status == TRIREME_OK)
         status = check_parts(program, error);
     for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)

@@ -1,7 +1,8 @@
 // Runs the schedule on names instead of numbers. Every root buffer's instance holds the list of its parts that have
 // been written in this lifetime. Writing to an instance for the first time takes its bytes from whatever instance held
 // them; a read must find its part written and its bytes still its own. That one rule covers reading before writing,
-// freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too.
+// freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too;
+// one over something that somebody has read is, where the rest of the verifier takes a name for one value.
 //
 // Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with,
 // those of buffers included whose bytes others have taken in part.
@@ -46,6 +47,7 @@ struct memory_check {
     size_t invocation;
     struct slot_waits waits;
     struct slices slices;
+    bool trains;      // there are gradients
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
     VEC(int) passing; // GRAD roots that an invocation or a microbatch alone holds
 };
@@ -339,6 +341,22 @@ static bool own_part(const struct instruction *in) {
     return part->along == in->group && part->step == part->dim[0] && part->offset == whole->offset;
 }
 
+// Whether the instruction changes what somebody has read. Where there is a backward pass a name stands for one value as
+// long as its buffer lives, or backward would see another than forward used. What is kept between steps may go on where
+// it is, and of a step's sums some terms be looked at; nowhere else is a sum read before all its terms are in.
+static bool changes(const struct memory_check *c, const struct instruction *in, int out, bool adds) {
+    const struct program *p = c->program;
+    const struct operand *operand = &in->out[out];
+    const int root = program_root(p, operand->buffer), from = c->table->op[in->op].inplace[out];
+    const struct buffer *b = &p->buffers.item[root];
+    struct footprint where;
+    bool goes_on = b->scope == SCOPE_STATE && from >= 0 && operand_equal(operand, &in->in[from]);
+    goes_on |= own_part(in) && program_root(p, in->in[0].buffer) == root;
+    bool fixed = adds ? b->kind == KIND_ACT || b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT : c->trains;
+    return fixed && !goes_on && footprint_of_all_ranks(p, operand, &where) &&
+           written_read(&instance_of(c, root)->written, &where);
+}
+
 static trireme_status write_part(struct memory_check *c, const struct instruction *instruction, int out,
                                  bool accumulate, int invocation, trireme_error *error) {
     const struct program *p = c->program;
@@ -356,7 +374,6 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate)
         TRY(read_part(c, instruction->stream, operand, invocation, error));
-    TRY(renew(c, instance, invocation, error));
     if (!instance->alive)
         TRY(claim(c, instance, instruction, out, error));
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
@@ -423,6 +440,15 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
         return TRIREME_OK;
     }
     int stream = instruction->stream;
+    bool accumulates = instruction_accumulates(instruction, &c->now);
+    for (int o = 0; o < instruction->outputs; o++) {
+        if (instruction->out[o].buffer == NONE)
+            continue;
+        TRY(renew(c, instance_of(c, program_root(c->program, instruction->out[o].buffer)), invocation, error));
+        if (changes(c, instruction, o, accumulates && c->table->op[instruction->op].out[o].adds))
+            REFUSE("%s: changes %s, which has been read before", here(c).text,
+                   verify_buffer_name(c->program, instruction->out[o].buffer));
+    }
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
             TRY(read_part(c, stream, &instruction->in[i], invocation, error));
@@ -442,8 +468,7 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
     }
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE) {
-            bool accumulate =
-                instruction_accumulates(instruction, &c->now) && c->table->op[instruction->op].out[i].adds;
+            bool accumulate = accumulates && c->table->op[instruction->op].out[i].adds;
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
     // Away from its root a sum is made in the memory of its terms.
@@ -511,6 +536,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
+        c.trains |= program->buffers.item[i].kind == KIND_GRAD;
         if (passes(&program->buffers.item[i]))
             VEC_PUSH(&c.passing, (int)i);
     }

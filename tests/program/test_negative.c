@@ -92,6 +92,36 @@ static void mutate_operand(struct subject *s, size_t t, size_t i, int k) {
     }
 }
 
+// All of the buffer becomes zero, or what another one is, before the instruction.
+static void overwrite(struct program *mutant, size_t t, size_t i, int buffer, int by) {
+    const struct operand whole = operand_whole(mutant, buffer), flat = operand_part(mutant, whole, AXES_NONE);
+    struct operand from = flat;
+    from.buffer = by;
+    mutant_repeat(mutant, (struct place){&mutant->templates.item[t], i});
+    struct instruction *write = &mutant->templates.item[t].instructions.item[i];
+    *write = (struct instruction){.op = by == NONE ? OP_ZERO : OP_FAN_OUT,
+                                  .phase = write->phase,
+                                  .layer = write->layer,
+                                  .workspace = NONE,
+                                  .predicate = NONE};
+    program_give_operands(mutant, write, by != NONE, &from, 1, &flat);
+}
+
+static void mutate_values(struct subject *s, size_t t, size_t i, int k) {
+    const struct program *p = subject_program(s);
+    struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+    const struct op_info *info = &s->small.engine.ops->op[instruction->op];
+    int buffer = mutant_operand(instruction, k)->buffer, candidate[CANDIDATES];
+    struct program mutant;
+    size_t n = buffer == NONE ? 0 : find_candidates(p, buffer, candidate);
+    for (size_t c = 0; c < n; c++)
+        if (mutant_begin(s, &mutant)) {
+            overwrite(&mutant, t, i, buffer, c ? candidate[c] : NONE);
+            mutant_end(s, &mutant, true, "%s[%zu] %s: %s becomes %s before it", PLACE, NAME(buffer),
+                       c ? NAME(candidate[c]) : "zero");
+        }
+}
+
 static void mutate_fields(struct subject *s, size_t t, size_t i) {
     const struct instruction *instruction = &subject_program(s)->templates.item[t].instructions.item[i];
     const struct op_info *info = &s->small.engine.ops->op[instruction->op];
@@ -280,7 +310,7 @@ static void mutate_everything(struct subject *s) {
             const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
             mutate_list(s, t, i);
             for (int k = 0; k < instruction->inputs + instruction->outputs; k++)
-                mutate_operand(s, t, i, k), mutate_view(s, t, i, k);
+                mutate_operand(s, t, i, k), mutate_view(s, t, i, k), mutate_values(s, t, i, k);
             mutate_fields(s, t, i);
             mutate_workspace(s, t, i);
         }
