@@ -76,6 +76,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
         b->belongs_to < NONE || b->belongs_to >= count)
         REFUSE("buffer %s refers to a buffer that is not there", b->name);
+    if (b->recomputes >= number)
+        REFUSE("buffer %s recomputes one that does not stand before it", b->name);
     if (b->gradient_of != NONE && b->recomputes != NONE)
         REFUSE("buffer %s is to be a gradient and what is computed again", b->name);
     if (b->parent < NONE || b->parent >= number)

@@ -536,7 +536,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
-        c.trains |= program->buffers.item[i].kind == KIND_GRAD;
+        c.trains |= program->buffers.item[i].kind == KIND_GRAD || program->buffers.item[i].gradient_of != NONE;
         if (passes(&program->buffers.item[i]))
             VEC_PUSH(&c.passing, (int)i);
     }

@@ -279,6 +279,9 @@ static void computed_again(void **unused) {
     p = mutant_copy(&small.engine.train.program);
     p.buffers.item[program_find(&p, again)].gradient_of = program_find(&p, "layers.0.mlp.up");
     refuse_mutant(&p, small.engine.ops, "is to be a gradient and what is computed again", again);
+    p = mutant_copy(&small.engine.train.program);
+    p.buffers.item[program_find(&p, again)].recomputes = program_find(&p, again);
+    refuse_mutant(&p, small.engine.ops, "recomputes one that does not stand before it", again);
     small_model_release(&small);
 }
 
