@@ -92,21 +92,7 @@ static void mutate_operand(struct subject *s, size_t t, size_t i, int k) {
     }
 }
 
-// All of the buffer becomes zero, or what another one is, before the instruction.
-static void overwrite(struct program *mutant, size_t t, size_t i, int buffer, int by) {
-    const struct operand whole = operand_whole(mutant, buffer), flat = operand_part(mutant, whole, AXES_NONE);
-    struct operand from = flat;
-    from.buffer = by;
-    mutant_repeat(mutant, (struct place){&mutant->templates.item[t], i});
-    struct instruction *write = &mutant->templates.item[t].instructions.item[i];
-    *write = (struct instruction){.op = by == NONE ? OP_ZERO : OP_FAN_OUT,
-                                  .phase = write->phase,
-                                  .layer = write->layer,
-                                  .workspace = NONE,
-                                  .predicate = NONE};
-    program_give_operands(mutant, write, by != NONE, &from, 1, &flat);
-}
-
+// Values that become zero, or others, before the instruction.
 static void mutate_values(struct subject *s, size_t t, size_t i, int k) {
     const struct program *p = subject_program(s);
     struct instruction *instruction = &p->templates.item[t].instructions.item[i];
@@ -116,7 +102,7 @@ static void mutate_values(struct subject *s, size_t t, size_t i, int k) {
     size_t n = buffer == NONE ? 0 : find_candidates(p, buffer, candidate);
     for (size_t c = 0; c < n; c++)
         if (mutant_begin(s, &mutant)) {
-            overwrite(&mutant, t, i, buffer, c ? candidate[c] : NONE);
+            mutant_overwrite(&mutant, (struct place){&mutant.templates.item[t], i}, buffer, c ? candidate[c] : NONE);
             mutant_end(s, &mutant, true, "%s[%zu] %s: %s becomes %s before it", PLACE, NAME(buffer),
                        c ? NAME(candidate[c]) : "zero");
         }

@@ -147,6 +147,25 @@ static void mutate_operands(const struct site *s, const struct instruction *was)
     }
 }
 
+// Values that become zero, or others, before who reads or changes them.
+static void mutate_values(const struct site *s, const struct instruction *was) {
+    const struct program *p = program_of(s);
+    for (int k = 0; k < was->inputs + was->outputs; k++) {
+        const int buffer = mutant_operand((struct instruction *)was, k)->buffer;
+        if (buffer == NONE)
+            continue;
+        for (int by = NONE, tried = 0; by < (int)p->buffers.count && tried < 2; by++) {
+            const struct buffer *to = &p->buffers.item[buffer], *from = by == NONE ? to : &p->buffers.item[by];
+            if (by == buffer || to->dtype != from->dtype || buffer_count(to) != buffer_count(from))
+                continue;
+            tried++;
+            struct place place = {NULL, s->index};
+            MUTATE((place.template = &mutant.templates.item[s->template], mutant_overwrite(&mutant, place, buffer, by)),
+                   "%s becomes %s before it", to->name, by == NONE ? "zero" : from->name);
+        }
+    }
+}
+
 // ---- buffers
 
 static void mutate_placements(struct fleet *f, int stage) {
@@ -268,6 +287,7 @@ static void mutate_instruction(const struct site *s) {
     const struct instruction *was = instruction_at(s, (struct program *)program_of(s));
     mutate_list(s);
     mutate_operands(s, was);
+    mutate_values(s, was);
     mutate_sums(s, was);
     if (was->group)
         mutate_group(s, was);

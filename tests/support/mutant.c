@@ -215,6 +215,20 @@ void mutant_repeat(struct program *mutant, struct place place) {
     place.template->instructions.count++;
 }
 
+void mutant_overwrite(struct program *mutant, struct place place, int buffer, int by) {
+    const struct operand to = operand_part(mutant, operand_whole(mutant, buffer), AXES_NONE);
+    struct operand from = to;
+    from.buffer = by;
+    mutant_repeat(mutant, place);
+    struct instruction *write = mutant_at(place);
+    *write = (struct instruction){.op = by == NONE ? OP_ZERO : OP_FAN_OUT,
+                                  .phase = write->phase,
+                                  .layer = write->layer,
+                                  .workspace = NONE,
+                                  .predicate = NONE};
+    program_give_operands(mutant, write, by != NONE, &from, 1, &to);
+}
+
 bool mutant_same_sum(const struct instruction *first) {
     const struct instruction *second = first + 1;
     return first->op == OP_SQUARE_SUM && second->op == first->op && first->out[0].buffer == second->out[0].buffer;

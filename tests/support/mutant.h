@@ -46,6 +46,8 @@ struct place mutant_find(const struct program *program, enum op op, const char *
 struct instruction *mutant_at(struct place place);
 void mutant_delete(struct place place);
 void mutant_repeat(struct program *mutant, struct place place); // once more, behind it
+// Before it, all of `buffer` becomes zero, or what is in buffer `by`, of as many elements.
+void mutant_overwrite(struct program *mutant, struct place place, int buffer, int by);
 // Whether this instruction and the next are terms of one sum: their order is free, and shows in the last bit.
 bool mutant_same_sum(const struct instruction *first);
 // Puts two buffers in each other's place in all instructions.
