@@ -1,11 +1,14 @@
 #include "base/text.h"
 
+#include "base/clock.h"
 #include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 // ---- growing strings
@@ -83,12 +86,41 @@ void text_release(struct text *t) {
 
 // ---- whole files
 
+// For the program at a pipe's other end to open it: a shell may have begun it together with this one.
+enum { PARTNER_MILLISECONDS = 1000, MILLISECOND = 1000000 };
+
+// Whether somebody has an empty pipe open to write to: only then is there something to wait for.
+static bool is_written(int pipe) {
+    int copy[2];
+    if (pipe2(copy, O_CLOEXEC) != 0)
+        return true;
+    const bool written = tee(pipe, copy[1], 1, SPLICE_F_NONBLOCK) != 0;
+    close(copy[0]);
+    close(copy[1]);
+    return written;
+}
+
+trireme_status file_open(const char *path, int *file, trireme_error *error) {
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (opened < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
+    struct stat info;
+    struct pollfd content = {.fd = opened, .events = POLLIN};
+    if (fstat(opened, &info) == 0 && S_ISFIFO(info.st_mode) && poll(&content, 1, PARTNER_MILLISECONDS) == 0 &&
+        !is_written(opened)) {
+        close(opened);
+        FAIL(TRIREME_ERROR_IO, "%s: cannot read: it is a pipe that nobody writes to", path);
+    }
+    fcntl(opened, F_SETFL, 0); // whoever writes may take any time
+    *file = opened;
+    return TRIREME_OK;
+}
+
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error) {
     trireme_status status = TRIREME_OK;
     char *bytes = NULL;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
+    int file;
+    TRY(file_open(path, &file, error));
     struct stat info;
     if (fstat(file, &info) != 0) {
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %m", path);
@@ -179,10 +211,31 @@ bool file_is_device(const char *path) {
     return is_stdout(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
 
-static trireme_status write_device(const char *path, const void *bytes, size_t length, trireme_error *error) {
-    int file = is_stdout(path) ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (file < 0)
+trireme_status file_open_device(const char *path, int *file, trireme_error *error) {
+    if (is_stdout(path)) {
+        if ((*file = dup(STDOUT_FILENO)) < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
+        return TRIREME_OK;
+    }
+    struct stat info;
+    const bool pipe = stat(path, &info) == 0 && S_ISFIFO(info.st_mode);
+    const int64_t until = clock_now() + (int64_t)PARTNER_MILLISECONDS * MILLISECOND;
+    int opened;
+    while ((opened = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) < 0 && pipe && errno == ENXIO &&
+           clock_now() < until)
+        nanosleep(&(struct timespec){.tv_nsec = MILLISECOND}, NULL);
+    if (opened < 0 && pipe && errno == ENXIO)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write: it is a pipe that nobody reads", path);
+    if (opened < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %m", path);
+    fcntl(opened, F_SETFL, 0); // whoever reads may take any time
+    *file = opened;
+    return TRIREME_OK;
+}
+
+static trireme_status write_device(const char *path, const void *bytes, size_t length, trireme_error *error) {
+    int file;
+    TRY(file_open_device(path, &file, error));
     trireme_status status = TRIREME_OK;
     if (file_write(file, bytes, length) < length)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot write: %m", path);
@@ -246,7 +299,7 @@ bool file_lock(int file) {
 
 bool file_is_locked(const char *path) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         return false;
     bool locked = fcntl(file, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;

@@ -20,10 +20,14 @@ size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool end
 void text_add_numbers(struct text *t, const int *number, int count); // "3,0,2"
 void text_release(struct text *t);
 
+// Opens what is to be read. A pipe that nobody writes to is refused after a second, in which that program may begin.
+trireme_status file_open(const char *path, int *file, trireme_error *error);
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // Whether it is something to write to that no file can take the place of: a pipe, a terminal or another device.
 bool file_is_device(const char *path);
+// Opens such a thing, to write to it. A pipe that nobody reads is refused after a second.
+trireme_status file_open_device(const char *path, int *file, trireme_error *error);
 // Writes bytes to `path`.tmp, syncs, and renames over `path`: the old file or the new one, never half of one. A device
 // is written to.
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);

@@ -103,9 +103,7 @@ static trireme_status choose_ranks(int *ranks, const struct config *config, stru
 static trireme_status check_save(const char *path, trireme_error *error) {
     struct config there;
     trireme_error why;
-    if (file_is_device(path))
-        return TRIREME_OK;
-    if (access(path, F_OK) == 0) {
+    if (!file_is_device(path) && access(path, F_OK) == 0) {
         if (config_load(&there, path, NULL, 0, &why) != TRIREME_OK)
             FAIL(TRIREME_ERROR_USAGE, "save=%s: there is such a file, which is no configuration; remove it first",
                  path);

@@ -89,8 +89,10 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
 }
 
 trireme_status check_output(const char *key, const char *path, trireme_error *error) {
+    int kept; // for the rest of the process: whoever reads a pipe would take a close for the end
     if (file_is_device(path))
-        return TRIREME_OK;
+        return file_open_device(path, &kept, error) == TRIREME_OK ? TRIREME_OK
+                                                                  : error_prefix(error, TRIREME_ERROR_USAGE, "%s", key);
     char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';

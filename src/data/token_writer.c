@@ -119,10 +119,12 @@ static void draft_release(struct draft *d) {
 
 static bool begins_with_magic(const char *path) {
     char magic[MEGATRON_MAGIC_BYTES];
-    FILE *file = fopen(path, "rb");
-    bool ours = file && fread(magic, sizeof magic, 1, file) == 1 && memcmp(magic, MEGATRON_MAGIC, sizeof magic) == 0;
-    if (file)
-        fclose(file);
+    int file;
+    if (file_open(path, &file, NULL) != TRIREME_OK)
+        return false;
+    const bool ours =
+        read(file, magic, sizeof magic) == sizeof magic && memcmp(magic, MEGATRON_MAGIC, sizeof magic) == 0;
+    close(file);
     return ours;
 }
 

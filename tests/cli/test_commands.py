@@ -218,6 +218,34 @@ def test_closed_pipe():
     assert process.stderr == b"" and process.returncode == -signal.SIGPIPE, process
 
 
+def test_pipes():
+    """Of a pipe without another end nothing is waited for; what another program writes is read, however late."""
+    os.mkfifo("pipe")
+    nobody = "pipe: cannot read: it is a pipe that nobody writes to$"
+    model, mesh = "--model.preset=gpt2-124m", ("--parallelism.pipeline_parallel_degree=2", "cluster=h100")
+    tool.refused(1, nobody, "train", "pipe")
+    tool.refused(1, nobody, "simulate", "--model.config=pipe", "cluster=h100")
+    tool.refused(2, nobody, "simulate", model, "cluster=./pipe")
+    tool.refused(2, nobody, "simulate", model, "--parallelism.pipeline_parallel_schedule=./pipe", *mesh)
+    tool.refused(1, nobody, "bench", "calibrate", "cluster=a100", "from=pipe")
+    for command in ("plan", model, "cluster=h100", "devices=1", "save=pipe"), ("bench", "calibrate", "out=pipe"):
+        tool.refused(2, "(save|out): pipe: cannot write: it is a pipe that nobody reads$", *command)
+    os.mkdir("to")
+    tool.good("prepare", "t.txt", "--data.path=to/t")
+    os.remove("to/t.idx")
+    os.mkfifo("to/t.idx")
+    tool.refused(2, "to/t.bin: is in the way", "prepare", "t.txt", "--data.path=to/t")
+
+    tool.write("one.yaml", "model: {preset: gpt2-124m}\n")
+    expected = tool.good_json("simulate", "one.yaml", "cluster=h100")["step_seconds"]
+    for script in ('exec "$0" simulate <(sleep 1.5; cat one.yaml) cluster=h100 --json',
+                   'cat one.yaml | "$0" simulate /dev/stdin cluster=h100 --json',
+                   '(sleep .3; cat one.yaml > pipe) & "$0" simulate pipe cluster=h100 --json'):
+        out = subprocess.run(["bash", "-c", script, tool.BINARY], stdout=subprocess.PIPE, timeout=tool.TIMEOUT,
+                             check=True).stdout
+        assert tool.strict_json(out)["step_seconds"] == expected, (script, out)
+
+
 def test_eval_and_generate():
     tool.good("train", "c.yaml")
     result = tool.good_json("eval", "run", "data.path=text/t")
