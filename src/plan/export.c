@@ -3,41 +3,84 @@
 #include "plan/evaluate.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 
 // Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
 // (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
 // 2026). Later ones are Python, with fields most of which have these names.
 
-static const char *schedule_of(const struct plan_answer *a) {
-    return a->choice.stages > 1 ? a->choice.schedule : "";
-}
-
-static bool is_schedule(const struct plan_answer *a, const char *name) {
-    return strcmp(schedule_of(a), name) == 0;
-}
-
 // Of a replica and step.
 static int64_t microbatches_of(const struct plan_request *r, const struct plan_choice *c) {
     return r->config->training.global_batch_size / (c->replicas * c->shards) / c->micro_batch_size;
 }
 
-// The layers of each virtual stage; NULL where they are as even as can be. The caller frees.
-static int *uneven_layers(const struct plan_request *r, const struct plan_answer *a, int *stages) {
-    struct parallel plan;
-    if (a->choice.stages == 1 || !choice_resolve(&plan, r, &a->choice))
-        return NULL;
-    int *layers = parallel_layers(&plan, stages);
-    bool even = true;
-    for (int v = 0; v < *stages; v++)
-        even &= layers[v] == layers[0];
-    if (even) {
-        free(layers);
-        layers = NULL;
+// A pipeline, or all layers as one stage, as the other system has it.
+struct pipeline {
+    const char *schedule; // that takes place there
+    int stages, chunks;
+    int *layers, *again; // of each virtual stage, and how many of those are computed again; owned
+    bool even;           // all have as many layers
+    bool merged;         // a rank's chunks are one
+};
+
+// Of a rank's chunks one, with as many layers as others have, the first ranks one more.
+static void pipeline_of_one_chunk(struct pipeline *p, const struct schedule *s, int all_layers) {
+    int *layers = mem_alloc((size_t)s->stages * sizeof *layers), *again = mem_alloc((size_t)s->stages * sizeof *again);
+    for (int i = 0; i < s->stages; i++) {
+        layers[i] = all_layers / s->stages + (i < all_layers % s->stages);
+        again[i] = 0;
+        for (int chunk = 0; chunk < s->chunks; chunk++)
+            again[i] += p->again[s->virtual_stage[i * s->chunks + chunk]];
+        again[i] = MIN(again[i], layers[i]);
     }
+    free(p->layers);
+    free(p->again);
+    *p = (struct pipeline){.stages = s->stages, .chunks = 1, .layers = layers, .again = again, .merged = true};
+}
+
+static bool goes_round(const struct schedule *s) {
+    bool round = true;
+    for (int v = 0; v < s->stages * s->chunks; v++)
+        round &= s->place[v].rank == v % s->stages;
+    return round;
+}
+
+// Where the other system has no such schedule, it does 1F1B: of the same chunks, interleaved, where they go through all
+// ranks and over again, else of one chunk: how many layers such chunks have is for their own order.
+static struct pipeline pipeline_create(const struct plan_request *r, const struct plan_choice *c, bool there) {
+    struct parallel plan;
+    CHECK(choice_resolve(&plan, r, c));
+    const struct schedule *s = plan.schedule;
+    const int all_layers = (int)r->model->num_hidden_layers;
+    struct pipeline p = {.stages = s ? s->stages : 1, .chunks = s ? s->chunks : 1};
+    const int count = p.stages * p.chunks;
+    p.layers = mem_alloc((size_t)count * sizeof *p.layers);
+    p.again = mem_alloc((size_t)count * sizeof *p.again);
+    for (int v = 0; v < count; v++) {
+        p.layers[v] = s ? plan.first_layer[v + 1] - plan.first_layer[v] : all_layers;
+        p.again[v] =
+            (plan.full_layers ? plan.full_layers[v] : 0) + (plan.selective_layers ? plan.selective_layers[v] : 0);
+    }
+    if (s && !there && s->chunks > 1 && !goes_round(s))
+        pipeline_of_one_chunk(&p, s, all_layers);
+    p.even = true;
+    for (int v = 0; v < p.stages * p.chunks; v++)
+        p.even &= p.layers[v] == p.layers[0];
+    p.schedule = there ? c->schedule : p.chunks > 1 ? "interleaved" : "1f1b";
     parallel_release(&plan);
-    return layers;
+    return p;
+}
+
+static void pipeline_release(struct pipeline *p) {
+    free(p->layers);
+    free(p->again);
+}
+
+static void schedule_is_not_there(struct text *cannot, const struct pipeline *p, const struct plan_choice *c) {
+    text_add(cannot, "# not there: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
+             p->chunks > 1 ? " of several chunks, interleaved"
+             : p->merged   ? " of one chunk"
+                           : "");
 }
 
 // Layers that are computed again beside the mode of the rest: what was chosen, else what the user has set; "" for none.
@@ -66,13 +109,6 @@ static enum config_recompute mode_for_all(const struct again *again, enum config
     return *again->full                                         ? CONFIG_RECOMPUTE_FULL
            : *again->selective && rest == CONFIG_RECOMPUTE_NONE ? CONFIG_RECOMPUTE_SELECTIVE
                                                                 : rest;
-}
-
-// Of virtual stage `v`; one number stands for all.
-static int number_of_stage(const char *list, int v) {
-    for (; v > 0 && strchr(list, ','); v--)
-        list = strchr(list, ',') + 1;
-    return (int)strtol(list, NULL, 10);
 }
 
 // The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
@@ -217,30 +253,22 @@ static void megatron_groups(struct text *out, struct text *cannot, const struct 
 }
 
 static void megatron_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
-                              const struct plan_answer *a) {
-    const struct plan_choice *c = &a->choice;
-    int stages = 0, *layers = uneven_layers(r, a, &stages);
-    // With a layout of several chunks its order is interleaved.
-    const bool several = c->chunks > 1, interleaved = several && (layers || is_schedule(a, "interleaved"));
-    if (!is_schedule(a, "1f1b") && !is_schedule(a, "interleaved"))
-        text_add(cannot, "# not there: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
-                 interleaved ? " of several chunks, interleaved"
-                 : several   ? " of one chunk"
-                             : "");
+                              const struct plan_choice *c, const struct pipeline *p) {
+    if (strcmp(c->schedule, p->schedule))
+        schedule_is_not_there(cannot, p, c);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
-    if (layers) {
+    if (!p->even) {
         // E: embedding, t: a layer, L: head and loss; | between virtual stages.
         text_add(out, "--pipeline-model-parallel-layout \"E");
-        for (int v = 0; v < stages; v++)
-            text_add(out, "%st*%d", v ? "|" : "", layers[v]);
+        for (int v = 0; v < p->stages * p->chunks; v++)
+            text_add(out, "%st*%d", v ? "|" : "", p->layers[v]);
         text_add(out, "L\" \\\n");
-    } else if (interleaved) {
-        text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", c->chunks);
+    } else if (p->chunks > 1) {
+        text_add(out, "--num-virtual-stages-per-pipeline-rank %d \\\n", p->chunks);
     }
-    if (interleaved)
+    if (p->chunks > 1)
         megatron_groups(out, cannot, c, microbatches_of(r, c));
-    free(layers);
 }
 
 static void megatron_data(struct text *out, struct text *cannot, const struct plan_choice *c) {
@@ -261,19 +289,20 @@ static void megatron_data(struct text *out, struct text *cannot, const struct pl
 }
 
 static void megatron_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
-                               const struct plan_choice *c) {
+                               const struct plan_choice *c, const struct pipeline *p) {
     const struct again again = again_of(r, c);
     enum config_recompute all = mode_for_all(&again, c->recompute);
     // Its blocks are the first layers of each virtual stage, as many of each, and nothing of the rest.
     if (*again.full && c->recompute == CONFIG_RECOMPUTE_NONE) {
-        int most = 0, least = INT_MAX;
-        for (int v = 0; v < MAX(numbers_count(again.full), numbers_count(again.selective)); v++) {
-            int layers = number_of_stage(again.full, v) + number_of_stage(again.selective, v);
-            most = MAX(most, layers);
-            least = MIN(least, layers);
-        }
+        const int stages = p->stages * p->chunks;
+        int most = 0;
+        bool alike = true;
+        for (int v = 0; v < stages; v++)
+            most = MAX(most, p->again[v]);
+        for (int v = 0; v < stages; v++)
+            alike &= p->again[v] == MIN(most, p->layers[v]);
         text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %d \\\n", most);
-        if (*again.selective || least < most) {
+        if (*again.selective || !alike) {
             char *here = mem_printf("the first %d of each virtual stage are in full", most);
             mixed_is_not_there(cannot, &again, c->recompute, here);
             free(here);
@@ -333,8 +362,10 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     struct text cannot = {0}, flags = {0};
     text_add(&flags, "--tensor-model-parallel-size %d --pipeline-model-parallel-size %d%s \\\n", c->tensor, c->stages,
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
+    const bool there = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "interleaved") == 0;
+    struct pipeline pipeline = pipeline_create(r, c, there);
     if (c->stages > 1)
-        megatron_pipeline(&flags, &cannot, r, a);
+        megatron_pipeline(&flags, &cannot, r, c, &pipeline);
     heads_are_not_there(&cannot, r->model, c->tensor, true);
     if (c->sequence)
         sequence_is_not_there(&cannot, config->training.seq_len, c->tensor);
@@ -347,7 +378,8 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
                           "need on GPUs before Blackwell\n");
     megatron_data(&flags, &cannot, c);
     units_to_be_set(&cannot, r, c);
-    megatron_recompute(&flags, &cannot, r, c);
+    megatron_recompute(&flags, &cannot, r, c, &pipeline);
+    pipeline_release(&pipeline);
     if (config->training.dtype == CONFIG_DTYPE_BF16)
         text_add(&flags, "--bf16 \\\n");
     if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
@@ -373,48 +405,47 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
 // ---- TorchTitan
 
 // What torch.distributed.pipelining asks of the number of microbatches.
-static void titan_microbatches(struct text *cannot, const struct plan_answer *a, int64_t microbatches) {
-    const int64_t stages = a->choice.stages, rounds = MAX(1, microbatches / stages);
-    if (is_schedule(a, "interleaved") && microbatches % rounds)
+static void titan_microbatches(struct text *cannot, const struct pipeline *p, int64_t microbatches) {
+    const int64_t rounds = MAX(1, microbatches / p->stages);
+    if (strcmp(p->schedule, "interleaved") == 0 && microbatches % rounds)
         text_add(cannot,
                  "# not there: interleaved with %" PRId64 " microbatches, which are not %" PRId64 " equal rounds\n",
                  microbatches, rounds);
-    if ((is_schedule(a, "1f1b") || is_schedule(a, "gpipe")) && microbatches < stages)
-        text_add(cannot, "# not there: fewer microbatches (%" PRId64 ") than stages (%" PRId64 ")\n", microbatches,
-                 stages);
+    if (p->chunks == 1 && microbatches < p->stages)
+        text_add(cannot, "# not there: fewer microbatches (%" PRId64 ") than stages (%d)\n", microbatches, p->stages);
 }
 
 static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
-                           const struct plan_answer *a, int64_t sequences) {
-    const struct plan_choice *c = &a->choice;
-    const struct schedule_kind *kind = schedule_kind(schedule_of(a)); // NULL: a file's
-    int stages = 0, *layers = uneven_layers(r, a, &stages);
+                           const struct plan_choice *c, int64_t sequences) {
+    const struct schedule_kind *kind = schedule_kind(c->schedule); // NULL: a file's
+    const bool there = kind && *kind->torch;
+    struct pipeline p = pipeline_create(r, c, there);
+    const int count = p.stages * p.chunks;
     text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
     if (c->vocabulary)
         text_add(cannot, "# not there: a vocabulary spread over all stages\n");
-    if (kind && *kind->torch)
-        text_add(out, "pipeline_parallel_schedule = \"%s\"\n", kind->torch);
-    else
-        text_add(cannot, "# not there: the schedule %s\n", c->schedule);
+    if (!there)
+        schedule_is_not_there(cannot, &p, c);
+    text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule_kind(p.schedule)->torch);
     text_add(out, "pipeline_parallel_microbatch_size = %" PRId64 "\n", c->micro_batch_size);
-    titan_microbatches(cannot, a, microbatches_of(r, c));
-    if (layers) {
+    titan_microbatches(cannot, &p, microbatches_of(r, c));
+    if (!p.even) {
         text_add(out, "module_fqns_per_model_part = [");
-        for (int v = 0, layer = 0; v < stages; v++) {
+        for (int v = 0, layer = 0; v < count; v++) {
             text_add(out, "%s\n  [%s", v ? "," : "", v ? "" : "\"tok_embeddings\"");
-            for (int i = 0; i < layers[v]; i++, layer++)
+            for (int i = 0; i < p.layers[v]; i++, layer++)
                 text_add(out, "%s\"layers.%d\"", v == 0 || i ? ", " : "", layer);
-            text_add(out, "%s]", v + 1 == stages ? ", \"norm\", \"output\"" : "");
+            text_add(out, "%s]", v + 1 == count ? ", \"norm\", \"output\"" : "");
         }
         text_add(out, "]\n");
     } else {
-        int chunks = c->chunks > 0 ? c->chunks : 1;
-        text_add(out, "pipeline_parallel_layers_per_stage = %" PRId64 "\n",
-                 r->model->num_hidden_layers / (c->stages * chunks));
-        text_add(out, "pipeline_parallel_first_stage_less_layers = 0\npipeline_parallel_last_stage_less_layers = 0\n");
+        text_add(out,
+                 "pipeline_parallel_layers_per_stage = %d\npipeline_parallel_first_stage_less_layers = 0\n"
+                 "pipeline_parallel_last_stage_less_layers = 0\n",
+                 p.layers[0]);
     }
     text_add(cannot, "# all %" PRId64 " sequences of a rank go through the pipeline as one local batch\n", sequences);
-    free(layers);
+    pipeline_release(&p);
 }
 
 static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
@@ -517,7 +548,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
                  "# not there: inputs' gradients that tensor parallel ranks exchange beside weights' products\n");
     units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
-        titan_pipeline(&body, &cannot, r, a, sequences);
+        titan_pipeline(&body, &cannot, r, c, sequences);
     titan_recompute(&body, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16 && c->shards == 1 && c->tensor * c->stages > 1)
         text_add(&cannot,

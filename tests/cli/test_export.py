@@ -39,13 +39,28 @@ def test_what_others_do_not_do():
     assert "divided" not in tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                                       "global_batch_size=1", "export=megatron")
     assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
-    # Two chunks of unlike layers are interleaved there, whatever the schedule was.
-    flags = exported("megatron", "devices=2", "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v",
-                     "global_batch_size=5")
-    assert "not there: the schedule zb-v; here 1F1B of several chunks, interleaved, which" in flags, flags
-    assert '-layout "E' in flags, flags
+    # Chunks that go round are interleaved there, in the layers that they have.
+    tool.good("simulate", "schedule=interleaved", "stages=2", "chunks=2", "microbatches=5", "save=s.txt")
+    two = ("devices=2", "pipeline_parallel_degree=2", "global_batch_size=5")
+    own = (*two, "pipeline_parallel_schedule=./s.txt", "pipeline_parallel_layout=1,1,1,3")
+    flags, toml = exported("megatron", *own), exported("torchtitan", *own)
+    for text in flags, toml:
+        assert "not there: the schedule ./s.txt; here 1F1B of several chunks, interleaved, which" in text, text
+    assert '-layout "Et*1|t*1|t*1|t*3L"' in flags, flags
     assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags, flags
-    # Of as many layers each it is what it is without a word: not interleaved.
+    assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in toml and '["layers.1"],' in toml, toml
+    # How many layers others have, and of them are computed again, is for the ranks' chunks together.
+    folded = (*two, "pipeline_parallel_schedule=v-half", "pipeline_parallel_layout=1,2,1,2", "full_layers=1,1,1,1")
+    flags, toml = exported("megatron", *folded), exported("torchtitan", *folded)
+    for text in flags, toml:
+        assert "not there: the schedule v-half; here 1F1B of one chunk, which" in text and "fqns" not in text, text
+    assert "layout" not in flags and "--recompute-method block --recompute-num-layers 2 " in flags, flags
+    assert 'pipeline_parallel_schedule = "1F1B"' in toml and "layers_per_stage = 3\n" in toml, toml
+    # 6 layers over 4 ranks: what says no word is refused there.
+    flags = exported("megatron", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=zb-h1",
+                     "pipeline_parallel_layout=", "vocabulary_parallel=false", "global_batch_size=4")
+    assert '-layout "Et*2|t*2|t*1|t*1L"' in flags, flags
+    # Of as many layers each it is what it is without a word.
     for schedule, here in ("v-min", "1F1B of one chunk"), ("zb-h1", "1F1B"):
         flags = exported("megatron", "devices=3", "pipeline_parallel_degree=3", "vocabulary_parallel=false",
                          "pipeline_parallel_layout=", f"pipeline_parallel_schedule={schedule}", "global_batch_size=6")
