@@ -27,8 +27,9 @@ struct space {
     bool small; // those alone that need least memory
     int64_t layers;
     int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
-    int meshes, sizes; // seen: ways to divide ranks and batch, and those with a microbatch
-    trireme_error why; // of the first that was refused: the plainest
+    int meshes, sizes;  // seen: ways to divide ranks and batch, and those with a microbatch
+    int64_t less, more; // the nearest batches that ways which this one rules out would divide; 0: none
+    trireme_error why;  // of the first that was refused: the plainest
 };
 
 // Ways to share one choice's data parallel ranks.
@@ -310,6 +311,27 @@ static int64_t widest_tensor(const struct cluster *cluster) {
     return most * TENSOR_NODES;
 }
 
+// Whether so many data parallel ranks may be shared.
+static bool shares(const struct space *s, int data) {
+    for (int shards = 1; shards <= data; shards++)
+        if (data % shards == 0 && allows(s->shards, shards) && allows(s->replicas, data / shards))
+            return true;
+    return false;
+}
+
+// A way whose data parallel ranks, with the microbatch that is set, do not divide the batch.
+static void note_batch(struct space *s, int tensor, int data) {
+    const int64_t batch = s->config->training.global_batch_size, unit = data * MAX(s->micro_batch_size, 1);
+    struct model_split split;
+    trireme_error none;
+    if (batch % unit == 0 || !shares(s, data) ||
+        model_split_create(&split, s->estimator->request->model, tensor, false, &none) != TRIREME_OK)
+        return;
+    const int64_t less = batch - batch % unit;
+    s->less = MAX(s->less, less);
+    s->more = s->more == 0 ? less + unit : MIN(s->more, less + unit);
+}
+
 static struct space list(struct candidates *out, struct estimator *estimator) {
     const struct config *c = estimator->request->config;
     const struct config_parallelism *p = &c->parallelism;
@@ -332,7 +354,10 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
             continue;
         for (int stages = 1; stages <= ranks / tensor && stages <= s.layers; stages++) {
             int data = ranks / tensor / stages;
-            if (ranks / tensor % stages || !allows(s.stages, stages) || c->training.global_batch_size % data)
+            if (ranks / tensor % stages || !allows(s.stages, stages))
+                continue;
+            note_batch(&s, tensor, data);
+            if (c->training.global_batch_size % data)
                 continue;
             struct plan_choice choice = {.tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
             add_mesh(&s, &choice);
@@ -379,6 +404,40 @@ trireme_status space_list(struct candidates *out, struct estimator *estimator, t
 
 // ---- nothing is possible
 
+// "; the nearest batches that could be split are of 14 and 21 sequences", or "". The caller frees.
+static char *other_batches(const struct space *s) {
+    if (s->more == 0)
+        return mem_strdup("");
+    char *less = s->less ? mem_printf("es that could be split are of %lld and", (long long)s->less)
+                         : mem_strdup(" that could be split is of");
+    char *words = mem_printf("; the nearest batch%s %lld sequences", less, (long long)s->more);
+    free(less);
+    return words;
+}
+
+// Where no way to divide the ranks divides the batch, or the `first` that does was refused, and others do not.
+static trireme_status refuse_batch(const struct space *s, const trireme_error *first, trireme_error *error) {
+    const struct config *c = s->config;
+    const struct counted ranks = counted(s->estimator->request->ranks, "rank");
+    char *others = other_batches(s);
+    trireme_status status;
+    if (s->meshes == 0)
+        status = config_refuse(
+            c, "training.global_batch_size", error,
+            "which no way to divide %s into tensor, pipeline and data parallel ones that the configuration "
+            "allows splits evenly%s",
+            ranks.text, others);
+    else if (s->sizes == 0)
+        status = config_refuse(c, "training.micro_batch_size", error,
+                               "which divides the sequences of no data parallel rank, however %s are divided%s",
+                               ranks.text, others);
+    else
+        status = error_set(error, first->status, "no plan for %s is possible: %s%s%s", ranks.text, first->message,
+                           *others ? "; more data parallel ranks do not split the batch" : "", others);
+    free(others);
+    return status;
+}
+
 trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
@@ -405,19 +464,8 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
                              "but the degrees leave %lld stages, and the model has %s", (long long)(r->ranks / set),
                              counted(s.layers, "layer").text);
-    if (s.meshes == 0)
-        return config_refuse(c, "training.global_batch_size", error,
-                             "which no way to divide %s into tensor, pipeline and data parallel ones that the "
-                             "configuration allows splits evenly",
-                             counted(r->ranks, "rank").text);
-    if (s.sizes == 0)
-        return config_refuse(c, "training.micro_batch_size", error,
-                             "which divides the sequences of no data parallel rank, however %d ranks are divided",
-                             r->ranks);
-    if (first.message[0]) {
-        error_set(error, first.status, "%s", first.message);
-        return error_prefix(error, first.status, "no plan for %s is possible", counted(r->ranks, "rank").text);
-    }
+    if (s.meshes == 0 || s.sizes == 0 || first.message[0])
+        return refuse_batch(&s, &first, error);
     if (given_stages(c))
         return config_refuse(c, "parallelism.pipeline_parallel_layout", error,
                              "but no schedule that the configuration allows has %d virtual stages", given_stages(c));

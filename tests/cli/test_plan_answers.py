@@ -97,6 +97,15 @@ def test_refusals():
     refused(r"cluster= is missing; clusters are .*h100.*, or give the path of a file", "llama-5m", "devices=2")
     refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
             "global_batch_size=3", "tensor_parallel_degree=1")
+    # The nearest batches that work.
+    for batch, works in (16, "es that could be split are of 14 and 21"), (3, " that could be split is of 7"):
+        refused(rf"global_batch_size: given {batch}, .*splits evenly; the nearest batch{works} sequences$",
+                "llama-5m", "cluster=h100", "devices=7", f"global_batch_size={batch}", "tensor_parallel_degree=1")
+    refused("4 heads cannot be split over 7 ranks; more data parallel ranks do not split the batch; the nearest .* are "
+            "of 14 and 21 sequences$", "llama-5m", "cluster=h100", "devices=7", "global_batch_size=16")
+    refused("micro_batch_size: given 4, .*; the nearest batch that could be split is of 32 sequences$", "llama-5m",
+            "cluster=h100", "devices=8", "global_batch_size=8", "micro_batch_size=4", "data_parallel_shard_degree=8")
+    assert tool.good_json("plan", "llama-5m", "cluster=h100", "devices=7", "global_batch_size=14", "mode=none")["fits"]
     # The key that rules all out is the one that is named.
     refused(r"tensor_parallel_degree: given 3, but 2 ranks cannot be divided into groups of 3", *MODEL,
             "tensor_parallel_degree=3")
