@@ -61,12 +61,11 @@ static int claim_dead(const char *path, long pid) {
     int fd = open_directory(path);
     if (fd < 0)
         return -1;
+    // The lock alone decides: another process may have the number by now, and containers share file systems, not
+    // numbers. Where there are no locks nothing else does.
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    bool no_owner = locked || errno != EWOULDBLOCK;
-    // Containers share file systems, not process numbers: one's own number may be that of a dead process, and then the
-    // lock alone decides.
-    bool dead = pid == (long)getpid() ? locked : no_owner && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
-    if (dead)
+    bool no_locks = !locked && errno != EWOULDBLOCK;
+    if (locked || (no_locks && pid != (long)getpid() && kill((pid_t)pid, 0) != 0 && errno == ESRCH))
         return fd;
     close(fd);
     return -1;

@@ -1,5 +1,6 @@
 // The names that ckpt/directory.h works under, PARENT/.tmp-NAME-PID and PARENT/.old-NAME-PID, and clearing up after
-// processes that died. A name belongs to the living as long as its directory is locked or its process is there.
+// processes that died. A name belongs to the living as long as its directory is locked, or, on a file system without
+// locks, as long as its process is there.
 #ifndef CKPT_TEMPORARY_H
 #define CKPT_TEMPORARY_H
 

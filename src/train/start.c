@@ -229,6 +229,7 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     TRY(find_checkpoint(r, error)); // which may read for minutes
     TRY(run_directory_check(&r->directory, error));
     TRY(end_of_files(r, error));
+    checkpoint_sweep(r->config->run.directory); // before anything is written: it may be what fills the disk
     return share_checkpoint(r, error);
 }
 
@@ -297,15 +298,15 @@ static void tell_no_trace(const struct run *r) {
 
 static trireme_status begin_directory(struct run *r, struct tuning *tuning, const trireme_error *no_counters,
                                       trireme_error *error) {
-    if (r->leads)
+    if (r->leads) {
+        TRY(run_directory_check(&r->directory, error));
+        run_prune(r); // a run of which nothing is left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+    }
     if (r->control)
         TRY(comm_barrier(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
-    // A run of which nothing is left to do saves nothing more.
-    checkpoint_sweep(r->config->run.directory);
-    run_prune(r);
     if (r->directory.remark)
         run_tell(r, "%s", r->directory.remark);
     tell_no_trace(r);

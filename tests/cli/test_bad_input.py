@@ -396,6 +396,15 @@ def test_disk_full():
                                 "--validation.freq=0", preexec_fn=limit(room))
         assert code == 1 and re.search(rf"step \d+ is not recorded \(.*{words}: cannot write",
                                        err.splitlines()[-1]), (code, err)
+    # What is of no use goes before anything is written: it may be what fills the disk.
+    dead = f"run/checkpoint/.tmp-step-8-{os.getpid()}"
+    os.mkdir(dead)
+    code, _, err = tool.run(*arguments, preexec_fn=limit(100))
+    assert code == 1 and "run/config.yaml" in err and not os.path.exists(dead), (code, err)
+    more = "--training.steps=8", "--checkpoint.interval=1"
+    tool.good("train", "c.yaml", *more)
+    tool.run(*arguments, *more, preexec_fn=limit(100))
+    assert os.listdir("run/checkpoint") == ["step-8"]
 
 
 def edit_weights(directory, change):
