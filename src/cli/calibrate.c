@@ -44,6 +44,18 @@ static trireme_status write_cluster(const struct cluster *cluster, const struct 
     return status;
 }
 
+// Whether a file that has these figures would be read, too.
+static trireme_status check_readable(const struct cluster *cluster, const struct op_table *ops, trireme_error *error) {
+    struct text text = {0};
+    struct cluster again;
+    cluster_print(cluster, ops, &text);
+    trireme_status status = cluster_parse(&again, ops, "its cluster", text.text, text.length, error);
+    if (status == TRIREME_OK)
+        cluster_release(&again);
+    text_release(&text);
+    return status;
+}
+
 static trireme_status import_file(struct cluster *cluster, const struct op_table *ops, const char *path,
                                   trireme_error *error) {
     char *text;
@@ -51,7 +63,9 @@ static trireme_status import_file(struct cluster *cluster, const struct op_table
     TRY(file_read(path, IMPORT_BYTES_MAX, &text, &length, error));
     trireme_status status = fit_import(cluster, ops, path, text, length, error);
     free(text);
-    return status;
+    TRY(status);
+    status = check_readable(cluster, ops, error);
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s: its figures are those of no cluster", path);
 }
 
 // With commas between.

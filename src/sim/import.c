@@ -8,6 +8,9 @@
 #include <strings.h>
 
 enum { WORDS_MAX = 32 };
+// More seconds than this, and that many times what a product takes by the peaks, are no product's.
+#define HOST_SECONDS .1
+#define SLOWEST 1e3
 
 struct line {
     int number;
@@ -79,9 +82,13 @@ static trireme_status read_header(struct csv *csv, const char *name, const struc
     for (int i = 0; i < COLUMNS; i++)
         csv->at[i] = NONE;
     for (size_t w = 0; w < line->words; w++) {
-        for (int i = 0; i < COLUMN_TIME; i++)
-            if (strcasecmp(line->word[w], NAMES[i]) == 0)
-                csv->at[i] = (int)w;
+        for (int i = 0; i < COLUMN_TIME; i++) {
+            if (strcasecmp(line->word[w], NAMES[i]) != 0)
+                continue;
+            if (csv->at[i] != NONE)
+                REFUSE("%s:%d: two columns %s", name, line->number, NAMES[i]);
+            csv->at[i] = (int)w;
+        }
         for (size_t u = 0; u < ARRAY_LENGTH(UNITS); u++)
             if (strcasecmp(line->word[w], UNITS[u].name) == 0) {
                 csv->at[COLUMN_TIME] = (int)w;
@@ -143,6 +150,11 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     if (out->flops / out->seconds > 1.05 * d->peak[out->dtype])
         REFUSE("%s:%d: %.4g TFLOP/s, more than the peak of %s, %.4g", name, line->number,
                1e-12 * out->flops / out->seconds, d->name, 1e-12 * d->peak[out->dtype]);
+    // As where the unit is another one than the header says. What is small takes as long as a host does to issue it.
+    const double ideal = out->flops / d->peak[out->dtype] + out->bytes / d->bandwidth;
+    if (out->seconds > HOST_SECONDS + SLOWEST * ideal)
+        REFUSE("%s:%d: %.4g s for what takes %s %.4g s at best: is the unit another one?", name, line->number,
+               out->seconds, d->name, ideal);
     return TRIREME_OK;
 }
 
@@ -263,14 +275,16 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
     struct line line;
     double largest = 0;
     while (next_line(l, " \t", &line)) {
-        if (line.words > 2 && strcmp(line.word[0], "#") == 0 && strcmp(line.word[1], "Rank") == 0)
-            out->ranks++;
+        const bool rank = line.words > 2 && strcmp(line.word[0], "#") == 0 && strcmp(line.word[1], "Rank") == 0;
+        if (rank && out->points.count)
+            REFUSE("%s:%d: a second run begins: each needs a file of its own", l->name, line.number);
+        out->ranks += rank;
         TRY(read_name(l->name, &line, &out->named, error));
         // size count type redop root time algbw busbw #wrong ...
-        if (line.words < 8 || !isdigit((unsigned char)line.word[0][line.word[0][0] == '-']))
+        if (line.words == 0 || !isdigit((unsigned char)line.word[0][line.word[0][0] == '-']))
             continue;
         double bytes, time, algorithm, bus;
-        if (!read_number(line.word[0], &bytes) || !read_number(line.word[5], &time) ||
+        if (line.words < 8 || !read_number(line.word[0], &bytes) || !read_number(line.word[5], &time) ||
             !read_number(line.word[6], &algorithm) || !read_number(line.word[7], &bus))
             REFUSE("%s:%d: expected size, count, type, redop, root, time, algbw and busbw", l->name, line.number);
         if (bytes == 0)
@@ -400,7 +414,8 @@ static trireme_status use_collectives(struct cluster *c, const char *name, const
     if (!find_op(collective, &op))
         REFUSE("%s: busbw is %.3g of algbw among %d ranks, as of no collective that is used here", name,
                collective->ratio, collective->ranks);
-    return use_collective(c, collective, op, error);
+    trireme_status status = use_collective(c, collective, op, error);
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", name);
 }
 
 static trireme_status import_collectives(struct cluster *c, struct lines *l, trireme_error *error) {

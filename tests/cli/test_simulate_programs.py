@@ -234,6 +234,22 @@ def test_import():
                        "1048576 262144 float sum 0 77 13.6 13.6 0\n")
         tool.refused(2, "reduce_perf is not used here", "bench", "calibrate", "cluster=a100", f"from={reduce}",
                      f"out={both}")
+        # What is cut off, of two runs, in other units, or more than a cluster's file can say.
+        ranks, row = "#  Rank  0 a\n#  Rank  1 b\n# busbw\n", "1048576 262144 float none 0 77 13.6 13.6 0\n"
+        products = "m,n,k,dtype,{}\n64,64,64,bf16,50\n8192,8192,8192,bf16,{}\n"
+        for content, pattern in (
+                (ranks + row + row[:30], r":5: expected size, count, type, redop, root, time, algbw and busbw$"),
+                (ranks + row + ranks + row, r":5: a second run begins: each needs a file of its own$"),
+                ("m,n,k,n,dtype,us\n1,1,1,1,bf16,50\n", r":1: two columns n$"),
+                (products.format("ms", 4000), r":3: 4 s for what takes a100 0.00\d+ s at best: is the unit"),
+                (ranks + f"{1 << 60} {1 << 58} float none 0 {8e10:.0f} 14411.5 14411.5 0\n",
+                 r": its figures are those of no cluster: .*expected from 1 B to 1000 TB$"),
+                ("".join(f"#  Rank {i} a\n" for i in range(17000)) + "# busbw\n" + row,
+                 r": the mesh has 17000 ranks .*, but a100 has 16384 devices$")):
+            tool.write(table, content)
+            tool.refused(2, re.escape(table) + pattern, "bench", "calibrate", "cluster=a100", f"from={table}")
+        tool.write(table, products.format("us", 4000))
+        tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"out={both}")
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
         # Nothing is measured that cannot be written.
         tool.refused(2, r"out=none/c\.yaml: cannot be written there: No such file", "bench", "calibrate",
