@@ -145,7 +145,7 @@ static void refusals_name_line_and_key(void **unused) {
          "                          [64, 32, 64, f32, 100 GFLOP/s], [64, 64, 64, f32, 90 GFLOP/s]]}",
          "my.yaml:13: devices.small.efficiency.matmul.measured[3]", "the product [64, 64, 64, f32] is there twice"},
         {14, "  - {device: big, nodes: 3, devices: 4}", "my.yaml:14: nodes[0].device", "no device is called \"big\""},
-        {14, "  - {device: small, nodes: 0, devices: 4}", "my.yaml:14: nodes[0].nodes", "expected from 1"},
+        {14, "  - {device: small, nodes: 0, devices: 4}", "my.yaml:14: nodes[0].nodes", "expected from 1 to 1048576"},
         {14, "  - {device: small, nodes: 1.5, devices: 4}", "my.yaml:14: nodes[0].nodes", "whole number"},
         {14, "  - {device: small, nodes: 1000000, devices: 4000}", "my.yaml:14: nodes[0]", "devices in all"},
         {16, "  - {name: bus, spans: rack, latency: 1 us, bandwidth: 10 GB/s}", "my.yaml:16: links[0].spans",
