@@ -292,6 +292,10 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
         if (!(bytes > 0 && time > 0) || !fits_rate(bytes, time, algorithm))
             REFUSE("%s:%d: %s bytes in %s us are not %s GB/s", l->name, line.number, line.word[0], line.word[5],
                    line.word[6]);
+        // N/A: not looked at. Older versions have the largest error there, in scientific notation.
+        const char *wrong = line.words > 8 ? line.word[8] : "0";
+        if (!wrong[strspn(wrong, "0123456789")] && wrong[strspn(wrong, "0")])
+            REFUSE("%s:%d: %s elements came out wrong: what does not work is not used", l->name, line.number, wrong);
         VEC_PUSH(&out->points, (struct link_point){.bytes = bytes, .seconds = 1e-6 * time});
         if (bytes >= largest && algorithm > 0) {
             largest = bytes;

@@ -239,6 +239,7 @@ def test_import():
         products = "m,n,k,dtype,{}\n64,64,64,bf16,50\n8192,8192,8192,bf16,{}\n"
         for content, pattern in (
                 (ranks + row + row[:30], r":5: expected size, count, type, redop, root, time, algbw and busbw$"),
+                (ranks + row.replace(" 0\n", " 12\n"), r":4: 12 elements came out wrong: what does not work is"),
                 (ranks + row + ranks + row, r":5: a second run begins: each needs a file of its own$"),
                 ("m,n,k,n,dtype,us\n1,1,1,1,bf16,50\n", r":1: two columns n$"),
                 (products.format("ms", 4000), r":3: 4 s for what takes a100 0.00\d+ s at best: is the unit"),
