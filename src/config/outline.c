@@ -269,7 +269,7 @@ static void figure_print(enum quantity quantity, double value, char out[48]) {
         if (!best || (fits && (!fitted || u->factor > best->factor)) || (!fitted && u->factor < best->factor))
             best = u;
     }
-    snprintf(out, 48, "%.9g%s%s", best ? value / best->factor : value, best ? " " : "", best ? best->name : "");
+    snprintf(out, 48, "%.12g%s%s", best ? value / best->factor : value, best ? " " : "", best ? best->name : "");
 }
 
 // False: not a number in plain decimal form.

@@ -134,6 +134,8 @@ static void refusals_name_line_and_key(void **unused) {
          "my.yaml:11: devices.small.efficiency.adamw.measured[1][2]", "given 1 us for 64 TB, 6.4e+07 TB/s"},
         {12, "               measured: [[64, 64.5, 64, f32, 100 GFLOP/s]]}", "efficiency.matmul.measured[0][1]",
          "given 64.5, expected a whole number"},
+        {12, "               measured: [[64, 0, 64, f32, 100 GFLOP/s]]}", "efficiency.matmul.measured[0][1]",
+         "given 0, expected from 1 to 1000000000"},
         {12, "               measured: [[1e6, 1e6, 1e6, f32, 1 GFLOP/s]]}", "efficiency.matmul.measured[0][4]",
          "given 1 GFLOP/s for [1000000, 1000000, 1000000], 2e+09 s, expected up to 100000 s"},
         {12, "               measured: [[64, 64, 64, f32, 2 TFLOP/s]]}", "efficiency.matmul.measured[0][4]",
