@@ -435,6 +435,8 @@ static void exports_have_the_degrees(void **unused) {
     static const char *const RESHARD[] = {NULL, "= \"never\"", "= \"never\"", "= \"always\""};
     for (int zero = 0; zero < 4; zero++) {
         a.choice.zero_stage = zero;
+        a.choice.replicas = zero ? 1 : 2;
+        a.choice.shards = zero ? 2 : 1;
         titan.length = 0;
         plan_export_torchtitan(&titan, &f.request, &a);
         const char *key = strstr(titan.text, "fsdp_reshard_after_forward ");
