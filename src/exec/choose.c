@@ -1,6 +1,5 @@
 // Ways to run kernels, chosen by measurement: between a program's calls and kernels/choices.h.
 #include "exec/executor.h"
-#include "kernels/cpu/pin.h"
 
 struct frequent_calls {
     VEC(struct frequent_call);
@@ -40,12 +39,10 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
                                                         invocations(e->program, (int)t, r->instruction),
                                                         instruction_flops(e->table, r->instruction)});
         }
-    if (e->pin.core)
-        threads_pin(e->threads, e->pin.core);
+    kernels_pin(e->streams);
     trireme_status status = choices_measure(choices, e->table, calls.item, calls.count, runs,
                                             e->program->state_bytes + e->program->step_bytes, error);
-    if (e->pin.core)
-        threads_unpin(e->threads, e->pin.usable, e->pin.count);
+    kernels_unpin(e->streams);
     VEC_RELEASE(&calls);
     return status;
 }

@@ -2,9 +2,8 @@
 #include "exec/executor.h"
 
 // The ranks of a channel. With a `peer` these are two coordinates of the one axis only: the rank's own and its peer's.
-static int members_of(const struct executor *e, const struct channel *channel, int members[]) {
-    const struct mesh *mesh = &e->program->mesh;
-    int rank = e->member.rank, size = mesh_group_size(mesh, channel->group);
+static int members_of(const struct mesh *mesh, int rank, const struct channel *channel, int members[]) {
+    int size = mesh_group_size(mesh, channel->group);
     int peer = mesh_peer(mesh, rank, channel->group, channel->peer), count = 0;
     for (int i = 0; i < size; i++) {
         int member = mesh_member(mesh, rank, channel->group, i);
@@ -14,36 +13,43 @@ static int members_of(const struct executor *e, const struct channel *channel, i
     return count;
 }
 
-static trireme_status open_channel(struct executor *e, int number, trireme_error *error) {
-    const struct channel *channel = &e->channels.list.item[number];
+static trireme_status open_channel(struct streams *s, const struct mesh *mesh, const struct channel *channel,
+                                   trireme_error *error) {
+    struct communicator *opened;
     char text[AXES_TEXT];
     char *name = mem_printf("%s%s/%d", axes_print(channel->group, text), channel->peer ? " ends" : "", channel->number);
-    int *members = mem_alloc((size_t)mesh_group_size(&e->program->mesh, channel->group) * sizeof *members);
-    int count = members_of(e, channel, members);
-    trireme_status status =
-        communicator_open(&e->communicator[number], e->member.world, e->member.rank, count, members, name, error);
+    int *members = mem_alloc((size_t)mesh_group_size(mesh, channel->group) * sizeof *members);
+    int count = members_of(mesh, s->member.rank, channel, members);
+    trireme_status status = communicator_open(&opened, s->member.world, s->member.rank, count, members, name, error);
     free(members);
     free(name);
-    return status;
-}
-
-trireme_status channels_open(struct executor *e, trireme_error *error) {
-    channels_create(&e->channels, e->program, e->table);
-    int count = (int)e->channels.list.count;
-    if (count && !e->member.world)
-        FAIL(TRIREME_ERROR_PROGRAM, "%s has no ranks to go to", e->program->name);
-    e->communicator = mem_alloc((size_t)count * sizeof(struct communicator *));
-    for (int i = 0; i < count; i++)
-        TRY(open_channel(e, i, error));
+    TRY(status);
+    VEC_PUSH(&s->channels.list, *channel);
+    VEC_PUSH(&s->communicators, opened);
     return TRIREME_OK;
 }
 
-void channels_close(struct executor *e) {
-    for (size_t i = 0; e->communicator && i < e->channels.list.count; i++)
-        if (e->communicator[i])
-            communicator_free(e->communicator[i]);
-    free(e->communicator);
-    channels_release(&e->channels);
+trireme_status channels_open(struct streams *s, const struct program *program, const struct op_table *table,
+                             trireme_error *error) {
+    struct channels needed;
+    channels_create(&needed, program, table);
+    trireme_status status = TRIREME_OK;
+    if (needed.list.count && !s->member.world) {
+        status = TRIREME_ERROR_PROGRAM;
+        error_set(error, status, "%s has no ranks to go to", program->name);
+    }
+    for (size_t i = 0; i < needed.list.count && status == TRIREME_OK; i++)
+        if (channels_find(&s->channels, needed.list.item[i]) == NONE)
+            status = open_channel(s, &program->mesh, &needed.list.item[i], error);
+    channels_release(&needed);
+    return status;
+}
+
+void channels_close(struct streams *s) {
+    for (size_t i = 0; i < s->communicators.count; i++)
+        communicator_free(s->communicators.item[i]);
+    VEC_RELEASE(&s->communicators);
+    channels_release(&s->channels);
 }
 
 trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error) {

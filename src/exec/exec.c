@@ -1,8 +1,5 @@
 #include "exec/executor.h"
 
-#include "base/crew.h"
-#include "kernels/cpu/pin.h"
-
 static void count_before(const struct executor *e, struct resolved_template *t) {
     const size_t columns = (size_t)e->slot_waits.columns;
     t->before = mem_alloc((size_t)(t->count + 1) * columns * sizeof *t->before);
@@ -75,28 +72,22 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
     return TRIREME_OK;
 }
 
-trireme_status executor_create(struct executor **out, const struct program *program, const struct op_table *table,
-                               enum kernel_set set, int threads, void *state, void *step, const struct member *member,
+trireme_status executor_create(struct executor **out, struct streams *streams, const struct program *program,
+                               const struct op_table *table, enum kernel_set set, void *state, void *step,
                                trireme_error *error) {
     struct executor *e = mem_alloc(sizeof *e);
+    e->streams = streams;
     e->program = program;
     e->table = table;
-    e->member = member ? *member : (struct member){0};
     e->state = state;
     e->step = step;
-    e->counters = e->own;
-    e->threads = threads;
     e->templates = mem_alloc(program->templates.count * sizeof *e->templates);
     slot_waits_create(&e->slot_waits, program);
-    trireme_status status = channels_open(e, error);
+    trireme_status status = channels_open(streams, program, table, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
         status = resolve_template(e, (int)t, set, error);
-    trireme_error thread_error = {0};
-    trireme_status started = streams_start(e, &thread_error);
-    if (status == TRIREME_OK && started != TRIREME_OK) {
-        status = started;
-        *error = thread_error;
-    }
+    if (status == TRIREME_OK)
+        status = streams_start(e, error);
     if (status != TRIREME_OK) {
         executor_free(e);
         return status;
@@ -108,7 +99,6 @@ trireme_status executor_create(struct executor **out, const struct program *prog
 void executor_free(struct executor *e) {
     if (!e)
         return;
-    streams_stop(e);
     for (size_t t = 0; t < e->program->templates.count; t++) {
         struct resolved_template *template = &e->templates[t];
         for (int i = 0; i < template->count; i++)
@@ -119,31 +109,19 @@ void executor_free(struct executor *e) {
         free(template->item);
         free(template->before);
     }
-    channels_close(e);
     free(e->templates);
-    free(e->pin.core);
-    free(e->pin.usable);
     slot_waits_release(&e->slot_waits);
     free(e);
 }
 
 trireme_status executor_run(struct executor *e, struct trace *trace, trireme_error *error) {
-    if (!e->pin.core)
-        return streams_run(e, trace, error);
-    threads_pin(e->threads, e->pin.core);
-    trireme_status status = streams_run(e, trace, error);
-    threads_unpin(e->threads, e->pin.usable, e->pin.count);
+    e->trace = trace;
+    kernels_pin(e->streams);
+    trireme_status status = streams_run(e, error);
+    kernels_unpin(e->streams);
+    if (trace)
+        trace->events.count = (size_t)program_length(e->program);
     return status;
-}
-
-void executor_pin(struct executor *e, const int *core) {
-    e->pin.core = mem_alloc((size_t)e->threads * sizeof *core);
-    memcpy(e->pin.core, core, (size_t)e->threads * sizeof *core);
-    e->pin.usable = cores_list(&e->pin.count);
-}
-
-void executor_count_in(struct executor *e, struct counter *counters) {
-    e->counters = counters;
 }
 
 void executor_trace_reserve(const struct executor *e, struct trace *trace) {

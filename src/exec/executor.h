@@ -32,10 +32,9 @@ struct resolved_template {
 // A stream: how far it has come, for those that wait for it.
 struct stream_state {
     _Atomic int64_t done; // instructions, in this run
-    bool counted;         // there are others that may wait for it
     bool threaded;        // it has a thread of its own
     pthread_t thread;
-    // Where its thread sleeps until instructions of another stream are done; guarded by the executor's mutex.
+    // Where its thread sleeps until instructions of another stream are done; guarded by the streams' mutex.
     pthread_cond_t woken;
     int awaited; // stream; NONE: it does not sleep
     int64_t target;
@@ -43,50 +42,58 @@ struct stream_state {
     _Atomic int64_t wanted; // since when there are any (clock_now), 0: there are none
 };
 
-struct executor {
-    const struct program *program;
-    const struct op_table *table;
+struct streams {
     struct member member;
-    char *state, *step;
-    struct resolved_template *templates;
-    struct slot_waits slot_waits;
-    struct channels channels;
-    struct communicator **communicator; // of each channel
-    struct stream_state stream[STREAM_COUNT];
-    // Runs, and waits that have to sleep.
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    _Atomic int sleepers;
-    int64_t runs; // begun
-    int finished; // threads of streams that have ended the current run
-    bool stop;    // threads are to end
-    _Atomic bool failed;
-    trireme_error error; // of the first stream that failed
-    struct {
-        double (*seconds)(void *user, int template, int microbatch); // NULL: kernels run
-        void *user;
-        int64_t until; // the end of the last invocation
-    } pace;
-    int threads;
+    int threads; // of kernels
     struct {
         int *core;   // of each thread; NULL: they run where the system puts them
         int *usable; // [count]: that they may run on between runs
         int count;
     } pin;
-    struct trace *trace;
+    struct channels channels;                 // that are open
+    VEC(struct communicator *) communicators; // of each
+    struct stream_state stream[STREAM_COUNT];
+    // Runs, and waits that have to sleep.
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    _Atomic int sleepers;
+    struct executor *running;
+    int64_t runs; // begun
+    int finished; // threads of streams that have ended the current run
+    bool stop;    // threads are to end
+    _Atomic bool failed;
+    trireme_error error;      // of the first stream that failed
     struct counter *counters; // [STREAM_COUNT]; `own` until somebody wants to look
     struct counter own[STREAM_COUNT];
 };
 
-// communicate.c: the program's channels; an instruction.
-trireme_status channels_open(struct executor *e, trireme_error *error);
-void channels_close(struct executor *e);
+struct executor {
+    struct streams *streams;
+    const struct program *program;
+    const struct op_table *table;
+    char *state, *step;
+    struct resolved_template *templates;
+    struct slot_waits slot_waits;
+    bool counted[STREAM_COUNT]; // there are other streams that may wait for it
+    struct {
+        double (*seconds)(void *user, int template, int microbatch); // NULL: kernels run
+        void *user;
+        int64_t until; // the end of the last invocation
+    } pace;
+    struct trace *trace; // of the current run
+};
+
+// communicate.c: channels that the program needs; an instruction.
+trireme_status channels_open(struct streams *streams, const struct program *program, const struct op_table *table,
+                             trireme_error *error);
+void channels_close(struct streams *streams);
 trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error);
 
-// streams.c
+// streams.c: threads that the program needs; a run of it; kernels' threads, while they run and in between.
 trireme_status streams_start(struct executor *executor, trireme_error *error);
-void streams_stop(struct executor *executor);
-trireme_status streams_run(struct executor *executor, struct trace *trace, trireme_error *error);
+trireme_status streams_run(struct executor *executor, trireme_error *error);
+void kernels_pin(struct streams *streams);
+void kernels_unpin(struct streams *streams);
 // pace.c: in place of a kernel.
 void pace(struct executor *executor, const struct resolved *r, const struct invocation *invocation);
 

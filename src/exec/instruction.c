@@ -21,12 +21,12 @@ static void *locate(const struct executor *e, int buffer, int64_t offset, int mi
 }
 
 static void *locate_operand(const struct executor *e, const struct operand *o, int microbatch) {
-    int64_t part = o->along ? o->step * mesh_index(&e->program->mesh, e->member.rank, o->along) : 0;
+    int64_t part = o->along ? o->step * mesh_index(&e->program->mesh, e->streams->member.rank, o->along) : 0;
     return locate(e, o->buffer, o->offset + part, microbatch);
 }
 
 static int threads_of(const struct executor *e, const struct instruction *instruction) {
-    return instruction->stream == STREAM_COMPUTE ? e->threads : 1;
+    return instruction->stream == STREAM_COMPUTE ? e->streams->threads : 1;
 }
 
 static int64_t workspace_bytes(const struct executor *e, const struct instruction *instruction) {
@@ -38,9 +38,10 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
     const struct program *program = e->program;
     r->instruction = instruction;
     if (e->table->op[instruction->op].role == ROLE_COMMUNICATION) {
-        r->communicator = e->communicator[channels_find(&e->channels, instruction)];
+        struct streams *s = e->streams;
+        r->communicator = s->communicators.item[channels_find(&s->channels, channel_of(instruction))];
         if (instruction->stream != STREAM_COMPUTE)
-            communicator_wanted(r->communicator, instruction->op == OP_SEND, &e->stream[instruction->stream].wanted);
+            communicator_wanted(r->communicator, instruction->op == OP_SEND, &s->stream[instruction->stream].wanted);
         return TRIREME_OK;
     }
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);

@@ -4,53 +4,55 @@
 #include "exec/executor.h"
 
 #include "base/clock.h"
+#include "base/crew.h"
+#include "kernels/cpu/pin.h"
 #include "program/names.h"
 
 enum { SPIN_NANOSECONDS = 5000 };
 
 // Wakes those alone that have waited for what `stream` has just done.
-static void announce(struct executor *e, int stream) {
-    if (atomic_load(&e->sleepers) == 0)
+static void announce(struct streams *s, int stream) {
+    if (atomic_load(&s->sleepers) == 0)
         return;
-    int64_t done = atomic_load(&e->stream[stream].done);
+    int64_t done = atomic_load(&s->stream[stream].done);
     bool wakes[STREAM_COUNT];
-    pthread_mutex_lock(&e->mutex);
-    for (int s = 0; s < STREAM_COUNT; s++)
-        wakes[s] = e->stream[s].awaited == stream && e->stream[s].target <= done;
-    pthread_mutex_unlock(&e->mutex);
-    for (int s = 0; s < STREAM_COUNT; s++)
-        if (wakes[s])
-            pthread_cond_signal(&e->stream[s].woken);
+    pthread_mutex_lock(&s->mutex);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        wakes[i] = s->stream[i].awaited == stream && s->stream[i].target <= done;
+    pthread_mutex_unlock(&s->mutex);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (wakes[i])
+            pthread_cond_signal(&s->stream[i].woken);
 }
 
-static void fail(struct executor *e, const trireme_error *error) {
-    pthread_mutex_lock(&e->mutex);
-    if (!atomic_load(&e->failed)) {
-        e->error = *error;
-        atomic_store(&e->failed, true);
+static void fail(struct streams *s, const trireme_error *error) {
+    pthread_mutex_lock(&s->mutex);
+    if (!atomic_load(&s->failed)) {
+        s->error = *error;
+        atomic_store(&s->failed, true);
     }
-    for (int s = 0; s < STREAM_COUNT; s++)
-        pthread_cond_signal(&e->stream[s].woken);
-    pthread_mutex_unlock(&e->mutex);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        pthread_cond_signal(&s->stream[i].woken);
+    pthread_mutex_unlock(&s->mutex);
 }
 
-static bool reached(const struct executor *e, int stream, int64_t target) {
-    return atomic_load(&e->stream[stream].done) >= target || atomic_load(&e->failed);
+static bool reached(const struct streams *s, int stream, int64_t target) {
+    return atomic_load(&s->stream[stream].done) >= target || atomic_load(&s->failed);
 }
 
 // What a stream waits for from other ranks is late only where this rank has nothing else left to do.
-static void want(struct executor *e, int stream, int more) {
-    struct stream_state *s = &e->stream[stream];
-    if (s->waiters == 0)
-        atomic_store(&s->wanted, clock_now());
-    s->waiters += more;
-    if (s->waiters == 0)
-        atomic_store(&s->wanted, 0);
+static void want(struct streams *s, int stream, int more) {
+    struct stream_state *state = &s->stream[stream];
+    if (state->waiters == 0)
+        atomic_store(&state->wanted, clock_now());
+    state->waiters += more;
+    if (state->waiters == 0)
+        atomic_store(&state->wanted, 0);
 }
 
-static void want_all(struct executor *e, int more) {
-    for (int s = 0; s < STREAM_COUNT; s++)
-        want(e, s, more);
+static void want_all(struct streams *s, int more) {
+    for (int i = 0; i < STREAM_COUNT; i++)
+        want(s, i, more);
 }
 
 static void count_waiting(struct counter *counter, int stream) {
@@ -61,26 +63,26 @@ static void count_waiting(struct counter *counter, int stream) {
 
 // The thread of `own` waits until so many instructions of another stream are done; or of its own, some of which
 // compute's thread does.
-static void wait_for(struct executor *e, int own, int stream, int64_t target) {
-    struct stream_state *self = &e->stream[own];
-    if (reached(e, stream, target))
+static void wait_for(struct streams *s, int own, int stream, int64_t target) {
+    struct stream_state *self = &s->stream[own];
+    if (reached(s, stream, target))
         return;
     for (int64_t start = clock_now(); clock_now() - start < SPIN_NANOSECONDS;)
-        if (reached(e, stream, target))
+        if (reached(s, stream, target))
             return;
-    pthread_mutex_lock(&e->mutex);
-    atomic_fetch_add(&e->sleepers, 1);
+    pthread_mutex_lock(&s->mutex);
+    atomic_fetch_add(&s->sleepers, 1);
     self->awaited = stream;
     self->target = target;
     if (stream != own) // else it is this rank that has something to do for it first
-        want(e, stream, 1);
-    while (!reached(e, stream, target))
-        pthread_cond_wait(&self->woken, &e->mutex);
+        want(s, stream, 1);
+    while (!reached(s, stream, target))
+        pthread_cond_wait(&self->woken, &s->mutex);
     self->awaited = NONE;
     if (stream != own)
-        want(e, stream, -1);
-    atomic_fetch_sub(&e->sleepers, 1);
-    pthread_mutex_unlock(&e->mutex);
+        want(s, stream, -1);
+    atomic_fetch_sub(&s->sleepers, 1);
+    pthread_mutex_unlock(&s->mutex);
 }
 
 static void count(struct counter *c, const struct instruction *in, const struct invocation *v, int invocation,
@@ -98,14 +100,15 @@ static void count(struct counter *c, const struct instruction *in, const struct 
 // By compute's thread, of another stream: compute waits for it meanwhile.
 static trireme_status run_for(struct executor *e, const struct resolved *r, const struct invocation *v,
                               trireme_error *error) {
+    struct streams *s = e->streams;
     int stream = r->instruction->stream;
-    pthread_mutex_lock(&e->mutex);
-    want(e, stream, 1);
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_lock(&s->mutex);
+    want(s, stream, 1);
+    pthread_mutex_unlock(&s->mutex);
     trireme_status status = instruction_execute(e, r, v, error);
-    pthread_mutex_lock(&e->mutex);
-    want(e, stream, -1);
-    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_lock(&s->mutex);
+    want(s, stream, -1);
+    pthread_mutex_unlock(&s->mutex);
     return status;
 }
 
@@ -116,17 +119,17 @@ static trireme_status run_one(struct executor *e, int own, int index, size_t inv
     const struct resolved_template *t = &e->templates[v->template];
     const struct resolved *r = &t->item[index];
     int stream = r->instruction->stream;
-    struct counter *counter = &e->counters[stream];
+    struct counter *counter = &e->streams->counters[stream];
     for (int s = 0; s < STREAM_COUNT; s++)
         if (r->instruction->wait[s] && s != stream && s != own) {
             int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + resolved_before(e, t, index, s);
             int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
-            if (reached(e, s, count))
+            if (reached(e->streams, s, count))
                 continue;
             count_waiting(counter, s);
-            wait_for(e, own, s, count);
+            wait_for(e->streams, own, s, count);
         }
-    if (atomic_load(&e->failed))
+    if (atomic_load(&e->streams->failed))
         return TRIREME_ERROR_LOST;
     if (r->communicator || e->trace)
         *begin = clock_now();
@@ -149,6 +152,8 @@ static void say_where(const struct executor *e, int stream, const struct invocat
 }
 
 static void walk(struct executor *e, int own) {
+    struct streams *s = e->streams;
+    struct counter *counters = s->counters;
     const struct program *p = e->program;
     int64_t position = 0;
     trireme_error error = {0};
@@ -159,27 +164,27 @@ static void walk(struct executor *e, int own) {
             int index = t->of[own].item[i], stream = t->item[index].instruction->stream;
             int64_t begin = 0;
             if (stream != own) {
-                count(&e->counters[own], t->item[index].instruction, v, (int)k, index);
-                count_waiting(&e->counters[own], stream);
+                count(&counters[own], t->item[index].instruction, v, (int)k, index);
+                count_waiting(&counters[own], stream);
             }
-            if (e->stream[stream].counted)
-                wait_for(e, own, stream,
+            if (e->counted[stream])
+                wait_for(s, own, stream,
                          slot_waits_before(&e->slot_waits, k, stream) + resolved_before(e, t, index, stream));
-            if (atomic_load(&e->failed)) // it may not be this one's turn, and the stream's counter is another's
+            if (atomic_load(&s->failed)) // it may not be this one's turn, and the stream's counter is another's
                 return;
-            count(&e->counters[stream], t->item[index].instruction, v, (int)k, index);
+            count(&counters[stream], t->item[index].instruction, v, (int)k, index);
             if (run_one(e, own, index, k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up for another stream's sake
                     say_where(e, stream, v, index, &error);
-                fail(e, &error);
+                fail(s, &error);
                 return;
             }
             if (e->trace)
                 e->trace->events.item[position + index] = (struct trace_event){(int)k, index, begin, clock_now()};
-            e->counters[stream].state = e->counters[own].state = COUNTER_IDLE; // before others may go on with it
-            if (e->stream[stream].counted) {
-                atomic_fetch_add(&e->stream[stream].done, 1);
-                announce(e, stream);
+            counters[stream].state = counters[own].state = COUNTER_IDLE; // before others may go on with it
+            if (e->counted[stream]) {
+                atomic_fetch_add(&s->stream[stream].done, 1);
+                announce(s, stream);
             }
         }
         position += t->count;
@@ -187,106 +192,147 @@ static void walk(struct executor *e, int own) {
 }
 
 struct worker {
-    struct executor *executor;
+    struct streams *streams;
     int stream;
+    int64_t seen; // runs that were before it
 };
 
 static void *work(void *argument) {
     struct worker worker = *(struct worker *)argument;
     free(argument);
-    struct executor *e = worker.executor;
-    for (int64_t seen = 0;;) {
-        pthread_mutex_lock(&e->mutex);
-        while (e->runs == seen && !e->stop)
-            pthread_cond_wait(&e->changed, &e->mutex);
-        seen = e->runs;
-        bool stop = e->stop;
-        pthread_mutex_unlock(&e->mutex);
+    struct streams *s = worker.streams;
+    for (;;) {
+        pthread_mutex_lock(&s->mutex);
+        while (s->runs == worker.seen && !s->stop)
+            pthread_cond_wait(&s->changed, &s->mutex);
+        worker.seen = s->runs;
+        struct executor *running = s->running;
+        bool stop = s->stop;
+        pthread_mutex_unlock(&s->mutex);
         if (stop)
             return NULL;
-        walk(e, worker.stream);
-        pthread_mutex_lock(&e->mutex);
-        e->finished++;
-        pthread_cond_broadcast(&e->changed);
-        pthread_mutex_unlock(&e->mutex);
+        walk(running, worker.stream);
+        pthread_mutex_lock(&s->mutex);
+        s->finished++;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->mutex);
     }
 }
 
-static int workers(const struct executor *e) {
+static int workers(const struct streams *s) {
     int count = 0;
-    for (int s = 0; s < STREAM_COUNT; s++)
-        count += e->stream[s].threaded;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        count += s->stream[i].threaded;
     return count;
 }
 
-trireme_status streams_start(struct executor *e, trireme_error *error) {
-    pthread_mutex_init(&e->mutex, NULL);
-    pthread_cond_init(&e->changed, NULL);
-    for (int s = 0; s < STREAM_COUNT; s++) {
-        pthread_cond_init(&e->stream[s].woken, NULL);
-        e->stream[s].awaited = NONE;
+static trireme_status start_thread(struct streams *s, int stream, trireme_error *error) {
+    struct worker *worker = mem_alloc(sizeof *worker);
+    *worker = (struct worker){s, stream, s->runs};
+    if (pthread_create(&s->stream[stream].thread, NULL, work, worker)) {
+        free(worker);
+        FAIL(TRIREME_ERROR_IO, "cannot start a thread");
     }
+    s->stream[stream].threaded = true;
+    return TRIREME_OK;
+}
+
+trireme_status streams_start(struct executor *e, trireme_error *error) {
+    struct streams *s = e->streams;
     bool many = false;
-    for (int s = 0; s < STREAM_COUNT; s++)
-        if (s != STREAM_COMPUTE)
-            many |= e->stream[s].counted = slot_waits_before(&e->slot_waits, e->program->schedule.count, s) > 0;
-    e->stream[STREAM_COMPUTE].counted = many;
-    for (int s = 0; s < STREAM_COUNT; s++) {
-        for (size_t t = 0; t < e->program->templates.count && s != STREAM_COMPUTE; t++)
-            e->stream[s].threaded |= e->templates[t].of[s].count > 0;
-        if (!e->stream[s].threaded)
-            continue;
-        struct worker *worker = mem_alloc(sizeof *worker);
-        *worker = (struct worker){e, s};
-        if (pthread_create(&e->stream[s].thread, NULL, work, worker)) {
-            free(worker);
-            e->stream[s].threaded = false;
-            FAIL(TRIREME_ERROR_IO, "cannot start a thread");
-        }
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (i != STREAM_COMPUTE)
+            many |= e->counted[i] = slot_waits_before(&e->slot_waits, e->program->schedule.count, i) > 0;
+    e->counted[STREAM_COMPUTE] = many;
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        bool used = false;
+        for (size_t t = 0; t < e->program->templates.count && i != STREAM_COMPUTE; t++)
+            used |= e->templates[t].of[i].count > 0;
+        if (used && !s->stream[i].threaded)
+            TRY(start_thread(s, i, error));
     }
     return TRIREME_OK;
 }
 
-void streams_stop(struct executor *e) {
-    pthread_mutex_lock(&e->mutex);
-    e->stop = true;
-    pthread_cond_broadcast(&e->changed);
-    pthread_mutex_unlock(&e->mutex);
-    for (int s = 0; s < STREAM_COUNT; s++)
-        if (e->stream[s].threaded)
-            pthread_join(e->stream[s].thread, NULL);
-    pthread_mutex_destroy(&e->mutex);
-    pthread_cond_destroy(&e->changed);
-    for (int s = 0; s < STREAM_COUNT; s++)
-        pthread_cond_destroy(&e->stream[s].woken);
+struct streams *streams_create(const struct member *member, int threads) {
+    struct streams *s = mem_alloc(sizeof *s);
+    s->member = member ? *member : (struct member){0};
+    s->threads = threads;
+    s->counters = s->own;
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        pthread_cond_init(&s->stream[i].woken, NULL);
+        s->stream[i].awaited = NONE;
+    }
+    return s;
 }
 
-trireme_status streams_run(struct executor *e, struct trace *trace, trireme_error *error) {
-    e->trace = trace;
-    for (int s = 0; s < STREAM_COUNT; s++)
-        atomic_store(&e->stream[s].done, 0);
-    int others = workers(e);
+void streams_free(struct streams *s) {
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->mutex);
+    s->stop = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (s->stream[i].threaded)
+            pthread_join(s->stream[i].thread, NULL);
+    pthread_mutex_destroy(&s->mutex);
+    pthread_cond_destroy(&s->changed);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        pthread_cond_destroy(&s->stream[i].woken);
+    channels_close(s);
+    free(s->pin.core);
+    free(s->pin.usable);
+    free(s);
+}
+
+void streams_count_in(struct streams *s, struct counter *counters) {
+    s->counters = counters;
+}
+
+void streams_pin(struct streams *s, const int *core) {
+    s->pin.core = mem_alloc((size_t)s->threads * sizeof *core);
+    memcpy(s->pin.core, core, (size_t)s->threads * sizeof *core);
+    s->pin.usable = cores_list(&s->pin.count);
+}
+
+void kernels_pin(struct streams *s) {
+    if (s->pin.core)
+        threads_pin(s->threads, s->pin.core);
+}
+
+void kernels_unpin(struct streams *s) {
+    if (s->pin.core)
+        threads_unpin(s->threads, s->pin.usable, s->pin.count);
+}
+
+trireme_status streams_run(struct executor *e, trireme_error *error) {
+    struct streams *s = e->streams;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        atomic_store(&s->stream[i].done, 0);
+    int others = workers(s);
     if (others) {
-        pthread_mutex_lock(&e->mutex);
-        e->runs++;
-        e->finished = 0;
-        pthread_cond_broadcast(&e->changed);
-        pthread_mutex_unlock(&e->mutex);
+        pthread_mutex_lock(&s->mutex);
+        s->running = e;
+        s->runs++;
+        s->finished = 0;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->mutex);
     }
     walk(e, STREAM_COMPUTE);
     if (others) {
-        pthread_mutex_lock(&e->mutex);
-        want_all(e, 1);
-        while (e->finished < others)
-            pthread_cond_wait(&e->changed, &e->mutex);
-        want_all(e, -1);
-        pthread_mutex_unlock(&e->mutex);
+        pthread_mutex_lock(&s->mutex);
+        want_all(s, 1);
+        while (s->finished < others)
+            pthread_cond_wait(&s->changed, &s->mutex);
+        want_all(s, -1);
+        pthread_mutex_unlock(&s->mutex);
     }
-    if (trace)
-        trace->events.count = (size_t)program_length(e->program);
-    if (atomic_load(&e->failed)) {
-        *error = e->error;
-        return e->error.status;
+    if (atomic_load(&s->failed)) {
+        *error = s->error;
+        return s->error.status;
     }
     return TRIREME_OK;
 }

@@ -10,7 +10,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                              .template = v->template,
                              .index = index,
                              .microbatch = v->microbatch,
-                             .channel = channels_find(&c->channels, i),
+                             .channel = channels_find(&c->channels, channel_of(i)),
                              .count = operand_count(operand),
                              .dtype = p->buffers.item[operand->buffer].dtype};
     if (op_is_message(i->op) || i->op == OP_BROADCAST)

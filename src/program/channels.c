@@ -9,11 +9,11 @@ static int compare(const void *a, const void *b) {
                                     : x->peer - y->peer;
 }
 
-static struct channel channel_of(const struct instruction *i) {
+struct channel channel_of(const struct instruction *i) {
     return (struct channel){i->group, stream_channel(i->stream), instruction_is_pair(i) ? i->peer : 0};
 }
 
-static int find(const struct channels *c, struct channel channel) {
+int channels_find(const struct channels *c, struct channel channel) {
     for (size_t k = 0; k < c->list.count; k++)
         if (compare(&c->list.item[k], &channel) == 0)
             return (int)k;
@@ -21,7 +21,7 @@ static int find(const struct channels *c, struct channel channel) {
 }
 
 static void add(struct channels *c, struct channel channel) {
-    if (find(c, channel) == NONE)
+    if (channels_find(c, channel) == NONE)
         VEC_PUSH(&c->list, channel);
 }
 
@@ -39,8 +39,4 @@ void channels_create(struct channels *c, const struct program *program, const st
 
 void channels_release(struct channels *c) {
     VEC_RELEASE(&c->list);
-}
-
-int channels_find(const struct channels *c, const struct instruction *instruction) {
-    return find(c, channel_of(instruction));
 }

@@ -1,5 +1,5 @@
-// The communicators that a program needs, as executors open them before it runs, whether or not the schedule comes to
-// each of them. All ranks open theirs in one order, but for those of two ranks. Who sends to another rank of a group,
+// The communicators that a program needs, as they are opened before it runs, whether or not the schedule comes to each
+// of them. All ranks open theirs in one order, but for those of two ranks. Who sends to another rank of a group,
 // or receives from one, opens that group's channels of messages of all kinds: so do all its ranks, whichever of these
 // each of them uses.
 #ifndef PROGRAM_CHANNELS_H
@@ -20,7 +20,9 @@ struct channels {
 
 void channels_create(struct channels *channels, const struct program *program, const struct op_table *table);
 void channels_release(struct channels *channels);
-// Which of them the communication is on.
-int channels_find(const struct channels *channels, const struct instruction *instruction);
+// The one that a communication is on.
+struct channel channel_of(const struct instruction *instruction);
+// Its number in the list, or NONE.
+int channels_find(const struct channels *channels, struct channel channel);
 
 #endif

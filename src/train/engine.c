@@ -244,12 +244,8 @@ static void pin(struct engine *e) {
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
     const int first = (place ? place->core_rank : e->member.rank) * e->threads;
     int count, *core = cores_list(&count);
-    if (count == ranks * e->threads) {
-        if (e->train_executor)
-            executor_pin(e->train_executor, core + first);
-        if (e->evaluate_executor)
-            executor_pin(e->evaluate_executor, core + first);
-    }
+    if (count == ranks * e->threads)
+        streams_pin(e->streams, core + first);
     free(core);
 }
 
@@ -303,12 +299,14 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
                                     : make_programs(e, config, model, plan, use, member, error);
     if (!threads || member->rank == 0)
         memory_give_back();
+    if (status == TRIREME_OK)
+        e->streams = streams_create(&e->member, e->threads);
     if (status == TRIREME_OK && e->trains)
-        status = executor_create(&e->train_executor, &e->train.program, e->ops, e->kernels, e->threads, e->state,
-                                 e->step, &e->member, error);
+        status = executor_create(&e->train_executor, e->streams, &e->train.program, e->ops, e->kernels, e->state,
+                                 e->step, error);
     if (status == TRIREME_OK && e->evaluates)
-        status = executor_create(&e->evaluate_executor, &e->evaluate.program, e->ops, e->kernels, e->threads, e->state,
-                                 e->step, &e->member, error);
+        status = executor_create(&e->evaluate_executor, e->streams, &e->evaluate.program, e->ops, e->kernels, e->state,
+                                 e->step, error);
     if (status == TRIREME_OK && config->training.pin_threads)
         pin(e);
     if (status != TRIREME_OK)
@@ -329,6 +327,7 @@ static void release_programs(struct engine *e) {
 void engine_release(struct engine *e) {
     executor_free(e->train_executor);
     executor_free(e->evaluate_executor);
+    streams_free(e->streams);
     region_release(&e->memory);
     if (!e->lender)
         release_programs(e);

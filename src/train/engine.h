@@ -31,6 +31,7 @@ struct engine {
     struct compiled train, evaluate; // share the model's part of the state arena
     char *state, *step;              // both arenas
     struct region memory;            // that they are in, where it is not the world's
+    struct streams *streams;
     struct executor *train_executor, *evaluate_executor;
 };
 

@@ -24,6 +24,7 @@ struct generator {
     struct parameter_table table;
     enum dtype dtype;
     struct compiled prefill, decode; // cached; without a cache only `prefill`, as long as the context
+    struct streams *streams;
     struct executor *prefill_executor, *decode_executor;
     struct region state, step;
     int32_t choices; // the first so many tokens
@@ -57,11 +58,12 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
              1e-9 * (double)need, 1e-9 * (double)available);
     TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
     TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
-    TRY(executor_create(&g->prefill_executor, &g->prefill.program, g->ops, o.kernels, o.threads, g->state.base,
-                        g->step.base, NULL, error));
+    g->streams = streams_create(NULL, o.threads);
+    TRY(executor_create(&g->prefill_executor, g->streams, &g->prefill.program, g->ops, o.kernels, g->state.base,
+                        g->step.base, error));
     if (cached)
-        TRY(executor_create(&g->decode_executor, &g->decode.program, g->ops, o.kernels, o.threads, g->state.base,
-                            g->step.base, NULL, error));
+        TRY(executor_create(&g->decode_executor, g->streams, &g->decode.program, g->ops, o.kernels, g->state.base,
+                            g->step.base, error));
     return TRIREME_OK;
 }
 
@@ -140,6 +142,7 @@ void generator_free(struct generator *g) {
         return;
     executor_free(g->prefill_executor);
     executor_free(g->decode_executor);
+    streams_free(g->streams);
     compiled_release(&g->prefill);
     compiled_release(&g->decode);
     region_release(&g->state);

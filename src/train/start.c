@@ -266,9 +266,7 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
         run_tell_mapped(r, r->ranks.bytes);
     }
     r->record->step = r->progress.step;
-    executor_count_in(r->engine.train_executor, r->record->counter);
-    if (r->engine.evaluate_executor)
-        executor_count_in(r->engine.evaluate_executor, r->record->counter);
+    streams_count_in(r->engine.streams, r->record->counter);
     rank_record_set(r->record, RANK_STARTING);
     return TRIREME_OK;
 }
@@ -357,6 +355,17 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// What the state's text fields say from now on is this run's; who does not save it need not have them.
+static void say_in_progress(struct run *r) {
+    struct text yaml = {0};
+    free(r->progress.config);
+    free(r->progress.data);
+    if (r->leads)
+        config_print(&yaml, r->config);
+    r->progress.config = yaml.text;
+    r->progress.data = r->leads ? mem_strdup(r->data) : NULL;
+}
+
 trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
     enum engine_use use = r->corpus->has_validation ? ENGINE_TRAIN : ENGINE_STEP;
@@ -373,11 +382,6 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     choose_kernels(r, tuning);
     TRY(load_values(r, error));
     TRY(begin_directory(r, tuning, &no_counters, error));
-    // What the state's text fields say from now on is this run's.
-    struct text yaml = {0};
-    config_print(&yaml, r->config);
-    state_progress_release(&(struct state_progress){.config = r->progress.config, .data = r->progress.data});
-    r->progress.config = yaml.text;
-    r->progress.data = mem_strdup(r->data);
+    say_in_progress(r);
     return TRIREME_OK;
 }

@@ -45,14 +45,15 @@ def test_ranks():
         assert result["ranks"] == ranks, result
 
 
-def narrow(ranks, layers):
-    """A step of which little but programs, threads and what belongs to these takes memory: how much is beyond the
+def narrow(ranks, layers, *command):
+    """Steps of which little but programs, threads and what belongs to these takes memory: how much is beyond the
     prediction, and that."""
-    result = tool.good_json("bench", "step", "model.family=llama", f"model.num_hidden_layers={layers}",
-                            "model.hidden_size=64", "model.num_attention_heads=4", "model.vocab_size=512",
-                            "training.seq_len=16", "training.micro_batch_size=1", "training.threads=1",
-                            f"training.global_batch_size={ranks}", "training.steps=1",
-                            "training.kernel_choice=rule", f"--parallelism.data_parallel_shard_degree={ranks}")
+    result = tool.good_json(*(command or ("bench", "step")), "model.family=llama",
+                            f"model.num_hidden_layers={layers}", "model.hidden_size=64",
+                            "model.num_attention_heads=4", "model.vocab_size=512", "training.seq_len=16",
+                            "training.micro_batch_size=1", "training.threads=1", f"training.global_batch_size={ranks}",
+                            "training.steps=1", "training.kernel_choice=rule",
+                            f"--parallelism.data_parallel_shard_degree={ranks}")
     return result["resident_bytes"] - result["predicted_bytes"], result["predicted_bytes"]
 
 
@@ -64,10 +65,13 @@ def test_many_ranks():
 
 
 def test_large_programs():
-    """Of many ranks, of many layers, of many ranks with many layers."""
-    for ranks, layers in (512, 1), (1, 2000), (64, 64):
-        beyond, predicted = narrow(ranks, layers)
-        assert beyond < 64e6 + 0.03 * predicted, (ranks, layers, predicted, beyond)
+    """Of many ranks, that validate too, of many layers, of many ranks with many layers."""
+    tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
+    tool.good("prepare", "t.txt", "--data.path=text/t")
+    validates = ("train", "data.path=text/t", "data.split=[0.9, 0.1]", "validation.freq=1", "validation.steps=1")
+    for ranks, layers, *command in (512, 1), (512, 1, *validates), (1, 2000), (64, 64):
+        beyond, predicted = narrow(ranks, layers, *command)
+        assert beyond < 64e6 + 0.03 * predicted, (ranks, layers, command, predicted, beyond)
 
 
 def test_commands():

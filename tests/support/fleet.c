@@ -119,8 +119,9 @@ static trireme_status run_step(void *user, const struct member *member, trireme_
          *step = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->step_bytes);
     memcpy(state, f->first[rank], (size_t)p->state_bytes);
     memset(step, 0xff, (size_t)p->step_bytes); // not a number, wherever something is read that nobody wrote
+    struct streams *streams = streams_create(member, 1);
     struct executor *executor = NULL;
-    trireme_status status = executor_create(&executor, p, e->ops, e->kernels, 1, state, step, member, error);
+    trireme_status status = executor_create(&executor, streams, p, e->ops, e->kernels, state, step, error);
     if (status == TRIREME_OK) {
         fill(f, rank, executor);
         status = executor_run(executor, NULL, error);
@@ -128,6 +129,7 @@ static trireme_status run_step(void *user, const struct member *member, trireme_
     if (status == TRIREME_OK)
         keep_result(p, executor, state, job->result[rank]);
     executor_free(executor);
+    streams_free(streams);
     free(state);
     free(step);
     return status;

@@ -31,10 +31,12 @@ static bool run_step(struct subject *s, const struct program *program, char *res
     }
     memcpy(s->state, s->first_state, s->state_bytes);
     memset(s->step, 0xff, s->step_bytes); // not a number, wherever something is read that nobody wrote
+    struct streams *streams = streams_create(NULL, 1);
     struct executor *executor;
     trireme_error error = {0};
-    if (executor_create(&executor, program, e->ops, e->kernels, 1, s->state, s->step, NULL, &error) != TRIREME_OK) {
+    if (executor_create(&executor, streams, program, e->ops, e->kernels, s->state, s->step, &error) != TRIREME_OK) {
         assert_true(error.message[0] != 0);
+        streams_free(streams);
         return false;
     }
     small_model_batch(&s->small, executor, 7);
@@ -49,6 +51,7 @@ static bool run_step(struct subject *s, const struct program *program, char *res
         *output++ = b->dtype == DTYPE_I32 ? *(const int32_t *)at : *(const double *)at;
     }
     executor_free(executor);
+    streams_free(streams);
     return true;
 }
 
