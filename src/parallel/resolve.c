@@ -365,7 +365,7 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
 
 // Whether ranks leave the embedding in parts (struct model_split). Rows of it travel twice for every token of other
 // ranks, to a rank and as its gradient back, instead of the table, once as parameters and once as gradients: where it
-// would be a quarter of the bytes at most. The table would be the first to be gathered and the last to be reduced,
+// would be half of the bytes at most. The table would be the first to be gathered and the last to be reduced,
 // beside nothing.
 static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
     const int ranks = p->mesh.degree[AXIS_FSDP];
@@ -382,7 +382,7 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
                                                                      : 4;
     const double rows = 2 * tokens * (ranks - 1) * size;
     const double table = (double)model->padded_vocab_size * (ranks - 1) / ranks * (size + MAX(size, 4));
-    return 4 * rows <= table ? ranks : 1;
+    return 2 * rows <= table ? ranks : 1;
 }
 
 static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,

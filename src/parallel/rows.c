@@ -22,14 +22,14 @@ static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
            is_whole(g->rewrite.program, &in->in[1]);
 }
 
-// Whether they travel in a quarter of the gradient's time at most: a rank takes in the rows of all others, and twice
+// Whether they travel in half of the gradient's time at most: a rank takes in the rows of all others, and twice
 // the table less a part, the ranks', by an all_reduce.
 static bool are_few(const struct gatherer *g, const struct instruction *in) {
     const struct program *p = g->rewrite.program;
     const int ranks = mesh_group_size(&p->mesh, g->group);
     double rows = (double)buffer_bytes(&p->buffers.item[in->in[1].buffer]) * (ranks - 1);
     double table = 2.0 * (double)buffer_bytes(&p->buffers.item[in->out[0].buffer]) * (ranks - 1) / ranks;
-    return 4 * rows <= table;
+    return 2 * rows <= table;
 }
 
 static void want(struct gatherer *g, int buffer, size_t before) {
