@@ -110,17 +110,19 @@ static int *last_writers(const struct reducer *r, const int *backward, int templ
     return last;
 }
 
-// Where all ranks keep whole gradients: what the rows of all ranks are added to is reduced before. Sets r->all_rows and
-// r->complete.
+// Where all ranks keep whole gradients: what the rows of all ranks are added to is reduced before. So it is where each
+// looks up rows in its part of the embedding, between the replicas of that. Sets r->all_rows and r->complete.
 static void gather_rows(struct reducer *r, const int *backward, int templates) {
     struct program *program = r->rewrite.program;
-    const axis_set group = mesh_present(&program->mesh, AXES_DATA);
-    const bool apply = group && r->optimizer->zero_stage == 0;
+    const axis_set group = mesh_present(&program->mesh, AXES_DATA & ~r->optimizer->shards);
+    const bool parts = r->model->own_rows.buffer != NONE;
     bool *tables = mem_alloc(program->buffers.count * sizeof *tables);
-    for (int u = 0; u < r->model->units; u++)
+    for (int u = 0; group && u < r->model->units; u++) {
+        tables[r->optimizer->gradient[u]] = parts && r->model->unit[u] == r->model->own_rows.buffer;
         FOR_SLICES(r->slices, s, r->optimizer->whole_gradient[u])
-            tables[s] = apply && shared_axes(r->table, u, r->parallel) == AXES_NONE;
-    r->all_rows = rows_gather(program, backward, templates, group, tables);
+            tables[s] = r->optimizer->zero_stage == 0 && shared_axes(r->table, u, r->parallel) == AXES_NONE;
+    }
+    r->all_rows = rows_gather(program, backward, templates, group, tables, parts);
     r->complete = mem_alloc(program->buffers.count * sizeof *r->complete);
     bool *adds = mem_alloc(program->buffers.count * sizeof *adds); // what is the rank's own
     for (int k = 0; k < templates; k++) {

@@ -365,24 +365,29 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
 
 // Whether ranks leave the embedding in parts (struct model_split). Rows of it travel twice for every token of other
 // ranks, to a rank and as its gradient back, instead of the table, once as parameters and once as gradients: where it
-// would be half of the bytes at most. The table would be the first to be gathered and the last to be reduced,
-// beside nothing.
+// would be half of the bytes at most. The table would be the first to be gathered and the last to be reduced, beside
+// nothing. Replicas of the parts have the gradients of all their ranks' rows from one another, where that is half of
+// what they would send to reduce those of the parts.
 static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
-    const int ranks = p->mesh.degree[AXIS_FSDP];
-    const bool alone = mesh_ranks(&p->mesh) == ranks; // of all axes
+    const int ranks = p->mesh.degree[AXIS_FSDP], replicas = p->mesh.degree[AXIS_DP];
+    const bool alone = mesh_ranks(&p->mesh) == ranks * replicas; // of all axes
     const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
     // With ZeRO-1 all of the table comes behind what the step's first microbatch looks up: it has to be the only one.
-    const bool can = p->zero_stage == 3 || (p->zero_stage == 1 && p->microbatches == 1);
-    if (!alone || !can || !whole_rows)
+    // So it has with replicas, which would have sums of those before left to reduce.
+    const bool once = p->microbatches == 1;
+    const bool can = p->zero_stage == 3 ? once || replicas == 1 : p->zero_stage == 1 && once;
+    if (ranks == 1 || !alone || !can || !whole_rows)
         return 1;
     const double tokens = (double)p->micro_batch_size * (double)config->training.seq_len;
     const double size = config->training.dtype == CONFIG_DTYPE_BF16  ? 2
                         : config->training.dtype == CONFIG_DTYPE_F64 ? 8
                                                                      : 4;
-    const double rows = 2 * tokens * (ranks - 1) * size;
-    const double table = (double)model->padded_vocab_size * (ranks - 1) / ranks * (size + MAX(size, 4));
-    return 2 * rows <= table ? ranks : 1;
+    const double part = (double)model->padded_vocab_size / ranks, gradient = MAX(size, 4);
+    const double rows = 2 * tokens * (ranks - 1) * size, table = part * (ranks - 1) * (size + gradient);
+    const double replicated = tokens * ranks * (replicas - 1) * size;
+    const double reduced = 2 * part * (replicas - 1) / replicas * gradient;
+    return 2 * rows <= table && 2 * replicated <= reduced ? ranks : 1;
 }
 
 static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,

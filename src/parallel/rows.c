@@ -6,6 +6,7 @@ struct gatherer {
     struct rewrite rewrite;
     axis_set group;
     const bool *tables;
+    bool always;
     // [buffers that there were]: the one with the rows of all ranks, NONE where there is none; and how many
     // instructions of the template come before the rows are there.
     int *all;
@@ -57,7 +58,7 @@ static size_t find_rows(struct gatherer *g) {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < t->instructions.count; i++) {
             const struct instruction *in = &t->instructions.item[i];
-            if (!adds_rows(g, in) || (pass == 0 ? !are_few(g, in) : g->all[in->in[1].buffer] == NONE))
+            if (!adds_rows(g, in) || (pass == 0 ? !g->always && !are_few(g, in) : g->all[in->in[1].buffer] == NONE))
                 continue;
             want(g, in->in[0].buffer, i);
             want(g, in->in[1].buffer, i);
@@ -113,9 +114,10 @@ static void rewrite(struct gatherer *g, int template, size_t buffers) {
     rewrite_finish(&g->rewrite);
 }
 
-bool *rows_gather(struct program *program, const int *template, int templates, axis_set group, const bool *tables) {
+bool *rows_gather(struct program *program, const int *template, int templates, axis_set group, const bool *tables,
+                  bool always) {
     const size_t buffers = program->buffers.count;
-    struct gatherer g = {.rewrite = {.program = program}, .group = group, .tables = tables};
+    struct gatherer g = {.rewrite = {.program = program}, .group = group, .tables = tables, .always = always};
     g.all = mem_alloc(buffers * sizeof *g.all);
     g.made = mem_alloc(buffers * sizeof *g.made);
     for (size_t b = 0; b < buffers; b++)

@@ -6,10 +6,11 @@
 
 #include "program/program.h"
 
-// Lets templates make such gradients of the rows of all ranks along `group`, where those are few and the gradient, a
-// slice, is one of `tables`, [buffers]. Returns of each buffer that there is now whether it holds rows of all ranks;
-// the caller frees that.
-bool *rows_gather(struct program *program, const int *template, int templates, axis_set group, const bool *tables);
+// Lets templates make such gradients of the rows of all ranks along `group`, where the gradient is one of `tables`,
+// [buffers], and those are few, or `always`. Returns of each buffer that there is now whether it holds rows of all
+// ranks; the caller frees that.
+bool *rows_gather(struct program *program, const int *template, int templates, axis_set group, const bool *tables,
+                  bool always);
 // Whether the instruction adds rows of all ranks to what is complete when all else is reduced.
 bool rows_are_of_all(const struct instruction *instruction, const bool *all);
 

@@ -441,10 +441,28 @@ static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
     return set;
 }
 
+bool placement_nests(axis_set group, axis_set joint) {
+    const axis_set rest = joint & ~group;
+    return (rest & -rest) > group; // mesh_index counts along the first axes first
+}
+
+// Blocks along other axes hold the group's blocks, where they did not, or no more.
 static void set_group(struct part *part, axis_set group, enum holds to) {
+    axis_set joint = group;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        struct held *h = &part->along[a];
+        if ((group & AXES(a)) || h->holds != HOLDS_BLOCK)
+            continue;
+        if (to != HOLDS_BLOCK)
+            h->joint &= ~group;
+        else if (h->joint && (group & ~family(a)) == 0 && placement_nests(group, h->joint))
+            joint |= h->joint;
+    }
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a))
-            part->along[a] = (struct held){to, to == HOLDS_BLOCK ? group : AXES_NONE, 0, 0};
+            part->along[a] = (struct held){to, to == HOLDS_BLOCK ? joint : AXES_NONE, 0, 0};
+        else if (to == HOLDS_BLOCK && (joint & AXES(a)))
+            part->along[a].joint = joint;
 }
 
 trireme_status placement_copy(struct placement *p, const struct operand *in, const struct operand *out, axis_set group,

@@ -49,6 +49,10 @@ struct placement {
     uint64_t hash;    // of all parts
 };
 
+// Whether the ranks along `group` have neighbouring blocks of what is split along `joint`, so that together they have
+// a block of what the rest of `joint` splits.
+bool placement_nests(axis_set group, axis_set joint);
+
 // Begins with what the buffers that the host or the last step wrote are declared to hold.
 void placement_create(struct placement *placement, const struct program *program);
 void placement_release(struct placement *placement);

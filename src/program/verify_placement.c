@@ -367,7 +367,8 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
         for (int a = 0; a < AXIS_COUNT; a++) {
             const struct held *held = &parts->item[k].along[a];
             if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
-                (held->holds != HOLDS_BLOCK || held->joint != i->group))
+                (held->holds != HOLDS_BLOCK ||
+                 (held->joint != i->group && ((i->group & ~held->joint) || !placement_nests(i->group, held->joint)))))
                 REFUSE("%s: the parts of %s along %s are no blocks in the order of the group's ranks", here(c).text,
                        name_of(c, &i->in[0]), axis_name((enum axis)a));
         }

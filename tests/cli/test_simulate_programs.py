@@ -89,6 +89,13 @@ def test_slow_link():
     step = simulate(*keys, "--training.global_batch_size=16", "--data_parallel_shard_degree=4",
                     "--parallelism.zero_stage=1")["step_seconds"]
     assert step < 1.04 * alone, step / alone
+    # Of replicas over the slow link, each of two ranks over a fast one.
+    tool.write("slow.yaml", SLOW.replace("nodes: 4, devices: 1", "nodes: 2, devices: 2").replace(
+        "links: [", "links: [{name: fast, spans: node, latency: 5 us, bandwidth: 5 GB/s}, "))
+    for zero in 1, 3:
+        step = simulate(*keys, "--training.global_batch_size=16", *replicas, *shards,
+                        f"--parallelism.zero_stage={zero}")["step_seconds"]
+        assert step < 1.04 * alone, (zero, step / alone)
 
 
 def test_traces():

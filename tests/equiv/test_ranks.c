@@ -296,6 +296,14 @@ static void test_rows(void **state) {
                                                        .unit_layers = once ? 2 : -1,
                                                        .micro_batch_size = once ? 12 : 2,
                                                        .prefetch = degree == 4 ? 1 : 0});
+        for (int replicas = 2; replicas <= 3; replicas++)
+            for (int degree = 2; degree + replicas <= 5; degree++)
+                for (int once = 0; once <= 1; once++)
+                    for (int zero = 1; zero <= 3; zero += 2)
+                        try(&many_words[m], &(struct spec){.dp = replicas,
+                                                           .fsdp = degree,
+                                                           .zero = zero,
+                                                           .micro_batch_size = once ? 36 / replicas / degree : 2});
     }
     end();
 }

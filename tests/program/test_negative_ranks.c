@@ -356,6 +356,9 @@ SUITE(rows_in_parts, 7, BATCH(8), MANY_WORDS_MODEL, FSDP(2, 3))
 SUITE(rows_in_parts_tied, 7, BATCH(8), MANY_WORDS_GPT2_MODEL, FSDP(2, 3))
 SUITE(rows_in_own_parts, 5, BATCH(4), MANY_WORDS_MODEL, FSDP(2, 1))
 SUITE(rows_in_own_parts_tied, 5, BATCH(4), MANY_WORDS_GPT2_MODEL, FSDP(2, 1))
+SUITE(rows_in_replicas_parts, 7, BATCH(8), MANY_WORDS_MODEL, FSDP(2, 3), DP(2))
+SUITE(rows_in_replicas_parts_tied, 7, BATCH(8), MANY_WORDS_GPT2_MODEL, FSDP(2, 3), DP(2))
+SUITE(rows_in_replicas_own_parts, 7, BATCH(8), MANY_WORDS_GPT2_MODEL, FSDP(2, 1), DP(2))
 SUITE(zero_1, 4, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1))
 SUITE(zero_2, 7, BATCH(16), SMALL_GPT2_MODEL, FSDP(2, 2), DP(2))
 SUITE(zero_3, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3))
@@ -405,6 +408,9 @@ int main(void) {
         cmocka_unit_test(rows_in_parts_tied),
         cmocka_unit_test(rows_in_own_parts),
         cmocka_unit_test(rows_in_own_parts_tied),
+        cmocka_unit_test(rows_in_replicas_parts),
+        cmocka_unit_test(rows_in_replicas_parts_tied),
+        cmocka_unit_test(rows_in_replicas_own_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

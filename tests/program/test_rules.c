@@ -149,8 +149,8 @@ static void terms_of_a_reduction(void **unused) {
 
 // ---- placement
 
-// Columns of two ranks are no two halves of a matrix; half of the data's ranks have no half of its rows; and parts of
-// parts lie in no order.
+// Columns of two ranks are no two halves of a matrix; ranks that are no neighbours have no half of its rows; what is
+// gathered of neighbours is a half still; and parts of parts lie in no order.
 static void blocks_to_gather(void **unused) {
     (void)unused;
     refuse("tp 2", 1,
@@ -161,10 +161,16 @@ static void blocks_to_gather(void **unused) {
            "are no blocks in the order of the group's ranks", "columns");
     refuse("dp 2 fsdp 2", 1,
            "buffer %0 f32 input step [16] place dp 0 place fsdp 0 \"quarters\"\n"
-           "buffer %1 f32 act local [32] \"halves\"\n"
+           "buffer %1 f32 act local [32] \"first and third\"\n"
+           "template 0 forward \"t\"\n"
+           "  %1[32] = all_gather %0[16] wire 0 phase forward group dp\n",
+           "are no blocks in the order of the group's ranks", "quarters");
+    refuse("dp 2 fsdp 2", 1,
+           "buffer %0 f32 input step [16] place dp 0 place fsdp 0 \"quarters\"\n"
+           "buffer %1 f32 output step [32] \"halves\"\n"
            "template 0 forward \"t\"\n"
            "  %1[32] = all_gather %0[16] wire 0 phase forward group fsdp\n",
-           "are no blocks in the order of the group's ranks", "quarters");
+           "is not placed along dp as it is declared", "halves");
     refuse("dp 2 fsdp 2", 1,
            "buffer %0 f32 input step [16] place fsdp 0 \"halves\"\n"
            "buffer %1 f32 output step [16] place dp 0 \"other halves\"\n"
