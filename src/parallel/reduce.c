@@ -32,10 +32,11 @@ static axis_set shared_axes(const struct parameter_table *table, int unit, const
     return mesh_present(&parallel->mesh, set);
 }
 
+// Parts of gradients go between replicas while those of the next unit are made of its whole ones, over other links.
 static void emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in, struct operand out) {
     struct program *program = r->rewrite.program;
-    struct instruction *i =
-        program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, STREAM_REDUCE, group, in, out);
+    const enum stream stream = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1 ? STREAM_REPLICAS : STREAM_REDUCE;
+    struct instruction *i = program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, stream, group, in, out);
     i->attribute[op == OP_ALL_REDUCE].i = r->parallel->reduce_bf16;
     i->when = when;
     if (when == WHEN_ALWAYS)

@@ -22,6 +22,7 @@ static const char *const STREAM_WORDS[STREAM_COUNT] = {[STREAM_COMPUTE] = "compu
                                                        [STREAM_TENSOR] = "tensor",
                                                        [STREAM_GATHER] = "gather",
                                                        [STREAM_REDUCE] = "reduce",
+                                                       [STREAM_REPLICAS] = "replicas",
                                                        [STREAM_EMBED] = "embed",
                                                        [STREAM_EMBED_GRADIENT] = "embed_gradient",
                                                        [STREAM_HEAD] = "head",

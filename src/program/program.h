@@ -106,10 +106,11 @@ enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPT
 // one. The two ends of a channel are streams, too, so that a message that nobody takes yet keeps none from coming in.
 enum stream {
     STREAM_COMPUTE,
-    STREAM_TENSOR, // within a layer
-    STREAM_GATHER, // parameters
-    STREAM_REDUCE, // gradients
-    STREAM_EMBED,  // where the vocabulary is spread over stages: embeddings, their gradients, what the head takes, and
+    STREAM_TENSOR,   // within a layer
+    STREAM_GATHER,   // parameters
+    STREAM_REDUCE,   // gradients
+    STREAM_REPLICAS, // parts of them, between replicas of the ranks that each have one
+    STREAM_EMBED, // where the vocabulary is spread over stages: embeddings, their gradients, what the head takes, and
     STREAM_EMBED_GRADIENT,
     STREAM_HEAD,
     STREAM_LOSS, // what the loss needs

@@ -40,26 +40,48 @@ static struct lane_item describe(struct prepared *p, struct prepared_program *pp
     return item;
 }
 
-// Gathers and reductions over the same ranks share their links: as if they took turns, in the order of the program.
-static void wait_for_link(struct prepared_program *pp, struct lane_item *item, int stream, const struct lane *lanes,
-                          const int32_t *before) {
-    int other = stream == STREAM_GATHER ? STREAM_REDUCE : STREAM_GATHER;
-    if (item->kind != LANE_COLLECTIVE || (stream != STREAM_GATHER && stream != STREAM_REDUCE))
+// Collectives of data-parallel ranks on one stream that go over the same links, up to the last that there was.
+struct traffic {
+    int stream;
+    int32_t use, count;
+};
+struct traffics {
+    VEC(struct traffic);
+};
+
+static bool is_data_parallel(const struct lane_item *item, int stream) {
+    return item->kind == LANE_COLLECTIVE &&
+           (stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICAS);
+}
+
+// What goes over the same links at once shares them: as if it took turns, in the order of the program.
+static void wait_for_links(struct prepared_program *pp, struct lane_item *item, int stream,
+                           const struct traffics *before) {
+    for (size_t i = 0; i < before->count && is_data_parallel(item, stream); i++) {
+        const struct traffic *t = &before->item[i];
+        if (t->stream == stream)
+            continue;
+        VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)t->stream, false, t->count, t->use});
+        item->waits++;
+    }
+}
+
+static void note_traffic(struct traffics *before, const struct lane_item *item, int stream, int32_t count) {
+    if (!is_data_parallel(item, stream))
         return;
-    for (int32_t i = before[other]; i > 0; i--) {
-        const struct lane_item *last = &lanes[other].item[i - 1];
-        if (last->kind == LANE_COLLECTIVE && last->axis == item->axis) {
-            VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)other, false, i});
-            item->waits++;
+    for (size_t i = 0; i < before->count; i++)
+        if (before->item[i].stream == stream && before->item[i].use == item->use) {
+            before->item[i].count = count;
             return;
         }
-    }
+    VEC_PUSH(before, (struct traffic){stream, item->use, count});
 }
 
 static void prepare_template(struct prepared *p, struct prepared_program *pp, int number) {
     const struct template *t = &pp->program->templates.item[number];
     struct lane *lanes = &pp->lane[number * STREAM_COUNT];
     int32_t before[STREAM_COUNT] = {0};
+    struct traffics traffic = {0};
     for (size_t i = 0; i < t->instructions.count; i++)
         lanes[t->instructions.item[i].stream].count++;
     for (int s = 0; s < STREAM_COUNT; s++)
@@ -71,12 +93,15 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s] && s != in->stream) {
                 bool slot = in->wait[s] >= WAIT_OWN;
-                VEC_PUSH(&pp->waits, (struct lane_wait){(uint8_t)s, slot, slot ? 0 : before[s] - (in->wait[s] - 1)});
+                VEC_PUSH(&pp->waits,
+                         (struct lane_wait){(uint8_t)s, slot, slot ? 0 : before[s] - (in->wait[s] - 1), NONE});
                 item.waits++;
             }
-        wait_for_link(pp, &item, in->stream, lanes, before);
+        wait_for_links(pp, &item, in->stream, &traffic);
         lanes[in->stream].item[before[in->stream]++] = item;
+        note_traffic(&traffic, &item, in->stream, before[in->stream]);
     }
+    VEC_RELEASE(&traffic);
 }
 
 void prepare(struct prepared *out, const struct program *const *program_of_stage, const struct op_table *table) {

@@ -9,6 +9,7 @@ struct lane_wait {
     uint8_t stream;
     bool slot;
     int32_t target; // instructions of the stream from the template's beginning on, where it is not for the slot
+    int32_t use;    // NONE: the program waits; else only where links are shared with this one of prepared.uses
 };
 
 enum lane_kind { LANE_COMPUTE, LANE_COLLECTIVE, LANE_SEND, LANE_RECEIVE };

@@ -286,10 +286,20 @@ static double pay(struct sim_class *out, struct actor *a, const int64_t *awaited
     return rest;
 }
 
+static bool share_links(const struct topology *t, int who, int32_t use, int32_t other) {
+    const int rank = topology_rank(t, who);
+    const struct route *a = &t->route[use][rank], *b = &t->route[other][rank];
+    for (int level = 0; level < CLUSTER_LEVELS_MAX; level++)
+        if (a->parts[level] > 1 && b->parts[level] > 1)
+            return true;
+    return false;
+}
+
 // When all waits of the next instruction are over, and of each stream how many instructions are waited for; false: for
 // one of them nobody knows yet.
-static bool waits_over(struct actor *a, int stream, const struct lane_item *item, struct sim_class *out, double *ready,
+static bool waits_over(struct event_loop *l, int who, int stream, const struct lane_item *item, double *ready,
                        int64_t awaited[STREAM_COUNT]) {
+    struct actor *a = &l->actor[who];
     struct line *line = &a->line[stream];
     const struct prepared_program *pp = a->program;
     *ready = line->end;
@@ -298,6 +308,8 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
     for (int w = 0; w < item->waits; w++) {
         const struct lane_wait *wait = &pp->waits.item[item->first_wait + w];
         int64_t count;
+        if (wait->use != NONE && !share_links(&l->topology, who, item->use, wait->use))
+            continue;
         if (wait->slot) {
             const struct invocation *v = &pp->program->schedule.item[line->invocation];
             count = slot_waits_count(&pp->slot_waits, pp->program, line->invocation,
@@ -322,7 +334,7 @@ static bool waits_over(struct actor *a, int stream, const struct lane_item *item
         }
     }
     if (stream == STREAM_COMPUTE && last != NONE)
-        account_gap(out, a, line->end, *ready, last, last_count);
+        account_gap(&l->out->of_class[who], a, line->end, *ready, last, last_count);
     if (stream != STREAM_COMPUTE)
         line->cause[line->done] = last == NONE ? (struct cause){*ready, (int32_t)line->done, (int8_t)stream}
                                                : (struct cause){*ready, (int32_t)last_count, (int8_t)last};
@@ -352,7 +364,7 @@ static void run_line(struct event_loop *l, int who, int stream) {
     while (!line->posted && (item = next_item(a, stream))) {
         double ready, before = line->end;
         int64_t awaited[STREAM_COUNT] = {0};
-        if (!waits_over(a, stream, item, out, &ready, awaited))
+        if (!waits_over(l, who, stream, item, &ready, awaited))
             break;
         const struct invocation *v = &a->program->program->schedule.item[line->invocation];
         if (when_skips(item->when, v))
