@@ -19,7 +19,8 @@ enum { BENCH_STEPS = 5, PEAK_ROUNDS = 3 }; // rounds: whatever else the machine 
 
 static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out,
                                  trireme_error *error) {
-    int threads = engine_threads(config, 1);
+    int cores = usable_cores(), threads = engine_threads(config, 1);
+    threads = MIN(threads, cores);
     double f32 = 0, bf16 = 0, bandwidth = 0;
     for (int i = 0; i < PEAK_ROUNDS; i++) {
         double now;
@@ -152,7 +153,7 @@ static trireme_status another(struct communicator *all, bool leads, bool wanted,
 static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
                                     struct measured *m, trireme_error *error) {
     bool leads = e->member.rank == 0, processes = world_place(e->member.world) != NULL;
-    int threads = m->ranks > 1 && !processes ? MIN(m->ranks * e->threads, usable_cores()) : e->threads;
+    int threads = processes ? e->threads : m->ranks * e->threads;
     struct engine_result result;
     // Before anything of the arenas is touched: it takes memory of its own.
     m->bandwidth = m->peak = 0;

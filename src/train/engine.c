@@ -355,7 +355,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
         return comm_all_reduce(control, out, out, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error);
     }
     if (e->member.rank == 0)
-        *out = peak_flops(e->dtype, ranks > 1 ? MIN(ranks * e->threads, usable_cores()) : e->threads, flops);
+        *out = peak_flops(e->dtype, ranks * e->threads, flops);
     return TRIREME_OK;
 }
 

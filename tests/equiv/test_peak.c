@@ -1,11 +1,14 @@
 // A step that does more than the machine's peak, as that was timed, has it timed again: no MFU is above 100%. What is
-// soon done does not wait for it to be timed as long as for days.
+// soon done does not wait for it to be timed as long as for days. Threads that have no core add nothing to it.
 #include "kernels/cpu/peak.h"
 #include "support/runs.h"
 
+#include "base/crew.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "kernels/cpu/bandwidth.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <time.h>
 
@@ -94,8 +97,30 @@ static void what_is_soon_done_is_timed_for_a_moment(void **unused) {
     assert_true(late > most / 2);
 }
 
+static int threads_of_process(void) {
+    int threads = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks));)
+        threads += task->d_name[0] != '.';
+    closedir(tasks);
+    return threads;
+}
+
+// A team of OpenMP stays when its work is done.
+static void threads_without_a_core_are_not_timed(void **unused) {
+    (void)unused;
+    int before = threads_of_process(), cores = usable_cores();
+    double bandwidth;
+    trireme_error error;
+    assert_true(peak_flops_for(DTYPE_F32, 4 * cores, 0, isa_best()) > 0);
+    assert_ok(memory_bandwidth(4 * cores, &bandwidth, &error), &error);
+    assert_in_range(threads_of_process(), 1, before + cores - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_without_a_core_are_not_timed), // before others have any
         cmocka_unit_test_setup_teardown(a_peak_that_was_too_low_is_timed_again, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(a_peak_of_many_ranks_is_too, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,

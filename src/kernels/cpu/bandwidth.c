@@ -1,6 +1,7 @@
 #include "kernels/cpu/bandwidth.h"
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/region.h"
 
 #include <math.h>
@@ -47,6 +48,8 @@ trireme_status memory_bandwidth(int threads, double *bytes_per_second, trireme_e
     struct region region;
     TRY(region_create(&region, MAX(bytes, (size_t)2 * BLOCK), false, "measuring the memory", error));
     size_t half = region.bytes / 2;
+    int cores = usable_cores();
+    threads = MIN(threads, cores);         // of more, some would begin before the time that is taken
     run(region.base, half, threads, true); // pages are taken by the threads that use them
     double seconds = INFINITY;             // whatever else the machine does only slows a run
     for (int i = 0; i < RUNS; i++) {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/peak.h"
 
 #include "base/clock.h"
+#include "base/crew.h"
 
 #include <math.h>
 
@@ -50,6 +51,8 @@ double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa)
     const double share = 0.01, least = 0.002, most = 0.02; // seconds of a run; threads begin within 0.1 ms
     CHECK(isa_usable(isa));
     bool bf16 = dtype == DTYPE_BF16;
+    int cores = usable_cores();
+    threads = MIN(threads, cores); // of more, some would begin before or end after the time that is taken
     double each = (double)loop(isa, bf16, 0) * threads;
     // One thread alone tells how long an iteration takes: starting several costs more than a short run.
     double known = rate(isa, bf16, 1, 20000) * threads, best = 0; // whatever else the machine does only slows a run

@@ -4,10 +4,10 @@
 
 #include "kernels/cpu/isa.h"
 
-// Floating-point operations per second of `threads` threads that do nothing but multiply-adds in registers, at the
-// widest instructions that kernels on `dtype` use: the best of several short runs. `flops` are those that the figure is
-// wanted for: a hundredth of the time that they take at least, from 0.03 to 0.3 seconds in all. bf16 is measured where
-// the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
+// Floating-point operations per second of `threads` threads, as many as there are cores at most, that do nothing but
+// multiply-adds in registers, at the widest instructions that kernels on `dtype` use: the best of several short runs.
+// `flops` are those that the figure is wanted for: a hundredth of the time that they take at least, from 0.03 to 0.3
+// seconds in all. bf16 is measured where the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
 double peak_flops(enum dtype dtype, int threads, double flops);
 double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa);
 
