@@ -100,6 +100,10 @@ static bool is_written(int pipe) {
     return written;
 }
 
+bool file_missing(const char *path) {
+    return access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 trireme_status file_open(const char *path, int *file, trireme_error *error) {
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (opened < 0)

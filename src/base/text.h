@@ -20,6 +20,8 @@ size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool end
 void text_add_numbers(struct text *t, const int *number, int count); // "3,0,2"
 void text_release(struct text *t);
 
+// Whether nothing is there. What cannot be told, as below a directory that is not to be searched, opening it tells.
+bool file_missing(const char *path);
 // Opens what is to be read. A pipe that nobody writes to is refused after a second, in which that program may begin.
 trireme_status file_open(const char *path, int *file, trireme_error *error);
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; caller frees) and its length.

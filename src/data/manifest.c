@@ -2,9 +2,7 @@
 
 #include "base/json.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 20, VERSION = 1 };
 static const char FORMAT_NAME[] = "trireme-tokens";
@@ -54,9 +52,7 @@ trireme_status token_manifest_read(const char *path, int64_t tokens, struct toke
     json_t *root = NULL;
     struct token_manifest m = {0};
     trireme_status status = TRIREME_OK;
-    bool exists = access(file, F_OK) == 0;
-    if (!exists && errno != ENOENT && errno != ENOTDIR)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", file, strerror(errno));
+    bool exists = !file_missing(file);
     if (exists) {
         status = json_parse_file(file, FILE_LIMIT, &root, error);
         if (status == TRIREME_OK)

@@ -69,6 +69,8 @@ static trireme_status add_path(struct token_set *set, const char *path, trireme_
         status = add_shard(set, path, error);
     else if (strpbrk(path, "*?["))
         status = add_glob(set, path, error);
+    else if (!file_missing(bin))
+        status = add_shard(set, bin, error); // which says what is wrong
     else
         status = error_set(error, TRIREME_ERROR_IO,
                            "%s: no such file, so there are no tokens at %s; make them with "

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { BYTE_COUNT = 256, FILE_LIMIT = 256 << 20 };
 
@@ -200,7 +199,7 @@ static trireme_status find_file(const char *path, char **out, trireme_error *err
     if (stat(path, &info) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     char *file = S_ISDIR(info.st_mode) ? mem_printf("%s/tokenizer.json", path) : mem_strdup(path);
-    if (access(file, F_OK) == 0) {
+    if (!file_missing(file)) {
         *out = file;
         return TRIREME_OK;
     }
@@ -234,7 +233,7 @@ trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_
 
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]) {
     char *file = mem_printf("%s/tokenizer.json", directory), own[CHECKSUM_HEX], its[CHECKSUM_HEX];
-    bool has = access(file, F_OK) == 0;
+    bool has = !file_missing(file);
     struct tokenizer *other = NULL;
     trireme_error error = {0};
     free(file);

@@ -1,7 +1,5 @@
 #include "data/tokenizer_files.h"
 
-#include <unistd.h>
-
 enum { FILE_LIMIT = 256 << 20 };
 
 static const char *const NAMES[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
@@ -14,7 +12,7 @@ trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *dir
     for (size_t i = 0; i < ARRAY_LENGTH(NAMES) && status == TRIREME_OK; i++) {
         char *path = mem_printf("%s/%s", directory, NAMES[i]), *bytes;
         size_t length;
-        if (access(path, F_OK) == 0) {
+        if (!file_missing(path)) {
             status = file_read(path, FILE_LIMIT, &bytes, &length, error);
             if (status == TRIREME_OK)
                 tokenizer_files_add(out, NAMES[i], bytes, length);

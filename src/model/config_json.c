@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <float.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { CONFIG_FILE_LIMIT = 1 << 20 };
 
@@ -350,7 +349,7 @@ trireme_status model_config_read(struct model_config *out, const char *path, tri
     char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
     trireme_status status = TRIREME_OK;
-    if (directory && access(file, F_OK) != 0)
+    if (directory && file_missing(file))
         status = error_set(error, TRIREME_ERROR_USAGE,
                            "%s holds no config.json, so it is no model's directory; those of a run are in checkpoint/",
                            path);

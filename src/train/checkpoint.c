@@ -208,9 +208,9 @@ static trireme_status find_newest(const char *run, struct manifest_check check, 
 
 static bool is_model(const char *path) {
     char *config = mem_printf("%s/config.json", path);
-    bool readable = access(config, R_OK) == 0;
+    bool may_be = !file_missing(config); // reading it says what is wrong
     free(config);
-    return readable;
+    return may_be;
 }
 
 trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error) {

@@ -480,6 +480,27 @@ def test_bench():
     assert more["threads"] == cores, more
 
 
+def test_what_cannot_be_opened():
+    """Is not said to be missing. A link to itself stands for a directory that may not be entered, which root may."""
+    tool.good("train", "c.yaml")
+    os.symlink("round", "round")
+    shutil.copytree("run/checkpoint/step-6", "model")
+    wrong = r": cannot open: Too many levels of symbolic links$"
+    for command in ["eval", "run", "data.path=round/t"], ["train", "c.yaml", "data.path=round/t"]:
+        tool.refused(1, r"round/t\.bin" + wrong, *command)
+    for name in "config.json", "tokenizer.json":
+        os.remove("model/" + name)
+        os.symlink(name, "model/" + name)
+    for command in ["generate", "model"], ["eval", "model", "data.path=text/t"], ["verify", "model.config=model"]:
+        tool.refused(1, r"model/config\.json" + wrong, *command)
+    os.remove("model/config.json")
+    os.remove("model/manifest.json")
+    shutil.copy("run/checkpoint/step-6/config.json", "model")
+    tool.refused(1, r"model/tokenizer\.json" + wrong, "generate", "model")
+    for command in ["generate", "round"], ["eval", "round", "data.path=text/t"]:
+        tool.refused(1, "round" + wrong, *command)
+
+
 def test_help():
     overview = tool.good("help")
     for command in "prepare", "train", "eval", "generate", "show", "verify", "simulate", "plan", "bench":
