@@ -50,6 +50,8 @@ void same_run_differences(const struct config *now, const struct state_progress 
     trireme_error checked; // by same_run_check
     if (load(&saved, progress, &checked) != TRIREME_OK)
         return;
-    config_differences(now, &saved, "optimizer lr_scheduler training data validation checkpoint parallelism", out);
+    static const char SECTIONS[] = "optimizer lr_scheduler training data validation activation_checkpoint checkpoint "
+                                   "parallelism";
+    config_differences(now, &saved, SECTIONS, out);
     config_release(&saved);
 }

@@ -443,10 +443,12 @@ def test_settings_of_no_use():
     told = ("with other settings from here on: training.steps 7 (before: 6), data.validation_path moved/t "
             "(before: text/t), validation.freq 2 (before: 3)\n")
     assert code == 0 and told in err, err
-    # The mesh, and what gradients travel in.
-    code, _, err = tool.run("train", "c.yaml", "--reduce_dtype=bf16", "--ranks=2", "--training.steps=8")
+    # The mesh, what gradients travel in, and what is computed again.
+    code, _, err = tool.run("train", "c.yaml", "--reduce_dtype=bf16", "--ranks=2", "--training.steps=8",
+                            "--activation_checkpoint.mode=full")
     told = ("with other settings from here on: training.steps 8 (before: 7), optimizer.lr 0.01 (before: 0.02), "
-            "parallelism.ranks 2 (before: 0), parallelism.reduce_dtype bf16 (before: f32)\n")
+            "activation_checkpoint.mode full (before: none), parallelism.ranks 2 (before: 0), "
+            "parallelism.reduce_dtype bf16 (before: f32)\n")
     assert code == 0 and told in err, err
 
 
