@@ -1,5 +1,6 @@
 #include "train/engine.h"
 
+#include "base/amount.h"
 #include "base/crew.h"
 #include "compile/options.h"
 #include "kernels/bf16.h"
@@ -82,22 +83,22 @@ static int largest_state_buffer(const struct program *p) {
     return largest;
 }
 
-// "state 1.200 GB, the largest embed 0.300 GB; step 3.400 GB, the largest at its peak logits.rows0 0.128 GB, ..." of
+// "state 1.2 GB, the largest embed 300.0 MB; step 3.4 GB, the largest at its peak logits.rows0 128.0 MB, ..." of
 // the training step, else the evaluation.
 static void describe_memory(const struct engine *e, struct text *out) {
     const struct program *p = &main_program(e)->program;
-    text_add(out, "state %.3f GB", 1e-9 * (double)p->state_bytes);
+    text_add(out, "state %s", amount(p->state_bytes).text);
     int largest = largest_state_buffer(p);
     if (largest != NONE) {
         const struct buffer *b = &p->buffers.item[largest];
-        text_add(out, ", the largest %s %.3f GB", b->name, 1e-9 * (double)buffer_bytes(b));
+        text_add(out, ", the largest %s %s", b->name, amount(buffer_bytes(b)).text);
     }
-    text_add(out, "; step %.3f GB, the largest at its peak", 1e-9 * (double)p->step_bytes);
+    text_add(out, "; step %s, the largest at its peak", amount(p->step_bytes).text);
     struct memory_profile profile;
     program_memory_profile(p, e->ops, &profile);
     for (size_t i = 0; i < MIN(profile.at_peak.count, (size_t)3); i++) {
         const struct memory_holder *h = &profile.at_peak.item[i];
-        text_add(out, "%s %s %.3f GB", i ? "," : "", p->buffers.item[h->buffer].name, 1e-9 * (double)h->bytes);
+        text_add(out, "%s %s %s", i ? "," : "", p->buffers.item[h->buffer].name, amount(h->bytes).text);
     }
     memory_profile_release(&profile);
 }
