@@ -43,7 +43,8 @@ def main():
             os.remove(old)
     os.replace(prefix + ".bin.tmp", prefix + ".bin")
     os.replace(prefix + ".idx.tmp", prefix + ".idx")
-    print(f"{ends[-1]} tokens of {len(lengths)} documents are in {prefix}.bin and {prefix}.idx")
+    documents = "1 document is" if len(lengths) == 1 else f"{len(lengths)} documents are"
+    print(f"{ends[-1]} tokens of {documents} in {prefix}.bin and {prefix}.idx")
 
 
 if __name__ == "__main__":
