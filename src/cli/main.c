@@ -4,6 +4,7 @@
 #include "kernels/cpu/isa.h"
 #include "train/processes.h"
 
+#include <errno.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -271,7 +272,7 @@ int main(int argc, char **argv) {
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     if (fflush(stdout) != 0 && status == TRIREME_OK) {
-        fprintf(stderr, "trireme %s: standard output: cannot write\n", command->name);
+        fprintf(stderr, "trireme %s: standard output: cannot write: %s\n", command->name, strerror(errno));
         return EXIT_FAILED;
     }
     return argc < 2 ? EXIT_USAGE : exit_code(status);

@@ -122,7 +122,8 @@ static bool real_parse(const char *s, double *out) {
     locale_t c, before = locale_enter(&c);
     *out = strtod(s, NULL);
     locale_leave(c, before);
-    return isfinite(*out);
+    const bool tiny = *out == 0 && strcspn(s, "123456789") < strcspn(s, "eE"); // it is not 0, and would be
+    return isfinite(*out) && !tiny;
 }
 
 // The fewest digits that read back as the same bits, and a point, without which some readers of YAML see a text.

@@ -11,7 +11,7 @@
 
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
-enum { RANK_FILE_VERSION = 3, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
+enum { RANK_FILE_VERSION = 4, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
 
 struct rank_file_header {
     char magic[8];

@@ -218,6 +218,14 @@ def test_closed_pipe():
     assert process.stderr == b"" and process.returncode == -signal.SIGPIPE, process
 
 
+def test_full_output():
+    for command in ("help", "config"), ("simulate", "schedule=zb-v", "stages=4", "microbatches=8"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            process = subprocess.run([tool.BINARY, *command], stdout=full, stderr=subprocess.PIPE, check=False)
+        assert process.returncode == 1 and process.stderr.endswith(
+            b"standard output: cannot write: No space left on device\n"), process
+
+
 def test_pipes():
     """Of a pipe without another end nothing is waited for; what another program writes is read, however late."""
     os.mkfifo("pipe")

@@ -340,6 +340,8 @@ static void test_wrong_values(void **state) {
     expect_refused("optimizer:\n  lr: 1e-3x\n", "run.yaml:2: optimizer.lr: given 1e-3x, accepts a number from 0 to "
                                                 "1000, in digits alone without a unit or separator");
     expect_refused("optimizer:\n  lr: .inf\n", "run.yaml:2: optimizer.lr: given .inf, accepts a number from 0 to 1000");
+    expect_refused("optimizer:\n  lr: 1e-400\n",
+                   "run.yaml:2: optimizer.lr: given 1e-400, accepts a number from 0 to 1000");
     expect_refused("optimizer:\n  lr: nan\n", "run.yaml:2: optimizer.lr: given nan, accepts a number from 0 to 1000");
     expect_refused("optimizer:\n  lr: -1e-3\n",
                    "run.yaml:2: optimizer.lr: given -1e-3, accepts a number from 0 to 1000");
