@@ -369,6 +369,15 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
     return TRIREME_OK;
 }
 
+static trireme_status check_own_blocks(const struct placement *p, const struct operand *o, const struct part *part,
+                                       trireme_error *error) {
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((o->along & AXES(a)) && (part->along[a].holds != HOLDS_BLOCK || part->along[a].joint != o->along))
+            REFUSE("each rank writes its own part of %s along %s a value that is not split so",
+                   p->program->buffers.item[o->buffer].name, axis_name((enum axis)a));
+    return TRIREME_OK;
+}
+
 trireme_status placement_write(struct placement *p, const struct operand *o, const struct seen seen[AXIS_COUNT],
                                trireme_error *error) {
     static const enum holds HOLDS[] = {HOLDS_SAME, HOLDS_ZERO, HOLDS_SUM, HOLDS_MAX};
@@ -382,10 +391,8 @@ trireme_status placement_write(struct placement *p, const struct operand *o, con
             part.along[a] = held_of_dim(o, seen[a].dim, seen[a].joint);
         else
             part.along[a].holds = HOLDS[seen[a].as];
-        if ((o->along & AXES(a)) && (part.along[a].holds != HOLDS_BLOCK || part.along[a].joint != o->along))
-            REFUSE("each rank writes its own part of %s along %s a value that is not split so",
-                   p->program->buffers.item[o->buffer].name, axis_name((enum axis)a));
     }
+    TRY(check_own_blocks(p, o, &part, error));
     bool flat = o->ndim == 1 && p->program->buffers.item[o->buffer].parent == NONE;
     if (flat)
         put_flat(p, program_root(p->program, o->buffer), &part);
@@ -479,8 +486,9 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     bool in_place = from == root && in->along == out->along && footprint_equal(&where, &part.where);
     bool one_by_one = in_place;
     for (size_t i = 0; i < p->of[from].count && one_by_one; i++) {
-        const struct footprint *w = &p->of[from].item[i].where;
-        one_by_one = !footprint_overlap(w, &where) || footprint_contains(&where, w);
+        const struct part *now = &p->of[from].item[i];
+        one_by_one = !footprint_overlap(&now->where, &where) ||
+                     (footprint_contains(&where, &now->where) && now->own == out->along);
     }
     if (one_by_one) {
         struct part last;
@@ -509,6 +517,7 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
             part.along[a] = (struct held){HOLDS_BLOCK, in->along, 0, 0};
     set_group(&part, group, to);
     set_group(&part, zero, HOLDS_SAME);
+    TRY(check_own_blocks(p, out, &part, error));
     put_flat(p, root, &part);
     return TRIREME_OK;
 }

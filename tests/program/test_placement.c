@@ -145,7 +145,7 @@ static void zero_1(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(16), FSDP(2, 1), DP(2));
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
-          "is a partial sum along fsdp", "layers.0.gradients");
+          "along fsdp a value that is not split so", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "each rank has its own part along fsdp only", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "is a partial sum along dp",

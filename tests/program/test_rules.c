@@ -179,6 +179,23 @@ static void blocks_to_gather(void **unused) {
            "are of another group of ranks", "halves");
 }
 
+// Of a sum that each rank has a share of, its own part is no part of the sum: the rest of it would never be added.
+static void own_parts_of_a_sum(void **unused) {
+    (void)unused;
+    refuse("dp 2 fsdp 2", 1,
+           "buffer %0 f32 input step [8,16] place dp 1 place fsdp 1 \"x\"\n"
+           "buffer %1 f32 input step [8,16] place dp 1 place fsdp 1 \"w\"\n"
+           "buffer %2 f32 act local [8,8] \"shares\"\n"
+           "buffer %3 f32 output step [8,8] \"y\"\n"
+           "template 0 forward \"t\"\n"
+           "  %2[8,8] = matmul %0[8,16] %1[8,16] - - phase forward\n"
+           "  %2[32]@fsdp*32 = all_reduce %2[32]@fsdp*32 max 0 wire 0 phase forward group dp\n"
+           "  %2[32]@fsdp*32 = reduce_scatter %2[64] wire 0 phase forward group fsdp\n"
+           "  %2[64] = all_gather %2[32]@fsdp*32 wire 0 phase forward group fsdp\n"
+           "  %3[8,8] = gelu %2[8,8] tanh 0 phase forward\n",
+           "a value that is not split so", "shares");
+}
+
 static void ranks_that_skip(void **unused) {
     (void)unused;
     refuse("dp 2", 1,
@@ -547,6 +564,7 @@ int main(void) {
         cmocka_unit_test(parts_beyond_their_buffer),
         cmocka_unit_test(terms_of_a_reduction),
         cmocka_unit_test(blocks_to_gather),
+        cmocka_unit_test(own_parts_of_a_sum),
         cmocka_unit_test(ranks_that_skip),
         cmocka_unit_test(gradients_of_the_last_microbatch),
         cmocka_unit_test(gradients_sent_twice),
