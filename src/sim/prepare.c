@@ -40,7 +40,7 @@ static struct lane_item describe(struct prepared *p, struct prepared_program *pp
     return item;
 }
 
-// Collectives of data-parallel ranks on one stream that go over the same links, up to the last that there was.
+// Collectives of data-parallel ranks on one stream, of one group: how many instructions there were up to the last.
 struct traffic {
     int stream;
     int32_t use, count;
