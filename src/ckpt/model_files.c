@@ -242,8 +242,10 @@ static trireme_status check_shapes(const struct match *m, trireme_error *error) 
         file_shape(source, shape);
         if (!t)
             continue;
-        TRY(safetensors_expect(m->files, t, convert_readable(t->dtype) ? t->dtype : SAFETENSORS_F32,
-                               source->parameter->ndim, shape, error));
+        if (!convert_readable(t->dtype))
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s: of dtype %s; models of F32, BF16, F16 and F64 are read",
+                 safetensors_path(m->files, t), t->name, safetensors_dtype_name(t->dtype));
+        TRY(safetensors_expect(m->files, t, t->dtype, source->parameter->ndim, shape, error));
         if (source->zero)
             TRY(check_zeros(m, t, shape[0], error));
     }
@@ -326,32 +328,61 @@ static void encoded_release(struct encoded *e) {
     free(e->remainder);
 }
 
-static void put_numbers(const struct target *to, struct encoded *by, size_t number, int64_t first, int64_t count,
-                        const double *numbers) {
+// A tensor that is being read, and where to.
+struct reading {
+    const struct source *source;
+    const struct safetensors *files;
+    const struct safetensors_tensor *tensor;
+    const struct target *to;
+};
+
+// Training on such a weight has no finite loss, whatever its settings.
+static trireme_status check_finite(const struct reading *r, const void *values, int64_t count, trireme_error *error) {
+    const enum dtype dtype = r->to->values->dtype;
+    if (convert_finite(dtype, values, count))
+        return TRIREME_OK;
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor \"%s\": holds a number that is not finite in %s",
+         safetensors_path(r->files, r->tensor), r->tensor->name, dtype_name(dtype));
+}
+
+static trireme_status put_numbers(const struct reading *r, struct encoded *by, int64_t first, int64_t count,
+                                  const double *numbers, trireme_error *error) {
+    const struct target *to = r->to;
+    const size_t number = r->source->number;
     convert_encode(to->values->dtype, numbers, count, by->value, by->remainder, 0);
+    TRY(check_finite(r, by->value, count, error));
     put(to->values, number, first, count, by->value);
     if (to->remainders)
         put(to->remainders, number, first, count, by->remainder);
+    return TRIREME_OK;
 }
 
-static trireme_status load_rows(const struct source *source, const struct safetensors *files,
-                                const struct safetensors_tensor *t, const struct target *to, trireme_error *error) {
+static trireme_status put_same(const struct reading *r, int64_t first, int64_t count, const void *values,
+                               trireme_error *error) {
+    TRY(check_finite(r, values, count, error));
+    put(r->to->values, r->source->number, first, count, values); // and remainders are zero
+    return TRIREME_OK;
+}
+
+static trireme_status load_rows(const struct reading *r, trireme_error *error) {
+    const struct source *source = r->source;
+    const enum safetensors_dtype dtype = r->tensor->dtype;
     int64_t first = source->piece->row * source->parameter->dim[1],
             count = source->piece->rows * source->parameter->dim[1];
     int64_t block = MIN(count, BLOCK);
-    const size_t stored = safetensors_dtype_bits(t->dtype) / 8;
-    const bool same = t->dtype == convert_stored(to->values->dtype);
+    const size_t stored = safetensors_dtype_bits(dtype) / 8;
+    const bool same = dtype == convert_stored(r->to->values->dtype);
     void *numbers = mem_alloc((size_t)block * (same ? stored : sizeof(double)));
-    struct encoded encoded = same ? (struct encoded){0} : encoded_create(to, block);
+    struct encoded encoded = same ? (struct encoded){0} : encoded_create(r->to, block);
     trireme_status status = TRIREME_OK;
     for (int64_t done = 0; done < count && status == TRIREME_OK; done += block) {
         int64_t now = MIN(block, count - done);
-        status = same ? safetensors_read(files, t, (uint64_t)done * stored, (uint64_t)now * stored, numbers, error)
-                      : read_numbers(files, t, done, now, numbers, error);
-        if (status == TRIREME_OK && same)
-            put(to->values, source->number, first + done, now, numbers); // and remainders are zero
-        else if (status == TRIREME_OK)
-            put_numbers(to, &encoded, source->number, first + done, now, numbers);
+        status = same ? safetensors_read(r->files, r->tensor, (uint64_t)done * stored, (uint64_t)now * stored, numbers,
+                                         error)
+                      : read_numbers(r->files, r->tensor, done, now, numbers, error);
+        if (status == TRIREME_OK)
+            status = same ? put_same(r, first + done, now, numbers, error)
+                          : put_numbers(r, &encoded, first + done, now, numbers, error);
     }
     encoded_release(&encoded);
     free(numbers);
@@ -359,22 +390,21 @@ static trireme_status load_rows(const struct source *source, const struct safete
 }
 
 // Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
-static trireme_status load_transposed(const struct source *source, const struct safetensors *files,
-                                      const struct safetensors_tensor *t, const struct target *to,
-                                      trireme_error *error) {
+static trireme_status load_transposed(const struct reading *r, trireme_error *error) {
+    const struct source *source = r->source;
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
     int64_t block = MAX(1, MIN(columns, BLOCK / rows));
     double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
            *part = mem_alloc((size_t)block * sizeof *part);
-    struct encoded encoded = encoded_create(to, block);
+    struct encoded encoded = encoded_create(r->to, block);
     trireme_status status = TRIREME_OK;
     for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
         int64_t count = MIN(block, columns - first);
-        status = read_numbers(files, t, first * rows, count * rows, numbers, error);
+        status = read_numbers(r->files, r->tensor, first * rows, count * rows, numbers, error);
         for (int64_t row = 0; row < rows && status == TRIREME_OK; row++) {
             for (int64_t i = 0; i < count; i++)
                 part[i] = numbers[i * rows + row];
-            put_numbers(to, &encoded, source->number, (source->piece->row + row) * columns + first, count, part);
+            status = put_numbers(r, &encoded, (source->piece->row + row) * columns + first, count, part, error);
         }
     }
     encoded_release(&encoded);
@@ -393,8 +423,8 @@ static trireme_status load_parameter(const struct match *m, size_t first, const 
     if (to->remainders)
         to->remainders->begin(to->remainders, source->number, bytes_of(to->remainders, count));
     for (int i = 0; i < source->parameter->pieces; i++) {
-        const struct safetensors_tensor *t = m->tensor[first + (size_t)i];
-        TRY((source[i].piece->transposed ? load_transposed : load_rows)(&source[i], m->files, t, to, error));
+        const struct reading reading = {&source[i], m->files, m->tensor[first + (size_t)i], to};
+        TRY((source[i].piece->transposed ? load_transposed : load_rows)(&reading, error));
     }
     return TRIREME_OK;
 }

@@ -13,8 +13,8 @@ static int members_of(const struct mesh *mesh, int rank, const struct channel *c
     return count;
 }
 
-static trireme_status open_channel(struct streams *s, const struct mesh *mesh, const struct channel *channel,
-                                   trireme_error *error) {
+static trireme_status open_channel(struct streams *s, const struct channel *channel, trireme_error *error) {
+    const struct mesh *mesh = &s->mesh;
     struct communicator *opened;
     char text[AXES_TEXT];
     char *name = mem_printf("%s%s/%d", axes_print(channel->group, text), channel->peer ? " ends" : "", channel->number);
@@ -31,6 +31,8 @@ static trireme_status open_channel(struct streams *s, const struct mesh *mesh, c
 
 trireme_status channels_open(struct streams *s, const struct program *program, const struct op_table *table,
                              trireme_error *error) {
+    CHECK(s->channels.list.count == 0 || memcmp(&s->mesh, &program->mesh, sizeof s->mesh) == 0);
+    s->mesh = program->mesh;
     struct channels needed;
     channels_create(&needed, program, table);
     trireme_status status = TRIREME_OK;
@@ -40,7 +42,7 @@ trireme_status channels_open(struct streams *s, const struct program *program, c
     }
     for (size_t i = 0; i < needed.list.count && status == TRIREME_OK; i++)
         if (channels_find(&s->channels, needed.list.item[i]) == NONE)
-            status = open_channel(s, &program->mesh, &needed.list.item[i], error);
+            status = open_channel(s, &needed.list.item[i], error);
     channels_release(&needed);
     return status;
 }

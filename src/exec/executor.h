@@ -50,6 +50,7 @@ struct streams {
         int *usable; // [count]: that they may run on between runs
         int count;
     } pin;
+    struct mesh mesh;                         // of the programs
     struct channels channels;                 // that are open
     VEC(struct communicator *) communicators; // of each
     struct stream_state stream[STREAM_COUNT];

@@ -371,7 +371,7 @@ static trireme_status read_stragglers(const struct reading *r, trireme_error *er
         struct straggler s = {0};
         TRY(outline_known(t, node, "device slower", error));
         TRY(outline_need_integer(t, node, "device", 0, r->cluster->total_devices - 1, &s.device, error));
-        TRY(outline_need_figure(t, node, "slower", QUANTITY_NUMBER, 0.01, 1000, &s.slower, error));
+        TRY(outline_need_figure(t, node, "slower", QUANTITY_NUMBER, 1, 1000, &s.slower, error));
         for (size_t i = 0; i < r->cluster->stragglers.count; i++)
             if (r->cluster->stragglers.item[i].device == s.device)
                 return outline_refuse(t, node, error, "device %d is there twice", s.device);

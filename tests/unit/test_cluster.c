@@ -177,7 +177,7 @@ static void refusals_name_line_and_key(void **unused) {
         {22, "stragglers: [{device: 12, slower: 1.5}]", "my.yaml:22: stragglers[0].device", "expected from 0 to 11"},
         {22, "stragglers: [{device: 1, slower: 2}, {device: 1, slower: 3}]", "my.yaml:22: stragglers[1]",
          "device 1 is there twice"},
-        {22, "stragglers: [{device: 1, slower: 0}]", "my.yaml:22: stragglers[0].slower", "expected from 0.01"},
+        {22, "stragglers: [{device: 1, slower: 0.3}]", "my.yaml:22: stragglers[0].slower", "expected from 1"},
         {22, "about: again", "my.yaml:22", "given twice (before: line 1)"},
         {22, "x: *a", "my.yaml:22", "aliases are not accepted"},
         {22, "speed: 1", "my.yaml:22: speed", "there is no such key"},

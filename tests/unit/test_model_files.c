@@ -428,6 +428,7 @@ static void what_does_not_fit_is_named(void **state) {
          "model.layers.2.input_layernorm.weight",
          "\"model.layers.2.input_layernorm.weight\" is unexpected"},
         {{.dtype = SAFETENSORS_DTYPES}, "model.layers.0.self_attn.q_proj.bias", "q_proj.bias\" is unexpected"},
+        {{.dtype = SAFETENSORS_U16}, NULL, "of dtype U16; models of F32, BF16, F16 and F64 are read"},
     };
     setup(&f, LLAMA "}", DTYPE_F32, false);
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
@@ -440,6 +441,36 @@ static void what_does_not_fit_is_named(void **state) {
         for (size_t p = 0; p < f.table.parameters.count; p++) // nothing was written
             assert_int_equal(*(unsigned char *)f.data[p], 0xa5);
     }
+    teardown(&f);
+}
+
+static void numbers_that_are_not_finite_are_refused(void **state) {
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(dtypes); i++) {
+        struct fixture f;
+        trireme_error error = {0};
+        setup(&f, i % 2 ? GPT2 "}" : LLAMA "}", dtypes[i / 2], false);
+        for (size_t p = 0; p < f.table.parameters.count; p++) {
+            const double bad = p % 2 ? NAN : -INFINITY;
+            fill(&f);
+            convert_encode(f.values.dtype, &bad, 1, f.data[p], NULL, 0);
+            save(&f, 0);
+            char *says = mem_printf("holds a number that is not finite in %s", dtype_name(f.values.dtype));
+            assert_says(load(&f, &error), &error, says);
+            assert_int_equal(error.status, TRIREME_ERROR_CORRUPT);
+            free(says);
+        }
+        teardown(&f);
+    }
+    struct fixture f;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    rewrite(&f, &(struct change){.dtype = SAFETENSORS_F64, .tensor = "model.norm.weight"}, "model.norm.weight", 16,
+            1e300);
+    assert_says(load(&f, &error), &error, "tensor \"model.norm.weight\": holds a number that is not finite in f32");
     teardown(&f);
 }
 
@@ -493,6 +524,7 @@ int main(void) {
         cmocka_unit_test(every_f16_is_decoded),
         cmocka_unit_test(known_variants_are_let_pass),
         cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(several_missing_tensors_are_counted),
         cmocka_unit_test(another_architecture_is_refused),
     };
