@@ -322,45 +322,56 @@ static void search_overlap(struct search *s) {
         take(s->out, &best[i]);
 }
 
-// Other units of the best, fewer or more of them gathered ahead, or all logits at once, where that makes them better.
-static void search_units(struct search *s) {
-    static const struct {
-        int unit_layers, prefetch;
-        bool all_logits;
-    } WAYS[] = {{.unit_layers = HALF_LAYERS}, {.unit_layers = 2}, {.unit_layers = 4}, {.prefetch = 1}, {.prefetch = 2},
-                {.all_logits = true}};
-    enum { BEST = 2, JOBS = BEST * ARRAY_LENGTH(WAYS) };
+// A way to better a plan: other units, fewer or more of them gathered ahead, or all logits at once.
+struct way {
+    int unit_layers, prefetch;
+    bool all_logits;
+};
+
+// Whether it is open to a plan, all logits to the two best alone.
+static bool is_open(const struct search *s, const struct way *way, const struct plan_answer *a, bool best) {
     const struct config *config = s->request->config;
-    bool units = !config_is_set(config, "parallelism.data_parallel_unit_layers"),
-         prefetch = !config_is_set(config, "parallelism.data_parallel_prefetch"),
-         logits = estimator_chooses_logits(s->request);
-    struct job job[JOBS] = {0};
-    struct plan_answer from[JOBS];
+    if (way->all_logits)
+        return best && estimator_chooses_logits(s->request) && logits_pieces(s->estimator, &a->choice) > 1;
+    const bool set = config_is_set(config, way->prefetch ? "parallelism.data_parallel_prefetch"
+                                                         : "parallelism.data_parallel_unit_layers");
+    return !set && a->choice.replicas * a->choice.shards > 1 && (!way->prefetch || a->choice.zero_stage == 3);
+}
+
+// Ways to better the two best, and of other plans those that would be the best if their data parallel ranks did not
+// wait for one another: units are about no more than that.
+static void search_units(struct search *s) {
+    static const struct way WAYS[] = {
+        {.unit_layers = HALF_LAYERS}, {.unit_layers = 2}, {.unit_layers = 4}, {.prefetch = 1}, {.prefetch = 2},
+        {.all_logits = true}};
+    enum { BEST = 2, JOBS = PLAN_ANSWERS * ARRAY_LENGTH(WAYS) };
+    struct job *job = mem_alloc(JOBS * sizeof *job);
+    struct plan_answer *from = mem_alloc(JOBS * sizeof *from);
     int jobs = 0;
-    for (size_t i = 0; i < MIN(s->out->answers.count, (size_t)BEST); i++)
+    for (size_t i = 0; i < s->out->answers.count; i++) {
+        const struct plan_answer *a = &s->out->answers.item[i];
+        const double waiting = a->exposed[AXIS_FSDP] + a->exposed[AXIS_DP];
+        if (i >= BEST && a->seconds - waiting >= s->out->answers.item[0].seconds)
+            continue;
         for (size_t w = 0; w < ARRAY_LENGTH(WAYS); w++) {
-            const struct plan_answer *a = &s->out->answers.item[i];
-            const int64_t rows = a->choice.micro_batch_size * config->training.seq_len;
-            if (!(WAYS[w].all_logits ? logits
-                  : WAYS[w].prefetch ? prefetch
-                                     : units) ||
-                (WAYS[w].all_logits && logits_pieces(s->estimator, &a->choice) == 1) ||
-                (!WAYS[w].all_logits && a->choice.replicas * a->choice.shards == 1) ||
-                (WAYS[w].prefetch && a->choice.zero_stage < 3))
+            if (!is_open(s, &WAYS[w], a, i < BEST))
                 continue;
             job[jobs] = create_job(s, &a->choice);
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             if (WAYS[w].all_logits)
-                job[jobs].choice.logits_rows = rows;
+                job[jobs].choice.logits_rows = a->choice.micro_batch_size * s->request->config->training.seq_len;
             from[jobs++] = *a;
         }
+    }
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
         if (betters(s, &job[i], &from[i]))
             take(s->out, &job[i].answer);
     }
+    free(job);
+    free(from);
 }
 
 // Answers whose programs were put into the room that there is, as `train` has them.
