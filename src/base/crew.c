@@ -49,30 +49,68 @@ static cpu_set_t *usable_set(size_t *bytes) {
     return NULL;
 }
 
-int *cores_list(int *count) {
+static int *usable_processors(int *count) {
     size_t bytes;
     cpu_set_t *set = usable_set(&bytes);
     *count = 0;
     if (!set)
         return NULL;
-    int *core = mem_alloc((size_t)CPU_COUNT_S(bytes, set) * sizeof *core);
+    int *processor = mem_alloc((size_t)CPU_COUNT_S(bytes, set) * sizeof *processor);
     for (size_t c = 0; c < 8 * bytes; c++)
         if (CPU_ISSET_S(c, bytes, set))
-            core[(*count)++] = (int)c;
+            processor[(*count)++] = (int)c;
     free(set);
-    return core;
+    return processor;
+}
+
+int core_of(int processor) {
+    char path[96], text[32];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", processor);
+    FILE *file = fopen(path, "re");
+    const bool known = file && fgets(text, sizeof text, file); // "2,10" or "2-3"
+    if (file)
+        fclose(file);
+    const int first = known && *text >= '0' && *text <= '9' ? atoi(text) : processor;
+    return MIN(first, processor);
+}
+
+int cores_first(int *processor, int count, int (*of)(int processor)) {
+    if (count == 0)
+        return 0;
+    int most = 0, cores = 0, others = 0, *other = mem_alloc((size_t)count * sizeof *other);
+    for (int i = 0; i < count; i++)
+        most = MAX(most, processor[i]);
+    bool *taken = mem_alloc((size_t)most + 1);
+    for (int i = 0; i < count; i++) {
+        const int core = of(processor[i]);
+        if (taken[core])
+            other[others++] = processor[i];
+        else
+            processor[cores++] = processor[i];
+        taken[core] = true;
+    }
+    memcpy(processor + cores, other, (size_t)others * sizeof *other);
+    free(taken);
+    free(other);
+    return cores;
+}
+
+int *processors_list(int *count) {
+    int *processor = usable_processors(count);
+    cores_first(processor, *count, core_of);
+    return processor;
 }
 
 int usable_cores(void) {
-    int count;
-    free(cores_list(&count));
-    return MAX(count, 1);
+    int count, *processor = usable_processors(&count), cores = cores_first(processor, count, core_of);
+    free(processor);
+    return MAX(cores, 1);
 }
 
-void cores_keep_to(const int *core, int count) {
+void processors_keep_to(const int *processor, int count) {
     cpu_set_t set[CPUS_PINNED / CPU_SETSIZE];
     CPU_ZERO_S(sizeof set, set);
     for (int i = 0; i < count; i++)
-        CPU_SET_S((size_t)core[i], sizeof set, set);
+        CPU_SET_S((size_t)processor[i], sizeof set, set);
     sched_setaffinity(0, sizeof set, set);
 }

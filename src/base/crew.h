@@ -5,12 +5,20 @@
 // Runs work(argument, i) for all i below `count`, begun in this order, on so many threads, the caller's among them, on
 // fewer where the system gives no more; returns when all is done.
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);
-// Processors that the calling thread may use, at least 1.
+// A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads, which share what
+// computes, so that one of them is enough for it.
+
+// Cores that the calling thread may use, at least 1.
 int usable_cores(void);
-// Their numbers, ascending; the caller frees them. *count is 0 where the system does not tell.
-int *cores_list(int *count);
-// The calling thread runs on core[count] alone. It stays where it is if the system refuses: this is for speed alone.
-// Allocates nothing.
-void cores_keep_to(const int *core, int count);
+// The processors that it may use, one of each core before all others, each part ascending; the caller frees them.
+// *count is 0 where the system does not tell.
+int *processors_list(int *count);
+// The lowest processor of the same core; the processor itself where the system does not tell.
+int core_of(int processor);
+// Puts one of each core before all others, and says how many cores there are. `of` is core_of, in all but tests.
+int cores_first(int *processor, int count, int (*of)(int processor));
+// The calling thread runs on processor[count] alone. It stays where it is if the system refuses: this is for speed
+// alone. Allocates nothing.
+void processors_keep_to(const int *processor, int count);
 
 #endif

@@ -36,6 +36,7 @@ struct world_place {
     int core_ranks;   // of these, those that may use the same cores as this one, itself included
     int core_rank;    // how many of those come before this one
     int cores;        // that this rank may use
+    int core_threads; // its hardware threads on each of them, at most
     int all_cores;    // of all nodes, that some rank may use
     const char *host; // this node's name
 };

@@ -295,7 +295,7 @@ void streams_count_in(struct streams *s, struct counter *counters) {
 void streams_pin(struct streams *s, const int *core) {
     s->pin.core = mem_alloc((size_t)s->threads * sizeof *core);
     memcpy(s->pin.core, core, (size_t)s->threads * sizeof *core);
-    s->pin.usable = cores_list(&s->pin.count);
+    s->pin.usable = processors_list(&s->pin.count);
 }
 
 void kernels_pin(struct streams *s) {

@@ -244,10 +244,10 @@ static void pin(struct engine *e) {
     const struct world_place *place = world_place(e->member.world);
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
     const int first = (place ? place->core_rank : e->member.rank) * e->threads;
-    int count, *core = cores_list(&count);
-    if (count == ranks * e->threads)
-        streams_pin(e->streams, core + first);
-    free(core);
+    int count, *processor = processors_list(&count);
+    if (ranks * e->threads == usable_cores() || ranks * e->threads == count)
+        streams_pin(e->streams, processor + first);
+    free(processor);
 }
 
 static trireme_status refuse_many(const struct engine *e, trireme_error *error) {

@@ -224,16 +224,21 @@ static trireme_status check_threads(const struct config *config, const struct la
         place->core_ranks == 1
             ? mem_printf("but each rank on %s is bound to %d core%s", place->host, place->cores, s)
             : mem_printf("but %d ranks on %s share %d core%s", place->core_ranks, place->host, place->cores, s);
-    long all = sysconf(_SC_NPROCESSORS_ONLN), fit = MAX(1, all / place->node_ranks);
+    long all = sysconf(_SC_NPROCESSORS_ONLN) / place->core_threads, fit = MAX(1, all / place->node_ranks);
     trireme_status status;
     if (threads > fit)
+        status =
+            config_refuse(config, "training.threads", error,
+                          "%s, and there is room for %ld thread%s each on its %ld core%s: give fewer, or leave it out",
+                          where, fit, fit == 1 ? "" : "s", all, all == 1 ? "" : "s");
+    else if (is_srun(launcher)) // which counts hardware threads
         status = config_refuse(config, "training.threads", error,
-                               "%s, and its %ld cores have room for %ld thread%s each: give fewer, or leave it out",
-                               where, all, fit, fit == 1 ? "" : "s");
+                               "%s: start with `srun --cpus-per-task=%lld`, or leave it out", where,
+                               (long long)threads * place->core_threads);
     else
         status =
-            config_refuse(config, "training.threads", error, "%s: start with `%s%lld`, or leave it out", where,
-                          is_srun(launcher) ? "srun --cpus-per-task=" : "mpirun --map-by slot:PE=", (long long)threads);
+            config_refuse(config, "training.threads", error,
+                          "%s: start with `mpirun --map-by slot:PE=%lld`, or leave it out", where, (long long)threads);
     free(where);
     return status;
 }
@@ -243,8 +248,15 @@ trireme_status processes_check_one(const struct launcher *launcher, const struct
         return TRIREME_OK;
     char host[HOST_BYTES] = "this machine";
     gethostname(host, sizeof host - 1);
-    const struct world_place place = {
-        .ranks = 1, .node_ranks = 1, .core_ranks = 1, .cores = usable_cores(), .host = host};
+    int processors;
+    free(processors_list(&processors));
+    const int cores = usable_cores();
+    const struct world_place place = {.ranks = 1,
+                                      .node_ranks = 1,
+                                      .core_ranks = 1,
+                                      .cores = cores,
+                                      .core_threads = MAX(1, processors / cores),
+                                      .host = host};
     return check_threads(config, launcher, &place, error);
 }
 

@@ -32,31 +32,84 @@ int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t *set) {
     return 0;
 }
 
-static void cores_are_counted_on_machines_of_any_size(void **unused) {
+static int compare_numbers(const void *a, const void *b) {
+    return *(const int *)a - *(const int *)b;
+}
+
+static void processors_are_found_on_machines_of_any_size(void **unused) {
     (void)unused;
     static const size_t SIZES[] = {2, 64, 1024, 1026, 5000, 1 << 16};
     for (size_t i = 0; i < ARRAY_LENGTH(SIZES); i++) {
         machine_cpus = SIZES[i];
-        assert_int_equal(usable_cores(), SIZES[i] / 2);
-        int count, *core = cores_list(&count);
+        int count, *processor = processors_list(&count);
         assert_int_equal(count, SIZES[i] / 2);
+        assert_in_range(usable_cores(), 1, count);
+        qsort(processor, (size_t)count, sizeof *processor, compare_numbers); // this machine may know of cores
         for (int c = 0; c < count; c++)
-            assert_int_equal(core[c], 2 * c);
-        free(core);
+            assert_int_equal(processor[c], 2 * c);
+        free(processor);
     }
+}
+
+static int own_core(int processor) {
+    return processor;
+}
+
+static int pairs_core(int processor) {
+    return processor / 2 * 2;
+}
+
+static int halves_core(int processor) {
+    return processor % 4;
+}
+
+// The first four processors are two cores, the others have one each.
+static int unlike_core(int processor) {
+    return processor < 4 ? pairs_core(processor) : processor;
+}
+
+static void one_of_each_core_comes_first(void **unused) {
+    (void)unused;
+    static const struct {
+        int (*of)(int processor);
+        int count, cores, before[8], after[8];
+    } CASES[] = {
+        {own_core, 0, 0, {0}, {0}},
+        {own_core, 3, 3, {1, 5, 6}, {1, 5, 6}},
+        {pairs_core, 6, 3, {0, 1, 2, 3, 4, 5}, {0, 2, 4, 1, 3, 5}},
+        {pairs_core, 5, 3, {1, 2, 3, 4, 5}, {1, 2, 4, 3, 5}},
+        {halves_core, 8, 4, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}},
+        {halves_core, 4, 3, {1, 4, 5, 6}, {1, 4, 6, 5}},
+        {unlike_core, 7, 5, {0, 1, 2, 3, 4, 5, 6}, {0, 2, 4, 5, 6, 1, 3}},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        int processor[8];
+        memcpy(processor, CASES[i].before, sizeof processor);
+        assert_int_equal(cores_first(processor, CASES[i].count, CASES[i].of), CASES[i].cores);
+        assert_memory_equal(processor, CASES[i].after, (size_t)CASES[i].count * sizeof *processor);
+    }
+}
+
+static void a_core_is_its_lowest_processor(void **unused) {
+    (void)unused;
+    assert_int_equal(core_of(0), 0);
+    assert_int_equal(core_of(1 << 20), 1 << 20); // of which nothing is known
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(core_of(core_of(i)), core_of(i));
 }
 
 static void threads_are_kept_to_cores_of_any_number(void **unused) {
     (void)unused;
     static const int CORES[] = {3, 1500, 8191};
-    cores_keep_to(CORES, ARRAY_LENGTH(CORES));
+    processors_keep_to(CORES, ARRAY_LENGTH(CORES));
     assert_int_equal(CPU_COUNT_S(kept_bytes, kept), ARRAY_LENGTH(CORES));
     for (size_t i = 0; i < ARRAY_LENGTH(CORES); i++)
         assert_true(CPU_ISSET_S((size_t)CORES[i], kept_bytes, kept));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cores_are_counted_on_machines_of_any_size),
-                                       cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors_are_found_on_machines_of_any_size), cmocka_unit_test(one_of_each_core_comes_first),
+        cmocka_unit_test(a_core_is_its_lowest_processor), cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

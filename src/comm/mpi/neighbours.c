@@ -1,12 +1,14 @@
 // Who else is on this node, which cores they may use, and whether they live.
 #include "comm/mpi/processes.h"
 
+#include "base/crew.h"
+
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Of 1,024 CPUs each: kernels are built for 8,192 at most, and refuse to answer into less than they have.
+// Of 1,024 processors each: kernels are built for 8,192 at most, and refuse to answer into less than they have.
 enum { SETS = 8 };
 
 // What each rank tells of itself.
@@ -15,7 +17,8 @@ struct presence {
     char system[80]; // the running kernel, and the names of processes in it
     char node[40];   // TRIREME_NODE: ranks that differ in it are on nodes of their own
     int64_t process;
-    cpu_set_t cores[SETS];
+    int32_t processors;
+    cpu_set_t cores[SETS]; // by core_of
     struct near_probe probe;
 };
 
@@ -36,7 +39,13 @@ static struct presence presence_now(void) {
     ssize_t length = readlink("/proc/self/ns/pid", p.system + n, sizeof p.system - n - 1);
     p.system[n + (size_t)MAX(length, 0)] = 0;
     snprintf(p.node, sizeof p.node, "%s", getenv("TRIREME_NODE") ? getenv("TRIREME_NODE") : "");
-    sched_getaffinity(0, sizeof p.cores, p.cores);
+    cpu_set_t usable[SETS];
+    CPU_ZERO_S(sizeof usable, usable);
+    sched_getaffinity(0, sizeof usable, usable);
+    p.processors = CPU_COUNT_S(sizeof usable, usable);
+    for (int i = 0; i < SETS * CPU_SETSIZE; i++)
+        if (CPU_ISSET_S((size_t)i, sizeof usable, usable))
+            CPU_SET_S((size_t)core_of(i), sizeof p.cores, p.cores);
     return p;
 }
 
@@ -64,6 +73,7 @@ static void count(struct world_place *place, const struct presence *all) {
         place->core_rank += same && r < place->rank;
     }
     place->cores = CPU_COUNT_S(sizeof own->cores, own->cores);
+    place->core_threads = place->cores ? (own->processors + place->cores - 1) / place->cores : 1;
     for (int r = 0; r < place->ranks; r++) {
         // Once per node: the cores of all ranks there.
         cpu_set_t cores[SETS];

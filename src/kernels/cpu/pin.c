@@ -10,10 +10,10 @@ int threads_most(void) {
 
 void threads_pin(int threads, const int *core) {
 #pragma omp parallel num_threads(threads)
-    cores_keep_to(&core[omp_get_thread_num()], 1);
+    processors_keep_to(&core[omp_get_thread_num()], 1);
 }
 
 void threads_unpin(int threads, const int *core, int count) {
 #pragma omp parallel num_threads(threads)
-    cores_keep_to(core, count);
+    processors_keep_to(core, count);
 }
