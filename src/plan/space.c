@@ -7,8 +7,9 @@
 #include <math.h>
 
 // Larger microbatches make no product faster, nor what reads and writes the residual stream where that has so many
-// elements; wider tensor groups communicate more than they compute.
-enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_TOKENS = 1 << 16, MICRO_BATCH_ELEMENTS = 1 << 26, TENSOR_NODES = 2 };
+// elements; wider tensor groups communicate more than they compute, but for those of few ranks.
+enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_TOKENS = 1 << 16, MICRO_BATCH_ELEMENTS = 1 << 26 };
+enum { TENSOR_NODES = 2, TENSOR_FEW = 8 };
 enum { LOGITS_WAYS = 20 };
 
 // Of the keys: what the user has set stays.
@@ -308,7 +309,7 @@ static int64_t widest_tensor(const struct cluster *cluster) {
         int cores = cluster->devices.item[g->device].cores;
         most = MAX(most, (int64_t)g->devices * MAX(1, cores)); // where cores are, each may have a rank
     }
-    return most * TENSOR_NODES;
+    return MAX(most * TENSOR_NODES, (int64_t)TENSOR_FEW);
 }
 
 // Whether so many data parallel ranks may be shared.
@@ -458,8 +459,10 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
                              r->ranks);
     if (data_set && s.stages && !s.tensor && r->ranks / set > widest_tensor(r->cluster))
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
-                             "but the degrees leave %lld ranks to tensor parallel, wider than %d nodes",
-                             (long long)(r->ranks / set), TENSOR_NODES);
+                             "but the degrees leave %lld ranks to tensor parallel, more than %lld, which %d nodes or "
+                             "%d ranks are",
+                             (long long)(r->ranks / set), (long long)widest_tensor(r->cluster), TENSOR_NODES,
+                             TENSOR_FEW);
     if (data_set && s.tensor && !s.stages && r->ranks / set > s.layers)
         return config_refuse(c, "parallelism.data_parallel_replicate_degree", error,
                              "but the degrees leave %lld stages, and the model has %s", (long long)(r->ranks / set),

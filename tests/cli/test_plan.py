@@ -271,17 +271,30 @@ links:
     assert best <= 1.001 * one, (best, one)
 
 
+# Single devices on slow links.
+LAN = """
+devices:
+  x: {peak: {f32: 200 GFLOP/s, bf16: 400 GFLOP/s}, memory: 16 GB, runtime_memory: 300 MB, bandwidth: 40 GB/s,
+      launch: 1 us, efficiency: {other: {memory: 0.8}, attention: {compute: 0.4},
+      matmul: {compute: 0.6, half: {m: 150, n: 150, k: 100}}}}
+nodes: [{device: x, nodes: 4, devices: 1}]
+links: [{name: lan, spans: all, start: 10 us, latency: 50 us, bandwidth: 125 MB/s, adapters: 1}]
+"""
+
+
+def test_tensor_groups_of_single_devices():
+    tool.write("lan.yaml", LAN)
+    words = ("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=3072",
+             "model.num_attention_heads=24", "model.num_key_value_heads=4", "model.vocab_size=128256",
+             "model.tie_word_embeddings=false", "seq_len=512", "global_batch_size=2", "devices=4", "cluster=lan.yaml")
+    best, tensor = (tool.good_json(*words, *more)["plans"][0] for more in ((), ("tensor_parallel_degree=4",)))
+    assert best["step_seconds"] <= 1.001 * tensor["step_seconds"], (best, tensor)
+
+
 def test_units_of_what_is_not_among_the_best_before():
     if tool.SANITIZED:
         return
-    tool.write("lan.yaml", """
-devices:
-  x: {peak: {f32: 200 GFLOP/s, bf16: 400 GFLOP/s}, memory: 8 GB, runtime_memory: 300 MB, bandwidth: 40 GB/s,
-      launch: 1 us, efficiency: {other: {memory: 0.8}, attention: {compute: 0.4},
-      matmul: {compute: 0.6, half: {m: 150, n: 150, k: 100}}}}
-nodes: [{device: x, nodes: 2, devices: 1}]
-links: [{name: lan, spans: all, start: 10 us, latency: 50 us, bandwidth: 125 MB/s, adapters: 1}]
-""")
+    tool.write("lan.yaml", LAN)
     words = ("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=1024",
              "model.num_attention_heads=8", "model.num_key_value_heads=2", "model.vocab_size=1000",
              "model.tie_word_embeddings=false", "seq_len=512", "global_batch_size=4", "devices=2", "cluster=lan.yaml")
