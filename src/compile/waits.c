@@ -11,7 +11,8 @@ struct touched {
     int template; // that alone does, or SEVERAL
     // Of the state: how often a step writes it, the last template that does, and the stream's instructions that come
     // behind in it.
-    int writes[STREAM_COUNT], writer[STREAM_COUNT], behind[STREAM_COUNT];
+    int64_t writes[STREAM_COUNT];
+    int writer[STREAM_COUNT], behind[STREAM_COUNT];
 };
 
 enum { SEVERAL = -2 };

@@ -382,6 +382,10 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
             REFUSE("template %s is invoked both with and without a microbatch",
                    program->templates.item[v.template].name);
     }
+    // So that clocks, and times of the step, are 32 bits wide.
+    if (program_length(program) > INT32_MAX)
+        REFUSE("a step of %lld instructions is too long: %d can be counted", (long long)program_length(program),
+               INT32_MAX);
     return TRIREME_OK;
 }
 

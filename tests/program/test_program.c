@@ -444,6 +444,27 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
     free(ops);
 }
 
+// Times of a step are 32 bits wide.
+static void a_step_has_an_end(void **unused) {
+    (void)unused;
+    enum { LONG = 1 << 16, MANY = INT32_MAX / LONG + 1 };
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    struct program p;
+    program_init(&p, "long", MANY);
+    int forward = program_template(&p, "forward", PHASE_FORWARD, 0);
+    int x = program_buffer(&p, "x", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1});
+    struct operand whole = operand_whole(&p, x);
+    for (int i = 0; i < LONG; i++)
+        program_emit(&p, forward, OP_ZERO, PHASE_FORWARD, NONE, 0, NULL, 1, &whole, NULL);
+    for (int m = 0; m < MANY; m++)
+        program_invoke(&p, forward, m, m == 0, m == MANY - 1);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_ERROR_PROGRAM);
+    assert_non_null(strstr(error.message, "a step of 2147483648 instructions is too long"));
+    program_release(&p);
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
@@ -453,6 +474,7 @@ int main(void) {
         cmocka_unit_test(slots),
         cmocka_unit_test(parts),
         cmocka_unit_test(only_inputs_are_of_each_microbatch),
+        cmocka_unit_test(a_step_has_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
