@@ -85,26 +85,36 @@ static struct room room_of(int64_t room, int64_t state) {
     return (struct room){.bytes = (room < 0 ? -room : room) - state, .soon = room < 0};
 }
 
+// Where slots hold so many bytes each, at most, sums of those of all are counted without looking.
+static trireme_status check_step(const struct program *program, int64_t fixed, int64_t held, trireme_error *error) {
+    int64_t slots = 1, all;
+    for (size_t i = 0; i < program->pools.count; i++)
+        slots = MAX(slots, program->pools.item[i].slots);
+    if (__builtin_mul_overflow(held, slots, &all) || __builtin_add_overflow(all, fixed, &all) || all > INT64_MAX / 4)
+        FAIL(TRIREME_ERROR_MEMORY, "what %lld microbatches hold does not fit any address space", (long long)slots);
+    return TRIREME_OK;
+}
+
 trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error) {
-    int64_t state = 0, fixed = 0, all = 0;
+    int64_t state = 0, fixed = 0, held = 0;
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
         int64_t bytes = 0;
         TRY(checked_bytes(b, &bytes, error));
         if (b->parent != NONE)
             continue;
-        TRY(add_bytes(&all, bytes, b, error));
-        int64_t *total = b->scope == SCOPE_STATE ? &state : &fixed;
         if (b->scope == SCOPE_MICROBATCH && __builtin_mul_overflow(bytes, (int64_t)program->microbatches, &bytes))
             FAIL(TRIREME_ERROR_MEMORY, "buffer %s does not fit any address space", b->name);
-        if (b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH) {
+        bool alone = b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
+        int64_t *total = !alone ? &held : b->scope == SCOPE_STATE ? &state : &fixed;
+        if (alone)
             b->offset = *total;
-            TRY(add_bytes(total, bytes, b, error));
-        }
+        TRY(add_bytes(total, bytes, b, error));
     }
     TRY(verify_structure(program, table, error));
     bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // slots of the whole may be too few
     program_join_pools(program);
+    TRY(check_step(program, fixed, held, error));
     program->state_bytes = state;
     program->fixed_bytes = fixed;
     struct lifetimes l;
