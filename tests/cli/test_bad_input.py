@@ -277,14 +277,14 @@ def test_not_finite():
 
 
 def test_no_model():
-    """Weights that are not numbers: every command that uses them says so, and none reports a success."""
+    """Weights of which no finite loss comes: every command that uses them says so, and none reports a success."""
     tool.good("train", "c.yaml", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-6", "broken")
     os.remove("broken/manifest.json")
 
     def spoil(tensors):
         shape, data = tensors["model.norm.weight"]
-        tensors["model.norm.weight"] = (shape, struct.pack("<f", float("nan")) + data[4:])
+        tensors["model.norm.weight"] = (shape, struct.pack("<f", 3e38) * (len(data) // 4))
 
     edit_weights("broken", spoil)
     untouched(1, "loss is not finite", "eval", "broken", "data.path=text/t")
@@ -334,15 +334,16 @@ def test_skipped_for_a_while():
     tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
     tool.good("prepare", "rare.txt", "--data.path=text/rare")
     train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",
-             "--lr_scheduler.decay_type=constant"]
+             "--lr_scheduler.decay_type=constant", "--model.norm_eps=1e-100"]
     tool.good(*train, "--training.steps=1", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-1", "broken")
     os.remove("broken/manifest.json")
 
-    def spoil(tensors): # every batch that has a Z in it
+    def spoil(tensors): # every batch that has a Z in it: 0 is divided by its root mean square
         shape, data = tensors["model.embed_tokens.weight"]
         at = 4 * shape[1] * ord("Z")
-        tensors["model.embed_tokens.weight"] = (shape, data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
+        end = at + 4 * shape[1]
+        tensors["model.embed_tokens.weight"] = (shape, data[:at] + bytes(end - at) + data[end:])
 
     edit_weights("broken", spoil)
     train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
