@@ -59,7 +59,7 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
                                              trireme_error *error) {
     int ranks = stages * split->ranks;
     if (ranks > c->vocab_size)
-        FAIL(TRIREME_ERROR_USAGE, "%lld tokens cannot be spread over %d ranks", (long long)c->vocab_size, ranks);
+        FAIL(TRIREME_ERROR_USAGE, "%s cannot be spread over %d ranks", counted(c->vocab_size, "token").text, ranks);
     split->vocabulary_stages = stages;
     split->vocab_size = vocabulary_part(c, ranks);
     return TRIREME_OK;

@@ -166,6 +166,13 @@ static void refusals(void **state) {
         assert_non_null(strstr(error.message, MODEL[i].few));
         assert_non_null(strstr(error.message, "cannot be split over 5 ranks"));
     }
+    struct model_config c;
+    struct model_split split;
+    trireme_error error = {0};
+    config_of(&c, 4, 2, 24, 1);
+    assert_int_equal(model_split_create(&split, &c, 1, true, &error), TRIREME_OK);
+    assert_int_equal(model_split_spread_vocabulary(&split, &c, 3, &error), TRIREME_ERROR_USAGE);
+    assert_string_equal(error.message, "1 token cannot be spread over 3 ranks");
 }
 
 int main(void) {
