@@ -39,7 +39,7 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
                 most = i;
         struct memory_moment m = profile->moments.item[most];
         struct invocation v = p->schedule.item[m.invocation];
-        int filled = (int)(PROFILE_WIDTH * m.live / MAX(peak, 1));
+        int filled = (int)((double)PROFILE_WIDTH * (double)m.live / (double)MAX(peak, 1));
         text_add(out, "%9s |", amount(m.live).text);
         for (int i = 0; i < PROFILE_WIDTH; i++)
             text_add(out, "%s", i < filled ? "#" : " ");
