@@ -1,4 +1,5 @@
 // The memory plan: sizes of the arenas, and an offset for every buffer.
+#include "base/amount.h"
 #include "program/place.h"
 #include "program/verify.h"
 
@@ -91,7 +92,7 @@ static trireme_status check_step(const struct program *program, int64_t fixed, i
     for (size_t i = 0; i < program->pools.count; i++)
         slots = MAX(slots, program->pools.item[i].slots);
     if (__builtin_mul_overflow(held, slots, &all) || __builtin_add_overflow(all, fixed, &all) || all > INT64_MAX / 4)
-        FAIL(TRIREME_ERROR_MEMORY, "what %lld microbatches hold does not fit any address space", (long long)slots);
+        FAIL(TRIREME_ERROR_MEMORY, "activations in %s do not fit any address space", counted(slots, "slot").text);
     return TRIREME_OK;
 }
 

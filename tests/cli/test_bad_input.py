@@ -576,7 +576,7 @@ def test_sizes_beyond_counting():
             "--training.global_batch_size=16777216", "--training.micro_batch_size=1048576",
             "--parallelism.pipeline_parallel_degree=2", "--parallelism.pipeline_parallel_schedule=gpipe"]
     for command in ["verify"], ["show", "memory"], ["simulate", "cluster=h100"]:
-        untouched(1, "what 16 microbatches hold does not fit any address space", *command, *held)
+        untouched(1, "activations in 16 slots do not fit any address space", *command, *held)
     drawn = tool.good("show", "memory", *held[1:-4], "--model.hidden_size=64", "--training.global_batch_size=1048576",
                       "--training.micro_batch_size=1048576")
     assert "|" + 50 * "#" + "|" in drawn, drawn
