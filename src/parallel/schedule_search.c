@@ -81,7 +81,8 @@ static double probe(struct schedule_search *s, const struct schedule *plan) {
         for (int r = 0; r < plan->stages; r++)
             rank[r] = (struct fill_rank){k * s->work, k, true};
         s->cost = (struct fill_cost){INFINITY, INFINITY};
-        least = MIN(least, try_way(s, plan, rank, false));
+        const double cost = try_way(s, plan, rank, false);
+        least = MIN(least, cost);
     }
     free(rank);
     return least;

@@ -1,5 +1,6 @@
 // Makers of pipeline schedules: what holds of all, what each claims to hold and to cost, and published figures.
 #include "base/rng.h"
+#include "parallel/schedule_make.h"
 #include "support/sanitized.h"
 #include "test_schedule.h"
 
@@ -507,6 +508,28 @@ static void large_pipelines_are_searched(void **state) {
     schedule_release(&s);
 }
 
+// What may be tried is counted: of a plan that is looked at, two ways to fill it.
+static void a_way_is_tried_once(void **state) {
+    (void)state;
+    enum { STAGES = 4, MICROBATCHES = 8, TRIED = 1000 };
+    const struct schedule_options o = {.times = times(1, 1, 1, 0), .weight_share = 1, .search_passes = TRIED};
+    struct schedule like, plan;
+    struct schedule_search search;
+    schedule_begin(&like, STAGES, MICROBATCHES, 1, NULL);
+    schedule_begin(&plan, STAGES, MICROBATCHES, 1, NULL);
+    for (int r = 0; r < STAGES; r++) {
+        for (int m = 0; m < MICROBATCHES; m++)
+            schedule_add(&plan, r, PASS_FORWARD, 0, m);
+        for (int m = 0; m < MICROBATCHES; m++)
+            schedule_add(&plan, r, PASS_BACKWARD_INPUT, 0, m);
+    }
+    search_begin(&search, &like, &o, MICROBATCHES);
+    search_plans(&search, &plan, 1, 0);
+    assert_true(search.passes_left == TRIED - 2 * 3 * STAGES * MICROBATCHES);
+    assert_true(search_end(&search, &like));
+    schedule_release(&like);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_sizes_are_sound),
@@ -526,6 +549,7 @@ int main(void) {
         cmocka_unit_test(more_room_costs_no_more),
         cmocka_unit_test(a_limit_that_suffices_is_kept_in_full),
         cmocka_unit_test(large_pipelines_are_searched),
+        cmocka_unit_test(a_way_is_tried_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
