@@ -60,12 +60,17 @@ static trireme_status write_failed(const struct output *o, int code, trireme_err
 }
 
 // The disk takes a file while it is written, a piece behind: else others would wait for one fsync of many GB, and count
-// who saves as lost. What fails here is for fsync to tell.
-static void write_back(struct output *o) {
-    off_t begun = (off_t)o->begun, written = (off_t)o->written;
-    sync_file_range(o->fd, 0, begun, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    sync_file_range(o->fd, begun, written - begun, SYNC_FILE_RANGE_WRITE);
+// who saves as lost. What it could not take the system tells once for a descriptor: here, and fsync no more. A system
+// may lack the call, or forbid it.
+static trireme_status write_back(struct output *o, trireme_error *error) {
+    const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    const off_t begun = (off_t)o->begun, written = (off_t)o->written;
+    const bool behind = begun == 0 || sync_file_range(o->fd, 0, begun, wait) == 0; // of 0 bytes it would take all
+    if ((!behind || sync_file_range(o->fd, begun, written - begun, SYNC_FILE_RANGE_WRITE) != 0) && errno != ENOSYS &&
+        errno != EPERM)
+        return write_failed(o, errno, error);
     o->begun = o->written;
+    return TRIREME_OK;
 }
 
 static trireme_status write_all(struct output *o, const void *data, size_t bytes, trireme_error *error) {
@@ -76,7 +81,7 @@ static trireme_status write_all(struct output *o, const void *data, size_t bytes
         if (written < piece)
             return write_failed(o, errno, error);
         if (o->written - o->begun >= PIECE)
-            write_back(o);
+            TRY(write_back(o, error));
     }
     return TRIREME_OK;
 }

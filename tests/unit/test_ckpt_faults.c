@@ -20,6 +20,8 @@ static struct {
     int countdown;    // 0: nothing happens
     int code;         // errno of the fault; 0: the process ends
     bool no_exchange; // a file system that cannot swap names
+    bool discards;    // what is written goes nowhere
+    int write_back;   // errno of what asks the disk to take a file; 0: it can
     struct text *trace;
 } fault;
 
@@ -46,12 +48,21 @@ ssize_t write(int fd, const void *bytes, size_t length) {
     trace("write", fd, NULL);
     if (fault.countdown == 1 && !fault.code)
         syscall(SYS_write, fd, bytes, length / 2);
-    return fault_now() ? -1 : syscall(SYS_write, fd, bytes, length);
+    if (fault_now())
+        return -1;
+    return fault.discards ? (ssize_t)length : syscall(SYS_write, fd, bytes, length);
 }
 
 int fsync(int fd) {
     trace("fsync", fd, NULL);
     return fault_now() ? -1 : 0;
+}
+
+int sync_file_range(int fd, off_t begin, off_t bytes, unsigned flags) {
+    (void)fd, (void)flags;
+    assert_true(begin >= 0 && bytes > 0); // 0 bytes mean all that follow
+    errno = fault.write_back;
+    return fault_now() || fault.write_back ? -1 : 0;
 }
 
 int close(int fd) {
@@ -282,6 +293,49 @@ static void test_output_that_fails_is_removed(void **state) {
     checksum_file_release(&file);
 }
 
+static trireme_status write_pieces(const char *folder, const void *piece, size_t bytes, trireme_error *error) {
+    struct output *o = NULL;
+    struct checksum_file file = {0};
+    trireme_status status = output_create(folder, "a", 0, &o, error);
+    if (status != TRIREME_OK)
+        return status;
+    for (int i = 0; i < 2 && status == TRIREME_OK; i++)
+        status = output_add(o, piece, bytes, error);
+    if (status != TRIREME_OK) {
+        output_abort(o);
+        return status;
+    }
+    status = output_finish(o, &file, error);
+    checksum_file_release(&file);
+    return status;
+}
+
+// What a large file's disk could not take while it was written is told once, whether or not fsync then succeeds.
+static void test_disk_that_fails_behind(void **state) {
+    enum { PIECE = 1 << 26 };
+    void *piece = mem_alloc(PIECE);
+    int failures = 0;
+    fault.discards = true;
+    for (bool reached = true; reached; failures += reached) {
+        trireme_error error = {0};
+        fault.code = EIO;
+        fault.countdown = failures + 1;
+        trireme_status status = write_pieces(*state, piece, PIECE, &error);
+        reached = fault.countdown == 0;
+        fault.countdown = 0;
+        assert_int_equal(status, reached ? TRIREME_ERROR_IO : TRIREME_OK);
+        assert_true(!reached || strstr(error.message, "/a: cannot "));
+        assert_int_equal(folder_count(*state), !reached);
+    }
+    assert_int_equal(failures, 8); // open, write, begin; write, end, begin; sync, close
+    for (fault.write_back = EPERM; fault.write_back; fault.write_back = fault.write_back == EPERM ? ENOSYS : 0) {
+        trireme_error error = {0};
+        assert_ok(write_pieces(*state, piece, PIECE, &error), &error);
+    }
+    fault.discards = false;
+    free(piece);
+}
+
 static int fill_disk(const char *folder) {
     trireme_error error = {0};
     struct directory *d = NULL;
@@ -363,6 +417,7 @@ int main(void) {
         IN_FOLDER(test_failure_anywhere),
         IN_FOLDER(test_failure_keeps_what_is_not_ours),
         IN_FOLDER(test_output_that_fails_is_removed),
+        IN_FOLDER(test_disk_that_fails_behind),
         IN_FOLDER(test_full_disk),
         IN_FOLDER(test_replaces_without_swap),
         IN_FOLDER(test_threads),
