@@ -221,7 +221,8 @@ static trireme_status copy(const struct safetensors *s, const struct safetensors
     if (!s->mapped)
         memcpy(to, from, bytes);
     else if (!mapped_copy(from, bytes, to))
-        FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read: write another file and rename it", f->path);
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s became shorter while it was read (write another file and rename it), or its disk failed", f->path);
     return TRIREME_OK;
 }
 

@@ -91,7 +91,7 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *s, c
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
 // Copies `bytes` of the tensor, from its byte `from` on; of a mapped file they are no memory of this process then.
-// CORRUPT where the file has become shorter since it was opened.
+// CORRUPT where the file has become shorter since it was opened, or its disk fails.
 trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
                                 uint64_t bytes, void *to, trireme_error *error);
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.

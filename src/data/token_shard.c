@@ -374,7 +374,8 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
         count = MIN(end - at, READ_BYTES / width);
         if (!mapped_copy(shard->bin.data + shard->offset + at * width, (size_t)(count * width), bytes)) {
             TRY(mapping_check(&shard->bin, error));
-            FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read: write another file and rename it",
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s became shorter while it was read (write another file and rename it), or its disk failed",
                  shard->bin.path);
         }
         worst = convert(bytes, width, count, &out[at - begin]);

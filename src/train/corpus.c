@@ -116,7 +116,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
     return c->has_validation && !evaluate_only ? check_validation(c, config, error) : TRIREME_OK;
 }
 
-void corpus_identify(const struct token_set *set, struct text *out) {
+trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error) {
     enum { PIECE = 4096, PIECES = 4096, ALL = 4 * PIECES };
     int64_t tokens = token_set_tokens(set), pieces = (tokens + PIECE - 1) / PIECE, apart = PIECE;
     bool all = pieces <= ALL;
@@ -127,15 +127,14 @@ void corpus_identify(const struct token_set *set, struct text *out) {
     uint64_t hash = HASH_NOTHING;
     for (int64_t i = 0; i < pieces; i++) {
         int64_t begin = apart * i, end = MIN(begin + PIECE, tokens);
-        int32_t piece[PIECE] = {0};
-        trireme_error ignored; // the sampler meets it again
-        if (token_set_read(set, begin, end, INT32_MAX, piece, &ignored) != TRIREME_OK)
-            continue;
+        int32_t piece[PIECE];
+        TRY(token_set_read(set, begin, end, INT32_MAX, piece, error));
         for (int64_t k = 0; k < end - begin; k++)
             hash = hash_add(hash, (uint32_t)piece[k]);
     }
     text_add(out, "%lld tokens with a hash of %s %016llx", (long long)tokens, all ? "all" : "some",
              (unsigned long long)hash);
+    return TRIREME_OK;
 }
 
 trireme_status corpus_check_unchanged(const struct corpus *c, const char *identity, trireme_error *error) {
@@ -143,7 +142,7 @@ trireme_status corpus_check_unchanged(const struct corpus *c, const char *identi
     if (!path)
         return TRIREME_OK;
     struct text now = {0};
-    corpus_identify(c->set, &now);
+    TRY(corpus_identify(c->set, &now, error));
     size_t length = strlen(identity);
     bool same = length >= now.length && strcmp(identity + length - now.length, now.text) == 0;
     text_release(&now);

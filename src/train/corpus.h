@@ -26,7 +26,7 @@ int64_t corpus_vocab_size(const struct corpus *corpus);
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
                                   trireme_error *error);
 // Size and a hash, in words, by which tokens can be told from others; of a corpus above 64M tokens a sample is hashed.
-void corpus_identify(const struct token_set *set, struct text *out);
+trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error);
 // CORRUPT where somebody has written into a file of the training data since it was opened, and what corpus_identify
 // says is no longer the end of `identity`.
 trireme_status corpus_check_unchanged(const struct corpus *corpus, const char *identity, trireme_error *error);

@@ -304,8 +304,9 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
     TRY(agree(control, place, work->prepare(work->user, error), error));
     if (!work->identify)
         return TRIREME_OK;
-    work->identify(work->user, &identity);
-    status = check_same(control, place, identity.text ? identity.text : "", error);
+    status = agree(control, place, work->identify(work->user, &identity, error), error);
+    if (status == TRIREME_OK)
+        status = check_same(control, place, identity.text ? identity.text : "", error);
     text_release(&identity);
     return status;
 }

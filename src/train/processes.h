@@ -29,7 +29,7 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
 struct processes_work {
     void *user;
     trireme_status (*prepare)(void *user, trireme_error *error);
-    void (*identify)(void *user, struct text *out);
+    trireme_status (*identify)(void *user, struct text *out, trireme_error *error);
     trireme_status (*body)(void *user, const struct member *member, trireme_error *error);
 };
 trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,

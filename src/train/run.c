@@ -394,12 +394,12 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-static void identify(void *user, struct text *out) {
+static trireme_status identify(void *user, struct text *out, trireme_error *error) {
     const struct job *job = user;
     text_add(out, "data.path: %s\n", job->data.text);
     if (job->corpus.validation_set) {
         text_add(out, "data.validation_path: ");
-        corpus_identify(job->corpus.validation_set, out);
+        TRY(corpus_identify(job->corpus.validation_set, out, error));
         text_add(out, "\n");
     }
     const char *given = job->config.model.init_from;
@@ -412,11 +412,12 @@ static void identify(void *user, struct text *out) {
     }
     model_config_write(&job->model, "float32", out);
     if (!job->plan.schedule)
-        return;
+        return TRIREME_OK;
     struct text schedule = {0};
     schedule_print(job->plan.schedule, &schedule);
     text_add(out, "\npipeline schedule: a hash of it %016llx\n", (unsigned long long)rng_stream(schedule.text));
     text_release(&schedule);
+    return TRIREME_OK;
 }
 
 static void job_free(struct job *job) {
@@ -462,7 +463,7 @@ static trireme_status prepare(void *user, trireme_error *error) {
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
     text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
-    corpus_identify(job->corpus.set, &job->data);
+    TRY(corpus_identify(job->corpus.set, &job->data, error));
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);
     return TRIREME_OK;

@@ -2,7 +2,9 @@
 #include "base/mapped.h"
 #include "base/text.h"
 #include "ckpt/safetensors.h"
+#include "data/token_writer.h"
 #include "support/checkpoint.h"
+#include "train/corpus.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -76,10 +78,38 @@ static void what_is_left_of_a_file_is_copied(void **state) {
     free(path);
 }
 
+// What a run keeps, to go on with the same tokens, is of all of them or of none.
+static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
+    enum { TOKENS = 100000 };
+    char *prefix = mem_printf("%s/t", (const char *)*state), *path = mem_printf("%s.bin", prefix);
+    int32_t *tokens = mem_alloc(TOKENS * sizeof *tokens);
+    trireme_error error = {0};
+    struct token_writer *w;
+    struct token_set *set;
+    struct text whole = {0}, cut = {0};
+    assert_ok(token_writer_create(prefix, 256, 0, &w, &error), &error);
+    assert_ok(token_writer_add(w, tokens, TOKENS, &error), &error);
+    assert_ok(token_writer_end_document(w, &error), &error);
+    assert_ok(token_writer_finish(w, NULL, &error), &error);
+    assert_ok(token_set_open(prefix, &set, &error), &error);
+    assert_ok(corpus_identify(set, &whole, &error), &error);
+    assert_says(whole.text, "100000 tokens with a hash of all ");
+    assert_int_equal(truncate(path, 65536), 0);
+    assert_refused(corpus_identify(set, &cut, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "t.bin became shorter while it was read (65536 bytes, before 200000)");
+    token_set_close(set);
+    text_release(&whole);
+    text_release(&cut);
+    free(tokens);
+    free(path);
+    free(prefix);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_left_of_a_file_is_copied, folder_create, folder_remove),
         cmocka_unit_test_setup_teardown(what_is_left_of_tensors_is_read, folder_create, folder_remove),
+        cmocka_unit_test_setup_teardown(what_is_left_of_tokens_is_not_told_from_others, folder_create, folder_remove),
     };
     return cmocka_run_group_tests_name("mapped", tests, NULL, NULL);
 }
