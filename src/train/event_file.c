@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -91,14 +92,33 @@ static trireme_status write_event(struct event_file *events, struct text *messag
 
 // ---- files
 
-// TensorBoard takes a directory's files in the order of their names.
+#define FILE_NAME "events.out.tfevents."
+enum { SECONDS_DIGITS = 10 };
+
+// The second that the last of a directory's files has in its name; -1: there are none.
+static int64_t last_second(const char *directory) {
+    int64_t last = -1;
+    DIR *dir = opendir(directory);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        const char *digits = e->d_name + strlen(FILE_NAME);
+        if (strncmp(e->d_name, FILE_NAME, strlen(FILE_NAME)) == 0 && strspn(digits, "0123456789") == SECONDS_DIGITS)
+            last = MAX(last, strtoll(digits, NULL, 10));
+    }
+    if (dir)
+        closedir(dir);
+    return last;
+}
+
+// TensorBoard takes a directory's files in the order of their names: this one comes last, whatever the clock says, and
+// in whatever order processes of one second are numbered.
 static trireme_status create(struct event_file *events, const char *directory, trireme_error *error) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
+    const int64_t now = clock_real() / 1000000000, next = last_second(directory) + 1;
     for (int number = 0; !events->file; number++) {
         free(events->path);
-        events->path = mem_printf("%s/events.out.tfevents.%010lld.%s.%ld.%d", directory,
-                                  (long long)(clock_real() / 1000000000), host, (long)getpid(), number);
+        events->path = mem_printf("%s/" FILE_NAME "%0*lld.%s.%ld.%d", directory, SECONDS_DIGITS,
+                                  (long long)MAX(now, next), host, (long)getpid(), number);
         events->file = fopen(events->path, "wxe");
         if (!events->file && errno != EEXIST)
             FAIL(TRIREME_ERROR_IO, "%s: cannot create: %s", events->path, strerror(errno));

@@ -12,8 +12,8 @@ struct event_file {
     char *path;
 };
 
-// Makes `directory` if missing and a new file in it. What other files there have of steps after `step` TensorBoard
-// shows no longer: a run that resumes does them again.
+// Makes `directory` if missing and a new file in it, whose name comes behind all others'. What those have of steps
+// after `step` TensorBoard shows no longer: a run that resumes does them again.
 trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error);
 // Of a step's figures those that are known, written out at once.
 trireme_status event_file_add(struct event_file *events, const struct train_step *step, trireme_error *error);
