@@ -138,8 +138,10 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
                 FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
-        // A .bin tells nothing of itself: the index beside it does.
+        // A .bin tells nothing of itself: the index beside it does, or that of a writer that was killed putting it
+        // there.
         bool ours = drafts[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
+        ours |= drafts[i] == &w->bin && begins_with_magic(w->index.temporary);
         if (!ours || !S_ISREG(info.st_mode))
             FAIL(TRIREME_ERROR_USAGE,
                  "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
