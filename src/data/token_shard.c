@@ -51,8 +51,13 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
     if (status == TRIREME_OK) {
         void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED) {
-            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot map %" PRId64 " bytes: %s", path,
-                               (int64_t)info.st_size, strerror(errno));
+            const int reason = errno;
+            // Of a set of many files what runs out is not memory.
+            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot map %" PRId64 " bytes: %s%s", path,
+                               (int64_t)info.st_size, strerror(reason),
+                               reason == ENOMEM ? ": a process may have no more address space (ulimit -v), or no more "
+                                                  "files mapped (vm.max_map_count)"
+                                                : "");
         } else {
             m->data = data;
             m->bytes = info.st_size;

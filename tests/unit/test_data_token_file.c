@@ -1,7 +1,10 @@
 // Token files: what the writer leaves on the disk, what the readers accept, and every way in which files can be wrong.
 #include "data/token_set.h"
 #include "data/token_shard.h"
+#include "support/sanitized.h"
 #include "test_data.h"
+
+#include <sys/resource.h>
 
 // Document starts of the set by asking for one after another; returns how many.
 static size_t list_documents(const struct token_set *set, int64_t *starts, size_t capacity) {
@@ -463,6 +466,28 @@ static void test_llmc_malformed(void **state) {
     assert_null(set);
 }
 
+// As a set meets it that has more files than a process may map.
+static trireme_status open_without_room(const char *path, struct token_set **set, trireme_error *error) {
+    struct rlimit before, least;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    least = (struct rlimit){1 << 20, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &least), 0);
+    trireme_status status = token_set_open(path, set, error);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    return status;
+}
+
+static void test_no_room_to_map(void **state) {
+    struct token_set *set = NULL;
+    struct index x = good_index(8, 2);
+    if (SANITIZED) // which maps memory of its own
+        skip();
+    put_pair(state, &x, 18);
+    assert_refused(open_without_room(in(state, "x"), &set, &error), TRIREME_ERROR_IO,
+                   "x.bin: cannot map 18 bytes: Cannot allocate memory: a process may have");
+    assert_null(set);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
@@ -472,6 +497,7 @@ int main(void) {
         TEST(test_malformed_at_access), TEST(test_became_shorter),
         TEST(test_missing_files),       TEST(test_llmc),
         TEST(test_llmc_mixed),          TEST(test_llmc_malformed),
+        TEST(test_no_room_to_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
