@@ -2,13 +2,15 @@
 
 #include "parallel/rewrite.h"
 
+static const size_t GATHERED = SIZE_MAX;
+
 struct gatherer {
     struct rewrite rewrite;
     axis_set group;
     const bool *tables;
     bool always;
     // [buffers that there were]: the one with the rows of all ranks, NONE where there is none; and how many
-    // instructions of the template come before the rows are there.
+    // instructions of the template come before the rows are there, GATHERED once they are on their way.
     int *all;
     size_t *made;
 };
@@ -80,6 +82,7 @@ static void emit_gathers(struct gatherer *g, size_t buffers, size_t made) {
         program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
                             operand_whole(p, (int)b), operand_whole(p, g->all[b]))
             ->when = when(g);
+        g->made[b] = GATHERED;
         rewrite_take_last(&g->rewrite);
     }
 }

@@ -1,7 +1,6 @@
 // Training on any mesh is training on one rank. In f64, over several steps with clipping: losses, gradient norms, every
-// gradient and every parameter agree to rounding, for each strategy alone, in pairs, and for a seeded
-// sample of everything together. In f32 the losses of long runs agree; and any run is the same bits when it is
-// repeated.
+// gradient and every parameter agree to rounding, for each strategy alone, in pairs, and for a seeded sample of
+// everything together. In f32 the losses of long runs agree; and any run is the same bits when it is repeated.
 //
 // By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`). As one of
 // several processes (support/team.h) it tries a handful of rows of as many ranks.
@@ -22,17 +21,18 @@ struct model {
     struct model_config config;
 };
 
+#define GPT2 "{\"architectures\": [\"GPT2LMHeadModel\"], "
 #define LLAMA "{\"architectures\": [\"LlamaForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
 #define QWEN3 "{\"architectures\": [\"Qwen3ForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
 
 // Beside the small models of every family: numbers that divide by little.
 static struct model models[] = {
     {.name = "gpt2 5 heads",
-     .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 5, \"n_embd\": 15, \"n_head\": 5, "
-             "\"n_inner\": 22, \"n_positions\": 40, \"vocab_size\": 53}"},
+     .json = GPT2
+     "\"n_layer\": 5, \"n_embd\": 15, \"n_head\": 5, \"n_inner\": 22, \"n_positions\": 40, \"vocab_size\": 53}"},
     {.name = "gpt2 7 heads",
-     .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 7, \"n_embd\": 14, \"n_head\": 7, "
-             "\"n_inner\": 9, \"n_positions\": 40, \"vocab_size\": 130, \"tie_word_embeddings\": false}"},
+     .json = GPT2 "\"n_layer\": 7, \"n_embd\": 14, \"n_head\": 7, "
+                  "\"n_inner\": 9, \"n_positions\": 40, \"vocab_size\": 130, \"tie_word_embeddings\": false}"},
     {.name = "llama 6/3 heads",
      .json = LLAMA "\"num_hidden_layers\": 3, \"hidden_size\": 18, \"intermediate_size\": 23, "
                    "\"num_attention_heads\": 6, \"num_key_value_heads\": 3, \"head_dim\": 4, \"vocab_size\": 37, "
@@ -263,8 +263,9 @@ static void test_rows(void **state) {
     (void)state;
     static struct model many_words[] = {
         {.name = "gpt2 3050 words",
-         .json = "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, "
-                 "\"n_positions\": 40, \"vocab_size\": 3050}"},
+         .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 40, \"vocab_size\": 3050}"},
+        {.name = "gpt2 3050 positions",
+         .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 3050, \"vocab_size\": 3050}"},
         {.name = "llama 3050 words",
          .json = LLAMA "\"num_hidden_layers\": 4, \"hidden_size\": 16, \"intermediate_size\": 20, "
                        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 3050, "
@@ -308,8 +309,7 @@ static void test_rows(void **state) {
     end();
 }
 
-// Every schedule with the vocabulary spread over its stages, in one chunk of rows or in several, alone and beside the
-// other strategies.
+// Every schedule with the vocabulary spread over its stages, its rows in one chunk or several, alone and beside others.
 static void test_vocabulary(void **state) {
     (void)state;
     begin(29);
