@@ -127,16 +127,14 @@ static enum op sibling(enum op op) {
 }
 
 static double by_formula(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, all = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
-    for (int i = 0; i < c->levels; i++)
-        all *= MAX(1, route->parts[i]);
+    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
         int parts = route->parts[i];
         if (parts < 2)
             continue;
         start = MAX(start, op == OP_SEND ? level->message : level->start);
-        double members = c->collectives == COLLECTIVES_RING ? all : parts,
+        double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts,
                moved = op == OP_SEND ? bytes : times * bytes / below * (members - 1) / members;
         latency += (op == OP_SEND ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
         sum += moved / route->bandwidth[i];

@@ -134,53 +134,60 @@ static int members_of(const struct links *l, int rank, int *member) {
     return size;
 }
 
+// Behind the members of a group that are in the same part as the first of them.
+static int part_end(const int *part, const int *member, int count, int first) {
+    int end = first + 1;
+    while (end < count && part[member[end]] == part[member[first]])
+        end++;
+    return end;
+}
+
+// Whether a part's members have others of their group beside them at the level above.
+static bool leaves(const int *above, const int *member, int count, int first, int end) {
+    const int own = above[member[first]];
+    return (first > 0 && above[member[first - 1]] == own) || (end < count && above[member[end]] == own);
+}
+
 // Each part that the group leaves at the level above gets one more user.
 static void count_users(struct links *l, const int *member, int count) {
     for (int level = 0; level < l->topology->cluster->levels; level++) {
         const int *part = l->part[level], *above = l->part[level + 1];
-        for (int i = 0; i < count; i++) {
-            if (i && part[member[i]] == part[member[i - 1]])
-                continue;
-            bool leaves = i && above[member[i]] == above[member[i - 1]];
-            for (int k = i + 1; k < count && !leaves; k++)
-                if (part[member[k]] != part[member[i]]) {
-                    leaves = above[member[k]] == above[member[i]];
-                    break;
-                }
-            l->users[level][part[member[i]]] += leaves;
+        for (int first = 0, end; first < count; first = end) {
+            end = part_end(part, member, count, first);
+            l->users[level][part[member[first]]] += leaves(above, member, count, first, end);
         }
     }
 }
 
-// What of a part's adapters one of its ranks has, of so many of its group there.
-static double adapters_of_rank(const struct link_level *level, int ranks, int users, int own) {
-    double adapters = level->adapters, each = MAX(1, adapters / ranks);
-    double reached = MIN(adapters, own * each), shared = adapters / MAX(users, 1);
-    return MIN(reached, shared) / own;
+// How many times a level's bandwidth so many ranks of a group have that are in one part.
+static double links_of_ranks(const struct links *l, int level, int part, int own) {
+    const double adapters = l->topology->cluster->level[level].adapters;
+    if (adapters == 0)
+        return own;
+    const double each = MAX(1, adapters / l->ranks[level][part]), shared = adapters / MAX(l->users[level][part], 1);
+    return MIN(MIN(adapters, own * each), shared);
 }
 
+// What goes between parts goes through that which has least for it, where they have unlike numbers of the group's
+// ranks: a whole node beside a single rank.
 static void fill_route(const struct links *l, const int *member, int count, struct route *route) {
     const struct cluster *c = l->topology->cluster;
+    int below = 1;
     route->ranks = count;
     for (int level = 0; level < c->levels; level++) {
         const int *part = l->part[level], *above = l->part[level + 1];
-        int most = 1, parts = 1, own = 1;
-        double share = INFINITY;
-        for (int i = 0; i < count; i++) {
-            bool same = i && part[member[i]] == part[member[i - 1]];
-            own = same ? own + 1 : 1;
-            if (i && !same)
-                parts = above[member[i]] == above[member[i - 1]] ? parts + 1 : 1;
+        int most = 1, parts = 0;
+        double least = INFINITY;
+        for (int first = 0, end; first < count; first = end) {
+            end = part_end(part, member, count, first);
+            parts = first && above[member[first]] == above[member[first - 1]] ? parts + 1 : 1;
             most = MAX(most, parts);
-            bool ends = i + 1 == count || part[member[i + 1]] != part[member[i]];
-            if (ends && c->level[level].adapters) {
-                int number = part[member[i]];
-                share = MIN(share,
-                            adapters_of_rank(&c->level[level], l->ranks[level][number], l->users[level][number], own));
-            }
+            if (leaves(above, member, count, first, end))
+                least = fmin(least, links_of_ranks(l, level, part[member[first]], end - first));
         }
         route->parts[level] = most;
-        route->bandwidth[level] = c->level[level].bandwidth * (isfinite(share) ? share : 1);
+        route->bandwidth[level] = c->level[level].bandwidth * (isfinite(least) ? least / below : 1);
+        below *= most;
     }
 }
 
@@ -198,10 +205,7 @@ static void fill_message(const struct links *l, int from, int to, struct route *
         int part = l->part[level][from];
         bool here = part != l->part[level][to] && l->part[level + 1][from] == l->part[level + 1][to];
         route->parts[level] = here ? 2 : 1;
-        route->bandwidth[level] = c->level[level].bandwidth;
-        if (here && c->level[level].adapters)
-            route->bandwidth[level] *=
-                adapters_of_rank(&c->level[level], l->ranks[level][part], l->users[level][part], 1);
+        route->bandwidth[level] = c->level[level].bandwidth * (here ? links_of_ranks(l, level, part, 1) : 1);
     }
 }
 

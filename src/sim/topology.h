@@ -18,7 +18,9 @@ struct station {
 // What a rank has of the device with this number, of those that ranks_per_device share each.
 struct station station_on(const struct cluster *cluster, int device, int ranks_per_device);
 
-// Between the members of a group. At each level so many parts are joined (1: nothing to do there).
+// Between the members of a group. At each level so many parts are joined, at most (1: nothing to do there). Each rank
+// of a part carries one of as many shares of what goes between them as there are parts below, times over; where a part
+// has fewer ranks of the group than others, its ranks carry more, as if they had less bandwidth.
 struct route {
     int ranks;
     int parts[CLUSTER_LEVELS_MAX];

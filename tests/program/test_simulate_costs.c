@@ -274,6 +274,33 @@ static void levels_go_in_turn_or_together(void **unused) {
     }
 }
 
+// Of 8 MB over five ranks, of which a node has four: 2 * 3/4 of them within, to the fifth rank alone 2 * 1/2 of all; in
+// a ring 2 * 4/5. With adapters each node has as many.
+static void the_smallest_part_of_a_group_takes_in_all(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *collectives, *adapters;
+        double seconds;
+    } CASES[] = {{"in_turn", "", 3e-3 + 8e-3},
+                 {"pipelined", "", 8e-3},
+                 {"ring", "", 12.8e-3},
+                 {"ring", "adapters: 1, ", 12.8e-3},
+                 {"ring", "adapters: 4, ", 3.2e-3}};
+    static const double START = 50e-6, STEPS = 2 * 3 * 1e-6 + 2 * 1 * 10e-6;
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 5, 1),
+              PLAIN "nodes: [{device: d, nodes: 2, devices: 4}]\n"
+                    "links:\n"
+                    "  - {name: bus, spans: node, start: 50 us, latency: 1 us, bandwidth: 4 GB/s}\n"
+                    "  - {name: net, spans: all, start: 20 us, latency: 10 us, %sbandwidth: 1 GB/s}\n"
+                    "collectives: %s\n",
+              CASES[i].adapters, CASES[i].collectives);
+        all_reduce(&t.stage[0], AXIS_DP, 2000000);
+        assert_seconds(play_to_the_end(&t), START + STEPS + CASES[i].seconds);
+    }
+}
+
 // Of f32 that travels as bf16 half the bytes do.
 static void narrow_gradients_travel_in_half_the_bytes(void **unused) {
     (void)unused;
@@ -494,6 +521,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
         cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
         cmocka_unit_test(levels_go_in_turn_or_together),
+        cmocka_unit_test(the_smallest_part_of_a_group_takes_in_all),
         cmocka_unit_test(narrow_gradients_travel_in_half_the_bytes),
         cmocka_unit_test(groups_that_leave_a_node_share_its_adapters),
         cmocka_unit_test(collectives_go_along_their_points),
