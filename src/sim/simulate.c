@@ -1,6 +1,8 @@
 #include "program/names.h"
 #include "sim/prepare.h"
 
+#include <math.h>
+
 // A communicator of classes, as executors open them for ranks.
 struct meeting {
     int members, arrived;
@@ -29,7 +31,9 @@ struct line { // a stream of a class
     struct ran *span;    // of each done instruction
     uint8_t *axis;       // of each, not of compute's
     struct cause *cause; // of each, not of compute's, and of the one that begins next
+    double *computed;    // of compute's: what the rank has computed when it has done each
     int64_t paid;        // of these, for which computing has paid
+    int64_t beside;      // the first of computing that may be beside the next one
     unsigned waiters;    // streams of the same class that wait for this one
     bool posted, queued, ended;
     double ready; // posted: since when
@@ -41,6 +45,7 @@ struct actor { // a class of ranks
     int **meeting;   // [uses][stream_channel]: NONE: not open
     int *peer;       // [uses]: the class at the other end of messages
     double computed; // when it last met others within a layer
+    struct sim_class *out;
     struct line line[STREAM_COUNT];
 };
 
@@ -183,6 +188,8 @@ static void finish(struct actor *a, int stream, uint8_t axis, double begin, doub
     line->span[line->done] = (struct ran){begin, end};
     if (line->axis)
         line->axis[line->done] = axis;
+    if (line->computed)
+        line->computed[line->done] = a->out->computing;
     line->done++;
     line->position++;
     line->end = end;
@@ -205,21 +212,23 @@ static void account_communication(struct event_loop *l, int who, int stream, uin
         out->exposed[axis] += seconds;
 }
 
-// How long a rank waits for others in the middle of a layer, since nobody computes alike at all times.
-static double wait_within_layer(const struct event_loop *l, int who) {
-    const struct sim_class *out = &l->out->of_class[who];
-    struct actor *a = &l->actor[who];
-    double since = out->computing - a->computed;
-    a->computed = out->computing;
-    return out->station.device->meeting + out->station.device->jitter * since;
+// How long a rank waits for others in the middle of a layer, since nobody computes alike at all times: by what comes
+// before the meeting, the first so many instructions, however far computing has been looked at.
+static double wait_within_layer(struct actor *a, int64_t before) {
+    const struct device *device = a->out->station.device;
+    double computed = before > 0 ? a->line[STREAM_COMPUTE].computed[before - 1] : 0,
+           since = fmax(0, computed - a->computed);
+    a->computed += since;
+    return device->meeting + device->jitter * since;
 }
 
 // False: others have not come yet.
-static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
+static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready,
+                 const int64_t *awaited) {
     struct actor *a = &l->actor[who];
     int number = open_meeting(l, who, item->use, stream_channel(stream));
     struct meeting *m = &l->meetings.item[number];
-    ready += stream == STREAM_TENSOR ? wait_within_layer(l, who) : 0;
+    ready += stream == STREAM_TENSOR ? wait_within_layer(a, awaited[STREAM_COMPUTE]) : 0;
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
     a->line[stream].posted = true;
@@ -265,25 +274,32 @@ static void compute(struct sim_class *out, struct actor *a, const struct lane_it
     finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
-// Computing loses a part of what a transfer beside it takes. It pays when it waits for it, which is at the same place
-// of the program whatever order streams are looked at in: for what it has not stood still for since it computed last.
-static double pay(struct sim_class *out, struct actor *a, const int64_t *awaited, double still) {
-    double owed[AXIS_COUNT] = {0}, sum = 0;
-    if (out->station.device->communication <= 0)
-        return 0;
-    for (int s = 0; s < STREAM_COUNT; s++) {
+// How long computing was at work during the next transfer of a stream that it pays for.
+static double worked_beside(const struct line *compute, struct line *line) {
+    const struct ran *transfer = &line->span[line->paid];
+    double seconds = 0;
+    while (line->beside < compute->done && compute->span[line->beside].end <= transfer->begin)
+        line->beside++;
+    for (int64_t i = line->beside; i < compute->done && compute->span[i].begin < transfer->end; i++)
+        seconds += fmin(transfer->end, compute->span[i].end) - fmax(transfer->begin, compute->span[i].begin);
+    return seconds;
+}
+
+// Computing loses a part of the time that it works beside a transfer. It pays when it waits for that, which is at the
+// same place of the program whatever order streams are looked at in.
+static double pay(struct actor *a, const int64_t *awaited) {
+    const double part = a->out->station.device->communication;
+    double sum = 0;
+    for (int s = 0; s < STREAM_COUNT && part > 0; s++) {
         struct line *line = &a->line[s];
         for (; s != STREAM_COMPUTE && line->paid < awaited[s]; line->paid++)
             if (line->axis[line->paid] != NO_AXIS) {
-                double seconds = line->span[line->paid].end - line->span[line->paid].begin;
-                owed[line->axis[line->paid]] += seconds;
-                sum += seconds;
+                double lost = part * worked_beside(&a->line[STREAM_COMPUTE], line);
+                a->out->exposed[line->axis[line->paid]] += lost;
+                sum += lost;
             }
     }
-    double rest = out->station.device->communication * MAX(0, sum - still);
-    for (int axis = 0; axis < AXIS_COUNT && rest > 0; axis++)
-        out->exposed[axis] += owed[axis] / sum * rest;
-    return rest;
+    return sum;
 }
 
 static bool share_links(const struct topology *t, int who, int32_t use, int32_t other) {
@@ -362,7 +378,7 @@ static void run_line(struct event_loop *l, int who, int stream) {
     struct sim_class *out = &l->out->of_class[who];
     const struct lane_item *item;
     while (!line->posted && (item = next_item(a, stream))) {
-        double ready, before = line->end;
+        double ready;
         int64_t awaited[STREAM_COUNT] = {0};
         if (!waits_over(l, who, stream, item, &ready, awaited))
             break;
@@ -370,10 +386,10 @@ static void run_line(struct event_loop *l, int who, int stream) {
         if (when_skips(item->when, v))
             finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
-            compute(out, a, item, item->after_first && !v->first, ready, pay(out, a, awaited, ready - before));
+            compute(out, a, item, item->after_first && !v->first, ready, pay(a, awaited));
         else if (item->kind == LANE_COMPUTE)
             finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
-        else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready)
+        else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready, awaited)
                                                : !exchange(l, who, stream, item, ready))
             break;
     }
@@ -387,6 +403,7 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     struct sim_class *out = &l->out->of_class[who];
     size_t uses = l->prepared->uses.count;
     int rank = topology_rank(&l->topology, who);
+    a->out = out;
     a->program = &l->prepared->program[mesh_coordinate(&l->topology.mesh, rank, AXIS_PP)];
     a->seconds = prepare_seconds(l->prepared, &l->topology, who, options);
     a->meeting = mem_alloc(uses * sizeof *a->meeting);
@@ -397,8 +414,10 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     for (int s = 0; s < STREAM_COUNT; s++) {
         int64_t total = slot_waits_before(&a->program->slot_waits, a->program->program->schedule.count, s);
         a->line[s].span = mem_alloc((size_t)total * sizeof *a->line[s].span);
-        if (s == STREAM_COMPUTE)
+        if (s == STREAM_COMPUTE) {
+            a->line[s].computed = mem_alloc((size_t)total * sizeof *a->line[s].computed);
             continue;
+        }
         a->line[s].axis = mem_alloc((size_t)total);
         a->line[s].cause = mem_alloc((size_t)total * sizeof *a->line[s].cause);
     }
@@ -416,6 +435,7 @@ static void release_actor(struct event_loop *l, int who) {
         free(a->line[s].span);
         free(a->line[s].axis);
         free(a->line[s].cause);
+        free(a->line[s].computed);
     }
     free(a->meeting);
     free(a->peer);
@@ -453,10 +473,9 @@ static void account_end(struct event_loop *l, int who) {
             last = s;
     }
     out->end = a->line[last].end;
-    double still = out->end - a->line[STREAM_COMPUTE].end;
     if (last != STREAM_COMPUTE)
         account_gap(out, a, a->line[STREAM_COMPUTE].end, out->end, last, a->line[last].done);
-    out->end += pay(out, a, all, still);
+    out->end += pay(a, all);
     if (a->line[last].done > 0) // so that a trace ends when the step does
         a->line[last].span[a->line[last].done - 1].end = out->end;
     l->out->seconds = MAX(l->out->seconds, out->end);

@@ -510,10 +510,50 @@ static void computing_loses_a_part_beside_a_transfer(void **unused) {
     }
 }
 
+// It waits for the second transfer, which waits for the first on their link: it has nothing to lose by either.
+static void computing_that_stands_still_loses_nothing(void **unused) {
+    (void)unused;
+    const double transfer = 2 * 1e-6 + 4e-3, alone = 2 * (LAUNCH + 12e-6);
+    struct trial t;
+    begin(&t, mesh_of(1, 2, 1), DEVICES("communication: cores, efficiency: {other: {memory: 1}}") ONE_NODE("2"));
+    add(&t.stage[0], 1000);
+    all_reduce(&t.stage[0], AXIS_DP, 1000000);
+    all_reduce(&t.stage[0], AXIS_DP, 1000000);
+    add(&t.stage[0], 1000);
+    struct instruction *in = t.stage[0].templates.item[0].instructions.item;
+    in[1].stream = STREAM_REPLICAS;
+    in[3].wait[STREAM_REDUCE] = 1;
+    play(&t);
+    assert_seconds(t.result.of_class[0].exposed[AXIS_DP], 2 * transfer);
+    assert_seconds(t.result.seconds, alone + 2 * transfer);
+    end(&t);
+}
+
+// By a tenth of what each computes before they meet, not of what it computes meanwhile.
+static void tensor_ranks_wait_by_what_they_have_computed(void **unused) {
+    (void)unused;
+    static const double JITTER = .1;
+    const double first = LAUNCH + 12e-6, beside = LAUNCH + 1.2e-3, transfer = 2 * 1e-6 + 4e-3;
+    struct trial t;
+    begin(&t, mesh_of(2, 1, 1), DEVICES("jitter: %g, efficiency: {other: {memory: 1}}") ONE_NODE("2"), JITTER);
+    for (int meeting = 0; meeting < 2; meeting++) {
+        add(&t.stage[0], 1000);
+        all_reduce(&t.stage[0], AXIS_TP, 1000000);
+        add(&t.stage[0], 100000);
+    }
+    struct instruction *in = t.stage[0].templates.item[0].instructions.item;
+    in[1].stream = in[4].stream = STREAM_TENSOR;
+    in[3].wait[STREAM_TENSOR] = 1;
+    assert_seconds(play_to_the_end(&t),
+                   first + JITTER * first + transfer + first + JITTER * (beside + first) + transfer);
+}
+
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computing_loses_a_part_beside_a_transfer),
+        cmocka_unit_test(computing_that_stands_still_loses_nothing),
+        cmocka_unit_test(tensor_ranks_wait_by_what_they_have_computed),
         cmocka_unit_test(an_op_takes_what_its_curve_says),
         cmocka_unit_test(a_window_leaves_out_what_it_does_not_see),
         cmocka_unit_test(an_algorithm_has_so_many_steps),
