@@ -274,7 +274,10 @@ static void add_choice(struct text *out, const struct config *config, const stru
     json_add_integer(out, "pipeline_parallel_degree", c->stages);
     json_add_integer(out, "pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
     json_add_string(out, "pipeline_parallel_schedule", c->schedule);
-    json_add_string(out, "pipeline_parallel_layout", c->layout ? c->layout : c->balanced ? "auto" : "");
+    json_add_string(out, "pipeline_parallel_layout",
+                    c->layout     ? c->layout
+                    : c->balanced ? "auto"
+                                  : config->parallelism.pipeline_parallel_layout);
     json_add_boolean(out, "vocabulary_parallel", c->vocabulary);
     if (c->unit_layers)
         json_add_integer(out, "data_parallel_unit_layers", MAX(c->unit_layers, 0));
