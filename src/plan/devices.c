@@ -6,26 +6,22 @@
 
 #include <math.h>
 
-// Ranks that are more than devices share these.
-static double *find_rooms(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    double *rooms = mem_alloc((size_t)request->ranks * sizeof *rooms);
-    int shared = topology_share(c, request->ranks);
-    for (int r = 0; r < request->ranks; r++) {
-        struct station s = station_on(c, r / shared, shared);
-        rooms[r] = MAX(1, (double)(s.room - s.device->runtime_memory));
-    }
-    return rooms;
-}
+// Slowness that differs by less makes no kind: estimates are not as good, and each kind is measured.
+static const double ALIKE = 1.01;
 
+// Ranks that are more than devices share these.
 static int kind_of(struct estimator *e, int rank) {
     const struct cluster *c = e->request->cluster;
     const int shared = topology_share(c, e->request->ranks), device = cluster_type(c, rank / shared);
-    const double slower = station_on(c, rank / shared, shared).slower;
-    for (size_t i = 0; i < e->kinds.count; i++)
-        if (e->kinds.item[i].device == device && e->kinds.item[i].slower == slower)
+    const struct station s = station_on(c, rank / shared, shared);
+    for (size_t i = 0; i < e->kinds.count; i++) {
+        const struct rank_kind *kind = &e->kinds.item[i];
+        if (kind->device == device && fmax(kind->slower / s.slower, s.slower / kind->slower) < ALIKE)
             return (int)i;
-    VEC_PUSH(&e->kinds, (struct rank_kind){.device = device, .slower = slower});
+    }
+    VEC_PUSH(&e->kinds, (struct rank_kind){.device = device,
+                                           .slower = s.slower,
+                                           .room = fmax(1, (double)(s.room - s.device->runtime_memory))});
     return (int)e->kinds.count - 1;
 }
 
@@ -45,14 +41,17 @@ static void make_plain(struct rank_kind *kind, const struct plan_request *reques
 }
 
 void estimator_devices(struct estimator *e) {
-    e->rooms = find_rooms(e->request);
-    e->kind = mem_alloc((size_t)e->request->ranks * sizeof *e->kind);
-    for (int r = 0; r < e->request->ranks; r++) {
-        e->room = MAX(e->room, e->rooms[r]);
+    const int ranks = e->request->ranks;
+    e->kind = mem_alloc((size_t)ranks * sizeof *e->kind);
+    e->next = mem_alloc((size_t)ranks * sizeof *e->next);
+    for (int r = 0; r < ranks; r++)
         e->kind[r] = kind_of(e, r);
-    }
-    for (size_t i = 0; i < e->kinds.count; i++)
+    for (int r = ranks; r-- > 0;)
+        e->next[r] = r + 1 < ranks && e->kind[r + 1] == e->kind[r] ? e->next[r + 1] : r + 1;
+    for (size_t i = 0; i < e->kinds.count; i++) {
+        e->room = MAX(e->room, e->kinds.item[i].room);
         make_plain(&e->kinds.item[i], e->request);
+    }
 }
 
 void estimator_devices_release(struct estimator *e) {
@@ -61,8 +60,8 @@ void estimator_devices_release(struct estimator *e) {
         VEC_RELEASE(&e->kinds.item[i].plain.stragglers);
     }
     VEC_RELEASE(&e->kinds);
-    free(e->rooms);
     free(e->kind);
+    free(e->next);
 }
 
 int slowest_group(const struct estimator *e, int tensor) {
@@ -91,7 +90,7 @@ int slowest_group(const struct estimator *e, int tensor) {
 
 int slowest_kind(const struct estimator *e, const struct probe *of_kind, int stages, int stage) {
     int each = e->request->ranks / stages, slowest = e->kind[stage * each];
-    for (int r = stage * each + 1; r < (stage + 1) * each && e->kinds.count > 1; r++) {
+    for (int r = e->next[stage * each]; r < (stage + 1) * each; r = e->next[r]) {
         const struct probe_part *one = &of_kind[e->kind[r]].layer, *most = &of_kind[slowest].layer;
         if (one->forward + one->backward > most->forward + most->backward)
             slowest = e->kind[r];
@@ -102,8 +101,8 @@ int slowest_kind(const struct estimator *e, const struct probe *of_kind, int sta
 double room_of_stage(const struct estimator *e, int stages, int stage) {
     int each = e->request->ranks / stages;
     double least = INFINITY;
-    for (int r = stage * each; r < (stage + 1) * each; r++)
-        least = MIN(least, e->rooms[r]);
+    for (int r = stage * each; r < (stage + 1) * each; r = e->next[r])
+        least = MIN(least, e->kinds.item[e->kind[r]].room);
     return least;
 }
 

@@ -81,10 +81,11 @@ struct stage_links {
     struct route ends;   // between the first and the last
 };
 
-// Ranks that compute alike.
+// Ranks that compute alike, and have as much room.
 struct rank_kind {
     int device;           // the cluster's type
-    double slower;        // than others of that type
+    double slower;        // than others of that type, within a hundredth
+    double room;          // bytes of each
     struct cluster plain; // the request's, had it nothing but such ranks; shares what it can
 };
 
@@ -93,9 +94,9 @@ struct estimator {
     bool stages;     // whether there may be pipelines
     bool collecting; // what is looked for is noted, and filled later
     bool chooses_logits;
-    double room;   // bytes of the rank that has most room
-    double *rooms; // [ranks] bytes
-    int *kind;     // [ranks]
+    double room; // bytes of the rank that has most room
+    int *kind;   // [ranks]
+    int *next;   // [ranks]: the first one behind that is of another kind
     VEC(struct rank_kind) kinds;
     struct config layout[2][3]; // by balanced, recompute
     VEC(struct probe) probes;
@@ -122,7 +123,7 @@ int logits_pieces(const struct estimator *estimator, const struct plan_choice *c
 double kept_logits(const struct estimator *estimator, const struct plan_choice *choice, double losses);
 // The rows of each of so many pieces.
 int64_t logits_rows(const struct estimator *estimator, const struct plan_choice *choice, int pieces);
-// Of the request's ranks: rooms and kinds.
+// Of the request's ranks: their kinds.
 void estimator_devices(struct estimator *estimator);
 void estimator_devices_release(struct estimator *estimator);
 // Fills all that was noted, on the request's threads.

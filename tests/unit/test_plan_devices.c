@@ -1,0 +1,46 @@
+// The kinds of devices that estimates tell apart.
+#include "plan/estimate.h"
+#include "support/checkpoint.h"
+
+enum { RANKS = 12 };
+
+static const char CLUSTER[] =
+    "devices:\n"
+    "  large: {peak: {f32: 1 TFLOP/s}, memory: 8 GB, runtime_memory: 1 GB, bandwidth: 1 GB/s, "
+    "efficiency: {other: {memory: 1}}}\n"
+    "  small: {peak: {f32: 1 TFLOP/s}, memory: 4 GB, bandwidth: 1 GB/s, efficiency: {other: {memory: 1}}}\n"
+    "nodes: [{device: large, nodes: 4, devices: 2}, {device: small, nodes: 2, devices: 2}]\n"
+    "links: [{name: net, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n"
+    "stragglers: [{device: 0, slower: 1.003}, {device: 1, slower: 1.006}, {device: 3, slower: 1.5}, "
+    "{device: 4, slower: 1.504}]\n";
+
+// Whoever is hardly slower is of no other kind: each would be measured.
+static void kinds_are_few(void **unused) {
+    (void)unused;
+    static const int KINDS[RANKS] = {0, 0, 0, 1, 1, 0, 0, 0, 2, 2, 2, 2}, NEXT[] = {3, 5, 8, 12};
+    struct op_table *ops = op_table_create();
+    struct cluster cluster;
+    trireme_error error = {0};
+    assert_ok(cluster_parse(&cluster, ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
+    struct plan_request request = {.cluster = &cluster, .ops = ops, .ranks = RANKS};
+    struct estimator e = {.request = &request};
+    estimator_devices(&e);
+    assert_int_equal(e.kinds.count, 3);
+    assert_memory_equal(e.kind, KINDS, sizeof KINDS);
+    for (int r = 0, i = 0; r < RANKS; r = e.next[r])
+        assert_int_equal(e.next[r], NEXT[i++]);
+    assert_true(e.room == 7e9);
+    // Of three stages the last has small devices; of two the last some.
+    static const double ROOMS[][3] = {{7e9, 4e9}, {7e9, 7e9, 4e9}};
+    for (int stages = 2; stages <= 3; stages++)
+        for (int stage = 0; stage < stages; stage++)
+            assert_true(room_of_stage(&e, stages, stage) == ROOMS[stages - 2][stage]);
+    estimator_devices_release(&e);
+    cluster_release(&cluster);
+    free(ops);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kinds_are_few)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
