@@ -145,10 +145,12 @@ static double by_formula(const struct cluster *c, const struct route *route, enu
 }
 
 // Between the points of one collective and so many ranks, straight in logarithms; past the largest as its bytes per
-// second, below the smallest less by as much as by the formula. False: there are none.
+// second, below the smallest less by as much as by the formula. They are of a group that has its
+// links to itself: beside others it takes longer by as much as by the formula. False: there are none.
 static bool from_points(const struct cluster *c, const struct route *route, int level, enum op op, double bytes,
                         double *out) {
     const struct link_point *below = NULL, *above = NULL;
+    struct route alone = *route;
     for (size_t i = 0; i < c->level[level].points.count; i++) {
         const struct link_point *p = &c->level[level].points.item[i];
         if (p->op != op || p->ranks != route->ranks)
@@ -160,13 +162,19 @@ static bool from_points(const struct cluster *c, const struct route *route, int 
     }
     if (!below && !above)
         return false;
+    const bool crowded = route->alone[level] > route->bandwidth[level];
+    if (crowded)
+        alone.bandwidth[level] = route->alone[level];
+    const double formula = by_formula(c, &alone, op, bytes);
     if (!below)
-        *out = above->seconds * by_formula(c, route, op, bytes) / by_formula(c, route, op, above->bytes);
+        *out = above->seconds * formula / by_formula(c, &alone, op, above->bytes);
     else if (!above)
         *out = below->seconds * bytes / below->bytes;
     else
         *out = below->seconds *
                pow(above->seconds / below->seconds, log(bytes / below->bytes) / log(above->bytes / below->bytes));
+    if (crowded && formula > 0)
+        *out *= by_formula(c, route, op, bytes) / formula;
     return true;
 }
 

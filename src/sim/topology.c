@@ -159,12 +159,12 @@ static void count_users(struct links *l, const int *member, int count) {
     }
 }
 
-// How many times a level's bandwidth so many ranks of a group have that are in one part.
-static double links_of_ranks(const struct links *l, int level, int part, int own) {
+// How many times a level's bandwidth so many ranks of a group have that are in one part, with so many users of it.
+static double links_of_ranks(const struct links *l, int level, int part, int own, int users) {
     const double adapters = l->topology->cluster->level[level].adapters;
     if (adapters == 0)
         return own;
-    const double each = MAX(1, adapters / l->ranks[level][part]), shared = adapters / MAX(l->users[level][part], 1);
+    const double each = MAX(1, adapters / l->ranks[level][part]), shared = adapters / MAX(users, 1);
     return MIN(MIN(adapters, own * each), shared);
 }
 
@@ -177,16 +177,20 @@ static void fill_route(const struct links *l, const int *member, int count, stru
     for (int level = 0; level < c->levels; level++) {
         const int *part = l->part[level], *above = l->part[level + 1];
         int most = 1, parts = 0;
-        double least = INFINITY;
+        double least = INFINITY, alone = INFINITY;
         for (int first = 0, end; first < count; first = end) {
             end = part_end(part, member, count, first);
             parts = first && above[member[first]] == above[member[first - 1]] ? parts + 1 : 1;
             most = MAX(most, parts);
-            if (leaves(above, member, count, first, end))
-                least = fmin(least, links_of_ranks(l, level, part[member[first]], end - first));
+            if (!leaves(above, member, count, first, end))
+                continue;
+            const int number = part[member[first]];
+            least = fmin(least, links_of_ranks(l, level, number, end - first, l->users[level][number]));
+            alone = fmin(alone, links_of_ranks(l, level, number, end - first, 1));
         }
         route->parts[level] = most;
         route->bandwidth[level] = c->level[level].bandwidth * (isfinite(least) ? least / below : 1);
+        route->alone[level] = c->level[level].bandwidth * (isfinite(alone) ? alone / below : 1);
         below *= most;
     }
 }
@@ -205,7 +209,11 @@ static void fill_message(const struct links *l, int from, int to, struct route *
         int part = l->part[level][from];
         bool here = part != l->part[level][to] && l->part[level + 1][from] == l->part[level + 1][to];
         route->parts[level] = here ? 2 : 1;
-        route->bandwidth[level] = c->level[level].bandwidth * (here ? links_of_ranks(l, level, part, 1) : 1);
+        route->bandwidth[level] = route->alone[level] = c->level[level].bandwidth;
+        if (here) {
+            route->bandwidth[level] *= links_of_ranks(l, level, part, 1, l->users[level][part]);
+            route->alone[level] *= links_of_ranks(l, level, part, 1, 1);
+        }
     }
 }
 
@@ -266,7 +274,8 @@ static bool same_route(const struct route *a, const struct route *b, int levels)
     if (a->ranks != b->ranks)
         return false;
     for (int i = 0; i < levels; i++)
-        if (a->parts[i] != b->parts[i] || (a->parts[i] > 1 && a->bandwidth[i] != b->bandwidth[i]))
+        if (a->parts[i] != b->parts[i] ||
+            (a->parts[i] > 1 && (a->bandwidth[i] != b->bandwidth[i] || a->alone[i] != b->alone[i])))
             return false;
     return true;
 }

@@ -25,6 +25,7 @@ struct route {
     int ranks;
     int parts[CLUSTER_LEVELS_MAX];
     double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank, beside the others that use the same adapters
+    double alone[CLUSTER_LEVELS_MAX];     // and if nobody else used them; 0: the same
 };
 
 // One use of links: collectives of `group`; with `peer` those between a rank and the rank so far along the one axis, or

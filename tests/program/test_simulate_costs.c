@@ -355,6 +355,21 @@ static void collectives_go_along_their_points(void **unused) {
     }
 }
 
+// Points are of one group; four that share an adapter take four times as long for their bytes, not for their steps.
+static void groups_that_share_adapters_are_slower_than_their_points(void **unused) {
+    (void)unused;
+    for (int groups = 1; groups <= 4; groups *= 2) {
+        struct trial t;
+        begin(&t, mesh_of(groups, 2, 1),
+              PLAIN "nodes: [{device: d, nodes: 2, devices: %d}]\n"
+                    "links: [{name: bus, spans: node, " LINK "}, {name: net, spans: all, adapters: 1, " LINK
+                    ", measured: [[all_reduce, 2, 4 kB, 12 us]]}]\n",
+              groups);
+        all_reduce(&t.stage[0], AXIS_DP, 1000);
+        assert_seconds(play_to_the_end(&t), 12e-6 * (2 + 4 * groups) / (2 + 4));
+    }
+}
+
 // ---- ranks that meet
 
 // Whoever comes last, and whoever has more to give (which programs_meet refuses, and simulate takes).
@@ -565,6 +580,7 @@ int main(void) {
         cmocka_unit_test(narrow_gradients_travel_in_half_the_bytes),
         cmocka_unit_test(groups_that_leave_a_node_share_its_adapters),
         cmocka_unit_test(collectives_go_along_their_points),
+        cmocka_unit_test(groups_that_share_adapters_are_slower_than_their_points),
         cmocka_unit_test(a_meeting_is_as_late_and_as_long_as_any),
         cmocka_unit_test(a_message_goes_by_its_senders_adapters),
         cmocka_unit_test(neighbours_of_a_slow_rank_are_told_apart),
