@@ -277,16 +277,23 @@ def test_not_finite():
 
 
 def test_no_model():
-    """Weights of which no finite loss comes: every command that uses them says so, and none reports a success."""
+    """Weights that are not numbers, or too large to compute with: every command that uses them says so, and none
+    reports a success."""
     tool.good("train", "c.yaml", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-6", "broken")
     os.remove("broken/manifest.json")
 
-    def spoil(tensors):
-        shape, data = tensors["model.norm.weight"]
-        tensors["model.norm.weight"] = (shape, struct.pack("<f", 3e38) * (len(data) // 4))
+    def spoil(number):
+        def norm(tensors):
+            shape, data = tensors["model.norm.weight"]
+            tensors["model.norm.weight"] = (shape, struct.pack("<f", number) * (len(data) // 4))
+        edit_weights("broken", norm)
 
-    edit_weights("broken", spoil)
+    spoil(float("nan"))
+    for command in (["eval", "broken", "data.path=text/t"], ["generate", "broken", "--prompt=The"],
+                    ["train", "c.yaml", "--model.init_from=broken"]):
+        untouched(1, 'tensor "model.norm.weight": holds a number that is not finite', *command)
+    spoil(3e38)
     untouched(1, "loss is not finite", "eval", "broken", "data.path=text/t")
     untouched(1, "not finite", "generate", "broken", "--prompt=The")
     code, out, err = tool.run("train", "c.yaml", "--model.init_from=broken")
@@ -334,16 +341,15 @@ def test_skipped_for_a_while():
     tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
     tool.good("prepare", "rare.txt", "--data.path=text/rare")
     train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",
-             "--lr_scheduler.decay_type=constant", "--model.norm_eps=1e-100"]
+             "--lr_scheduler.decay_type=constant", "--model.family=gpt2", "--model.tie_word_embeddings=false"]
     tool.good(*train, "--training.steps=1", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-1", "broken")
     os.remove("broken/manifest.json")
 
-    def spoil(tensors): # every batch that has a Z in it: 0 is divided by its root mean square
-        shape, data = tensors["model.embed_tokens.weight"]
-        at = 4 * shape[1] * ord("Z")
-        end = at + 4 * shape[1]
-        tensors["model.embed_tokens.weight"] = (shape, data[:at] + bytes(end - at) + data[end:])
+    def spoil(tensors): # every batch that has a Z in it: the mean of its row is too large
+        shape, data = tensors["transformer.wte.weight"]
+        at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
+        tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
 
     edit_weights("broken", spoil)
     train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
