@@ -21,7 +21,8 @@ int64_t patience_due(const struct patience *p) {
 }
 
 void patience_excuse(struct patience *p, int64_t now, int64_t lost) {
-    p->began = MIN(now, counts_from(p, now) + lost);
+    const int64_t began = counts_from(p, now) + lost; // once: it may begin to be wanted meanwhile
+    p->began = MIN(now, began);
 }
 
 int64_t patience_look(int64_t *looked, int64_t now) {
@@ -40,8 +41,8 @@ static int64_t look(struct patience *p) {
 int64_t patience_sleep(struct patience *p) {
     if (!p->limit)
         return 0;
-    int64_t now = look(p);
-    return MAX(now + SLEEP_LEAST, MIN(patience_due(p), now + PATIENCE_SLICE));
+    const int64_t now = look(p), due = patience_due(p);
+    return MAX(now + SLEEP_LEAST, MIN(due, now + PATIENCE_SLICE));
 }
 
 bool patience_ended(struct patience *p) {
