@@ -23,9 +23,10 @@ static trireme_status bench_peak(const struct arguments *a, const struct config 
     threads = MIN(threads, cores);
     double f32 = 0, bf16 = 0, bandwidth = 0;
     for (int i = 0; i < PEAK_ROUNDS; i++) {
-        double now;
-        f32 = MAX(f32, peak_flops(DTYPE_F32, threads, INFINITY));
-        bf16 = MAX(bf16, peak_flops(DTYPE_BF16, threads, INFINITY));
+        double now = peak_flops(DTYPE_F32, threads, INFINITY);
+        f32 = MAX(f32, now);
+        now = peak_flops(DTYPE_BF16, threads, INFINITY);
+        bf16 = MAX(bf16, now);
         TRY(memory_bandwidth(threads, &now, error));
         bandwidth = MAX(bandwidth, now);
     }

@@ -326,8 +326,9 @@ static void say(struct work *w, const char *what) {
 // The best of all that were measured between the trials.
 static void measure_peaks(struct work *w) {
     struct device *whole = &w->cluster->devices.item[0];
-    whole->peak[DTYPE_F32] = MAX(whole->peak[DTYPE_F32], peak_flops(DTYPE_F32, w->cores, INFINITY));
-    whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], peak_flops(DTYPE_BF16, w->cores, INFINITY));
+    const double f32 = peak_flops(DTYPE_F32, w->cores, INFINITY), bf16 = peak_flops(DTYPE_BF16, w->cores, INFINITY);
+    whole->peak[DTYPE_F32] = MAX(whole->peak[DTYPE_F32], f32);
+    whole->peak[DTYPE_BF16] = MAX(whole->peak[DTYPE_BF16], bf16);
 }
 
 static void list_trials(struct work *w, int device, int ranks) {
