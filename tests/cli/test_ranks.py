@@ -6,16 +6,10 @@ import signal
 import time
 
 import tool
+from tool import untouched
 
 LAYERS = ["--model.num_hidden_layers=2"]
 TRAIN = ["train", "c.yaml", *LAYERS]
-
-
-def untouched(code, pattern, *arguments):
-    before = tool.snapshot(".")
-    line = tool.refused(code, pattern, *arguments)
-    assert tool.snapshot(".") == before, f"{arguments}: files changed"
-    return line
 
 
 def test_meshes():

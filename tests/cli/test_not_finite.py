@@ -1,0 +1,118 @@
+"""What is not finite: losses, gradients and weights, for a step, for some, for good."""
+
+import os
+import shutil
+import struct
+
+import tool
+from tool import edit_weights, untouched
+
+
+def test_not_finite():
+    arguments = ["train", "c.yaml", "--optimizer.name=sgd", "--optimizer.lr=1000", "--training.max_norm=0",
+                 "--training.max_nonfinite_steps=2", "--training.steps=200"]
+    code, out, err = tool.run(*arguments)
+    lines = err.splitlines()
+    assert code == 1 and "not finite for 2 steps in a row" in lines[-1] and "optimizer.lr" in lines[-1], err
+    assert all("is skipped" in line for line in lines[:-1]) and "-nan" not in out + err, err
+    for line in tool.metrics("run"):
+        assert line.get("skipped", False) == (line["loss"] is None or line["grad_norm"] is None), line
+
+
+def test_no_model():
+    """Weights that are not numbers, or too large to compute with: every command that uses them says so, and none
+    reports a success."""
+    tool.good("train", "c.yaml", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-6", "broken")
+    os.remove("broken/manifest.json")
+
+    def spoil(number):
+        def norm(tensors):
+            shape, data = tensors["model.norm.weight"]
+            tensors["model.norm.weight"] = (shape, struct.pack("<f", number) * (len(data) // 4))
+        edit_weights("broken", norm)
+
+    spoil(float("nan"))
+    for command in (["eval", "broken", "data.path=text/t"], ["generate", "broken", "--prompt=The"],
+                    ["train", "c.yaml", "--model.init_from=broken"]):
+        untouched(1, 'tensor "model.norm.weight": holds a number that is not finite', *command)
+    spoil(3e38)
+    untouched(1, "loss is not finite", "eval", "broken", "data.path=text/t")
+    untouched(1, "not finite", "generate", "broken", "--prompt=The")
+    code, out, err = tool.run("train", "c.yaml", "--model.init_from=broken")
+    assert code == 1 and "in the last 6 of 6 steps" in err.splitlines()[-1], (code, err)
+    assert "validation loss" not in out, out
+    evaluated = [line for line in tool.metrics("run") if "val_loss" in line]
+    assert [line["step"] for line in evaluated] == [3, 6] and all(line["val_loss"] is None for line in evaluated)
+    # Asked again it has nothing to do, and is no better for it.
+    tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
+
+
+def checkpoints(run):
+    return sorted(int(name.removeprefix("step-")) for name in os.listdir(f"{run}/checkpoint"))
+
+
+def test_skipped_until_it_ends():
+    """However often a run is started that finds no finite step, what it had before stays, and is named."""
+    arguments = ["train", "c.yaml", "--optimizer.name=sgd", "--training.max_norm=0", "--validation.freq=0",
+                 "--checkpoint.interval=1", "--checkpoint.keep_latest_k=3", "--training.max_nonfinite_steps=5",
+                 "--lr_scheduler.decay_type=constant"]
+    tool.good(*arguments, "--training.steps=4")
+    for i in range(2):
+        code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+        if i == 0:
+            sound = tool.metrics("run")[-1]["step"] - 5
+        assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
+        assert err.endswith(f"the last checkpoint from before them is that of step {sound}\n"), err
+        assert checkpoints("run") == [sound - 2, sound - 1, sound]
+    # Ended by its last step, it saves that one beside those.
+    told = f"from before them is that of step {sound}: remove newer ones to go on from it\n"
+    for _ in range(2):
+        code, _, err = tool.run(*arguments, f"--training.steps={sound + 4}", "--optimizer.lr=1000")
+        assert code == 1 and f"in the last 4 of {sound + 4} steps" in err and err.endswith(told), (code, err)
+        assert checkpoints("run") == [sound - 2, sound - 1, sound, sound + 4]
+    code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+    assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err and err.endswith(told), (code, err)
+    shutil.rmtree(f"run/checkpoint/step-{sound + 4}")
+    code, out, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
+    assert code == 1 and f"going on from run/checkpoint/step-{sound}\n" in out, (code, out)
+    assert err.endswith(f"from before them is that of step {sound}\n"), err
+
+
+def test_skipped_for_a_while():
+    """What is due while steps are skipped is saved behind them, and a run that was stopped among them goes on."""
+    tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
+    tool.good("prepare", "rare.txt", "--data.path=text/rare")
+    train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",
+             "--lr_scheduler.decay_type=constant", "--model.family=gpt2", "--model.tie_word_embeddings=false"]
+    tool.good(*train, "--training.steps=1", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-1", "broken")
+    os.remove("broken/manifest.json")
+
+    def spoil(tensors): # every batch that has a Z in it: the mean of its row is too large
+        shape, data = tensors["transformer.wte.weight"]
+        at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
+        tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
+
+    edit_weights("broken", spoil)
+    train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
+    tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=0", "--run.directory=whole")
+    finite = [0] + [line["step"] for line in tool.metrics("whole") if not line.get("skipped")]
+    saved = [0]
+    for step in finite:
+        if step // 2 > saved[-1] // 2:
+            saved.append(step)
+    assert any(step % 2 for step in saved) and any(step - 1 not in finite for step in saved[1:]), (saved, finite)
+    assert checkpoints("whole") == sorted({*saved[1:], 40})
+    last = next(step for step in range(39, 0, -1) if step not in finite and step - 1 not in finite)
+    before = max(step for step in saved if step < last)
+    code, _, err = tool.run(*train, f"--training.steps={last}", "--checkpoint.keep_latest_k=1")
+    assert code == 1 and f"from before them is that of step {before}: remove newer" in err.splitlines()[-1], (code, err)
+    assert checkpoints("run") == [before, last]
+    tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=1")
+    newest = max(saved)
+    assert newest > last and checkpoints("run") == sorted({newest, 40})
+    assert tool.weights("run", 40)[0] == tool.weights("whole", 40)[0]
+
+
+tool.main(globals())
