@@ -155,6 +155,13 @@ def tensors(file):
             for name, entry in header.items() if name != "__metadata__"}
 
 
+def cores():
+    """That we may use: hardware threads of one are one."""
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    paths = {number: siblings.format(number) for number in os.sched_getaffinity(0)}
+    return len({read(path) if os.path.exists(path) else number for number, path in paths.items()})
+
+
 def untouched(code, pattern, *arguments, **options):
     """Refused, and the whole directory is as it was."""
     before = snapshot(".")

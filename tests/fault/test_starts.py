@@ -39,7 +39,7 @@ def test_bad_starts():
     for ranks in (2, 1):
         refused(ranks, 2, r"training\.threads: given 999, but.*room for \d+ thr", "train", "c.yaml",
                 "--training.threads=999")
-    if os.cpu_count() >= 4:
+    if tool.cores() >= 4:
         refused(2, 2, r"training\.threads: given 2, but .*is bound to 1 core: start with `mpirun --map-by slot:PE=2`",
                 "train", "c.yaml", "--training.threads=2")
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
