@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "config/config.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SAVED = 75 };
 
@@ -63,7 +63,7 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
 
 // Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1, and the second ends the process; or with SIGHUP, unless
 // that was ignored already.
-const volatile sig_atomic_t *stop_on_signals(void);
+const atomic_bool *stop_on_signals(void);
 
 // For train_callbacks.mapped: when a file ends before memory that is mapped from it, that is replaced by plain memory,
 // and standard error tells of it once.

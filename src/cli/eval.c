@@ -8,7 +8,7 @@
 #include <math.h>
 
 static trireme_status show_progress(void *user, int64_t done, int64_t total, trireme_error *error) {
-    const volatile sig_atomic_t *stop = user;
+    const atomic_bool *stop = user;
     if (*stop)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
     progress_line("%lld of %lld batches", (long long)done, (long long)total);

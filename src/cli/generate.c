@@ -39,8 +39,8 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
     return tell(v, false, error);
 }
 
-static trireme_status generate(struct view *v, struct config *config, const char *path,
-                               const volatile sig_atomic_t *stop, trireme_error *error) {
+static trireme_status generate(struct view *v, struct config *config, const char *path, const atomic_bool *stop,
+                               trireme_error *error) {
     const char *prompt = config->generate.prompt;
     const struct continuation_sink sink = {v, print_tokens, stop};
     TRY(continuation_open(&v->continuation, config, path, prompt, strlen(prompt), error));
@@ -73,7 +73,7 @@ static trireme_status generate(struct view *v, struct config *config, const char
 
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
     struct view view = {.json = a->json, .terminal = isatty(STDOUT_FILENO)};
-    const volatile sig_atomic_t *stop = stop_on_signals();
+    const atomic_bool *stop = stop_on_signals();
     struct config config;
     TRY(arguments_config(a, NULL, "generate", &config, error));
     trireme_status status = arguments_expect(a, 1, 1, error);

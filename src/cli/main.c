@@ -5,6 +5,7 @@
 #include "train/processes.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

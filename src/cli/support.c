@@ -8,6 +8,7 @@
 #include "train/processes.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,21 +110,21 @@ trireme_status check_output(const char *key, const char *path, trireme_error *er
     return TRIREME_OK;
 }
 
-static volatile sig_atomic_t stop, asked;
+static atomic_bool stop, asked;
 
 static void on_signal(int number) {
     if (asked)
         _exit(128 + number);
-    asked = stop = 1;
+    asked = stop = true;
 }
 
 // Nobody asks twice by this: of a terminal that is closed, the system tells and its shell does, too.
 static void on_hang_up(int number) {
     (void)number;
-    stop = 1;
+    stop = true;
 }
 
-const volatile sig_atomic_t *stop_on_signals(void) {
+const atomic_bool *stop_on_signals(void) {
     struct sigaction action = {.sa_handler = on_hang_up, .sa_flags = SA_RESTART}, old;
     if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN) // as nohup has it
         sigaction(SIGHUP, &action, NULL);

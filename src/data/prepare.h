@@ -5,7 +5,7 @@
 #include "data/documents.h"
 #include "data/manifest.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 struct prepare_options {
     const char *const *inputs; // .txt, .jsonl, directories, "-": documents.h
@@ -16,7 +16,7 @@ struct prepare_options {
     // Called now and then with bytes of input done and in all, which is 0 where standard input is read; may be NULL.
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
-    const volatile sig_atomic_t *cancel; // when it turns non-zero, INTERRUPTED is returned; may be NULL
+    const atomic_bool *cancel; // once true, INTERRUPTED is returned; may be NULL
 };
 
 struct prepare_result {

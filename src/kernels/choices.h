@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "kernels/kernels.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 struct choice {
     char *call;                  // "matmul f32[64,768] f32[2304,768] - - -> f32[64,2304], 2 threads"
@@ -21,7 +21,7 @@ struct choice {
 struct choices {
     char *on; // this processor
     VEC(struct choice) item;
-    const volatile sig_atomic_t *stop; // measuring ends when it turns non-zero; may be NULL
+    const atomic_bool *stop; // measuring ends once it is true; may be NULL
 };
 
 void choices_create(struct choices *choices);

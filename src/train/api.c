@@ -25,14 +25,14 @@ static trireme_status load(struct config *config, const trireme_settings *s, tri
 struct watcher {
     bool (*stepped)(void *user, const trireme_progress *progress);
     void *user;
-    volatile sig_atomic_t stop;
+    atomic_bool stop;
 };
 
 static void pass_on(void *user, const struct train_step *s) {
     struct watcher *watcher = user;
     trireme_progress progress = {s->step, s->steps, s->loss, s->val_loss, s->tokens_per_second};
     if (watcher->stepped && !watcher->stepped(watcher->user, &progress))
-        watcher->stop = 1;
+        watcher->stop = true;
 }
 
 trireme_status trireme_train(const trireme_settings *settings,
@@ -59,7 +59,7 @@ struct reader {
     const struct continuation *continuation;
     bool (*text)(void *user, const char *bytes, size_t count);
     void *user;
-    volatile sig_atomic_t stop;
+    atomic_bool stop;
     bool begun; // the prompt, which is not passed on, has come
 };
 
@@ -72,7 +72,7 @@ static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t cou
     struct text piece = {0};
     trireme_status status = tokenizer_decode(reader->continuation->tokenizer, tokens, count, &piece, error);
     if (status == TRIREME_OK && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
-        reader->stop = 1;
+        reader->stop = true;
     text_release(&piece);
     return status;
 }

@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "data/tokenizer.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 struct generator;
 
@@ -42,7 +42,7 @@ void continuation_release(struct continuation *continuation);
 struct continuation_sink {
     void *user;
     trireme_status (*add)(void *user, const int32_t *tokens, size_t count, trireme_error *error);
-    const volatile sig_atomic_t *stop; // the text ends once it is not zero
+    const atomic_bool *stop; // the text ends once it is true
 };
 // Feeds the prompt and what is chosen after it, until max_new_tokens, the model's end of text (which is not told) or
 // `stop`.

@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 struct train_start {
     int64_t parameters; // as users count them
@@ -47,7 +47,7 @@ struct train_callbacks {
     // Memory from `at` on is a monitoring file's, or, with 0 bytes, is no more: when another program shortens the file,
     // touching that memory raises SIGBUS. On the thread of every rank.
     void (*mapped)(void *user, void *at, size_t bytes);
-    const volatile sig_atomic_t *stop; // when it turns non-zero the run saves and ends
+    const atomic_bool *stop; // once true, the run saves and ends
     // For tests of what hangs and dies: called before each step on the thread of every rank. All of the above but
     // `mapped` and `stop` are rank 0's alone.
     void (*rank_step)(void *user, int rank, int64_t step);

@@ -18,7 +18,7 @@ void runs_prepare(const char *folder);
 struct runs_watch {
     int64_t stop_at; // a step after which the run is asked to stop; 0: none
     int64_t first_step;
-    volatile sig_atomic_t stop;
+    atomic_bool stop;
     // As in struct train_callbacks; may be NULL.
     void (*rank_step)(void *user, int rank, int64_t step);
     void (*message)(void *user, const char *text);

@@ -4,6 +4,7 @@
 #include "data/token_set.h"
 #include "test_data.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 
 // What was prepared: the text of every document in turn, each ended by '|'.
@@ -293,7 +294,7 @@ static void test_bad_inputs(void **state) {
 struct watcher {
     int64_t done, total;
     int calls, cancel_after;
-    volatile sig_atomic_t cancel;
+    atomic_bool cancel;
 };
 
 static void watch(void *user, int64_t done, int64_t total) {
@@ -302,7 +303,7 @@ static void watch(void *user, int64_t done, int64_t total) {
     w->done = done;
     w->total = total;
     if (++w->calls == w->cancel_after)
-        w->cancel = 1;
+        w->cancel = true;
 }
 
 static void test_progress_and_cancel(void **state) {

@@ -4,6 +4,8 @@
 #include "support/checkpoint.h"
 #include "support/op_table.h"
 
+#include <unistd.h>
+
 // [8,64] times [32,64]; all present.
 static struct call product(void) {
     static char present;
