@@ -83,16 +83,16 @@ static double typical(double *seconds, int count) {
     return seconds[count / 3];
 }
 
-// Which steps count: all but the slowest third. Means over the same steps add up to those steps, which the typical
-// times of instructions, each of another step, would not.
+// Which steps count: the middle third, as measured steps are told by their median. Means over the same steps add up to
+// those steps, which the typical times of instructions, each of another step, would not.
 static int choose_steps(const double *steps, int count, bool *chosen) {
     double *sorted = mem_alloc((size_t)count * sizeof *sorted);
     memcpy(sorted, steps, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
-    double most = sorted[count - 1 - count / 3];
+    const double least = sorted[count / 3], most = sorted[count - 1 - count / 3];
     int kept = 0;
     for (int s = 0; s < count; s++)
-        kept += chosen[s] = steps[s] <= most;
+        kept += chosen[s] = steps[s] >= least && steps[s] <= most;
     free(sorted);
     return kept;
 }
