@@ -51,6 +51,17 @@ static struct model models[] = {
                    "\"tie_word_embeddings\": false}"},
 };
 
+// So many words that few rows of so large a table travel instead of it.
+static struct model many_words[] = {
+    {.name = "gpt2 3050 words",
+     .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 40, \"vocab_size\": 3050}"},
+    {.name = "gpt2 3050 positions",
+     .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 3050, \"vocab_size\": 3050}"},
+    {.name = "llama 3050 words",
+     .json = LLAMA "\"num_hidden_layers\": 4, \"hidden_size\": 16, \"intermediate_size\": 20, "
+                   "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 3050, "
+                   "\"tie_word_embeddings\": false}"}};
+
 enum { OWN_MODELS = ARRAY_LENGTH(models), MODELS = OWN_MODELS + SMALL_COUNT };
 
 static struct model all_models[MODELS];
@@ -63,6 +74,16 @@ static void prepare_models(void) {
             all_models[i] = models[i - SMALL_COUNT];
         small_config(&all_models[i].config, all_models[i].json);
     }
+    for (size_t m = 0; m < ARRAY_LENGTH(many_words); m++)
+        small_config(&many_words[m].config, many_words[m].json);
+}
+
+static const struct model *model_called(const char *name) {
+    for (int i = 0; i < MODELS; i++)
+        if (strcmp(all_models[i].name, name) == 0)
+            return &all_models[i];
+    fail_msg("no model %s", name);
+    return NULL;
 }
 
 // ---- the table
@@ -240,10 +261,11 @@ static void test_pairs(void **state) {
     end();
 }
 
+static const int UNITS[] = {-1, 2, 3};
+
 // Units of several layers, and of halves of one, beside all that has part of them.
 static void test_units(void **state) {
     (void)state;
-    static const int UNITS[] = {-1, 2, 3};
     begin(61);
     for (int m = 0; m < MODELS; m++)
         for (int s = DP; s <= ZERO3; s++)
@@ -261,19 +283,9 @@ static void test_units(void **state) {
 // pipelines, where its head is on another rank, or on the same.
 static void test_rows(void **state) {
     (void)state;
-    static struct model many_words[] = {
-        {.name = "gpt2 3050 words",
-         .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 40, \"vocab_size\": 3050}"},
-        {.name = "gpt2 3050 positions",
-         .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 3050, \"vocab_size\": 3050}"},
-        {.name = "llama 3050 words",
-         .json = LLAMA "\"num_hidden_layers\": 4, \"hidden_size\": 16, \"intermediate_size\": 20, "
-                       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 3050, "
-                       "\"tie_word_embeddings\": false}"}};
     static const char *const ends[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "v-half", "pairs", "loop", "wave split"};
-    begin(0);
+    begin(3);
     for (size_t m = 0; m < ARRAY_LENGTH(many_words); m++) {
-        small_config(&many_words[m].config, many_words[m].json);
         for (int degree = 2; degree <= 4; degree++)
             for (int tp = 1; tp <= 2; tp++)
                 for (int apart = 0; apart < tp; apart++)
@@ -340,10 +352,13 @@ static void test_recomputed_layers(void **state) {
     end();
 }
 
-// Backwards may come in any order, if in the same on both sides of a link.
-static void test_schedule_files(void **state) {
+// All layers in one unit: nothing is gathered twice, and gathers use no scratch. Backwards may come in any order, if in
+// the same on both sides of a link.
+static void test_odd_ones(void **state) {
     (void)state;
     begin(0);
+    try(model_called("qwen2"), &(struct spec){.fsdp = 2, .zero = 3, .unit_layers = 3});
+    try(model_called("llama 8/1 heads"), &(struct spec){.fsdp = 2, .zero = 3, .unit_layers = 3});
     try(&all_models[0], &(struct spec){.pp = 2, .schedule = "reversed"});
     try(&all_models[SMALL_COUNT], &(struct spec){.pp = 3, .tp = 2, .schedule = "reversed"});
     end();
@@ -394,6 +409,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     spec->recompute = RECOMPUTE[roll(dice, 3)];
     spec->optimizer = OPTIMIZERS[roll(dice, 3)];
     spec->prefetch = spec->zero == 3 ? roll(dice, 5) - 1 : 0;
+    spec->unit_layers = roll(dice, 3) ? 0 : UNITS[roll(dice, ARRAY_LENGTH(UNITS))];
     spec->micro_batch_size = 1 + roll(dice, 4);
     spec->logits_rows = roll(dice, 2) ? 1 + roll(dice, 20) : 0;
     if (spec->pp > 1 && spec_chunks(spec) == 1 && roll(dice, 2))
@@ -415,7 +431,8 @@ static void test_sample(void **state) {
     begin(19);
     for (int n = 0; n < 6000; n++) {
         struct dice dice = {.throw = (uint64_t)n};
-        const struct model *model = &all_models[roll(&dice, MODELS)];
+        const struct model *model =
+            roll(&dice, 6) ? &all_models[roll(&dice, MODELS)] : &many_words[roll(&dice, ARRAY_LENGTH(many_words))];
         struct spec spec;
         if (random_spec(&dice, &model->config, &spec))
             try(model, &spec);
@@ -424,24 +441,6 @@ static void test_sample(void **state) {
 }
 
 // ---- the dtypes that people train in
-
-static const struct model *model_called(const char *name) {
-    for (int i = 0; i < MODELS; i++)
-        if (strcmp(all_models[i].name, name) == 0)
-            return &all_models[i];
-    fail_msg("no model %s", name);
-    return NULL;
-}
-
-// All layers in one unit: nothing is gathered twice, and gathers use no scratch.
-static void test_one_unit(void **state) {
-    (void)state;
-    const struct spec spec = {.fsdp = 2, .zero = 3, .unit_layers = 3};
-    begin(0);
-    try(model_called("qwen2"), &spec);
-    try(model_called("llama 8/1 heads"), &spec);
-    end();
-}
 
 static const struct spec SOME[] = {
     {.dp = 2},
@@ -589,8 +588,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_sample),
         cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_one_unit),
-        cmocka_unit_test(test_schedule_files),
+        cmocka_unit_test(test_odd_ones),
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
