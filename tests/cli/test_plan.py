@@ -20,6 +20,7 @@ links:
 """
 
 
+@tool.not_sanitized
 def test_a_limit_of_activations():
     words = (*MODEL, "mode=none", "pipeline_parallel_activation_limit=2")
     for more in [], ["pipeline_parallel_schedule=auto"]:
@@ -101,9 +102,8 @@ collectives: pipelined
 """
 
 
+@tool.not_sanitized
 def test_all_logits_in_little_room():
-    if tool.SANITIZED:
-        return
     # A 32nd of the memory has room for no more logits than are made by default.
     tool.write("little.yaml", """
 devices:
@@ -121,9 +121,8 @@ links: [{name: all, spans: all, latency: 1 us, bandwidth: 300 GB/s}]
     assert best["step_seconds"] <= 1.001 * whole["step_seconds"], (best, whole)
 
 
+@tool.not_sanitized
 def test_as_many_logits_as_fit():
-    if tool.SANITIZED:
-        return
     # Larger microbatches, of which not all logits fit, with more of them than a small part of the memory holds.
     tool.write("some.yaml", """
 devices:
@@ -140,9 +139,8 @@ links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
     assert best["plan"].endswith(", logits of 2048 rows at once"), best
 
 
+@tool.not_sanitized
 def test_logits_that_stages_keep():
-    if tool.SANITIZED:
-        return
     # Of a vocabulary over stages all rows of some microbatches are kept, in however many pieces they are made.
     tool.write("narrow.yaml", """
 devices:
@@ -185,9 +183,8 @@ def test_layers_where_stages_have_unlike_links():
     assert chosen < .7 * balanced, (chosen, balanced)
 
 
+@tool.not_sanitized
 def test_layers_that_stages_cannot_have_as_many_of():
-    if tool.SANITIZED:
-        return
     tool.write("slow.yaml", """
 devices:
   a: {peak: {f32: 50 TFLOP/s, bf16: 200 TFLOP/s}, memory: 2 GB, runtime_memory: 100 MB, bandwidth: 1000 GB/s,
@@ -206,9 +203,8 @@ links: [{name: out, spans: all, latency: 50 us, bandwidth: 1 GB/s}]
     assert best["step_seconds"] <= 1.001 * middle["step_seconds"], (best, middle)
 
 
+@tool.not_sanitized
 def test_layers_of_what_is_not_the_best_before():
-    if tool.SANITIZED:
-        return
     tool.write("racks.yaml", """
 devices:
   x: {peak: {f32: 20 TFLOP/s, bf16: 900 TFLOP/s}, memory: 80 GB, bandwidth: 2039 GB/s, launch: 3 us,
@@ -227,6 +223,7 @@ links:
     assert best <= 1.001 * moved, (best, moved)
 
 
+@tool.not_sanitized
 def test_layers_from_chunk_to_chunk():
     words = ("plan", "llama3.2-1b", "cluster=h100", "devices=2", "seq_len=2048", "global_batch_size=8", "mode=none",
              "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v", "tensor_parallel_degree=1")
@@ -235,9 +232,8 @@ def test_layers_from_chunk_to_chunk():
     assert best < .985 * even, (best, even)
 
 
+@tool.not_sanitized
 def test_schedules_on_the_best_mesh():
-    if tool.SANITIZED:  # hundreds of plans
-        return
     tool.write("slow.yaml", SLOW_LINKS)
     tool.write("slow.model.yaml", "model: {family: gpt2, num_hidden_layers: 3, hidden_size: 1536, "
                "num_attention_heads: 12, vocab_size: 300, tie_word_embeddings: true}\n")
@@ -249,9 +245,8 @@ def test_schedules_on_the_best_mesh():
     assert best <= 1.001 * other, (best, other)
 
 
+@tool.not_sanitized
 def test_estimates_of_a_vocabulary_at_the_ends():
-    if tool.SANITIZED:
-        return
     # Those of a vocabulary over stages are too low by 75% where links are as slow as these.
     tool.write("tree.yaml", """
 devices:
@@ -282,6 +277,7 @@ links: [{name: lan, spans: all, start: 10 us, latency: 50 us, bandwidth: 125 MB/
 """
 
 
+@tool.not_sanitized
 def test_tensor_groups_of_single_devices():
     tool.write("lan.yaml", LAN)
     words = ("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=3072",
@@ -291,9 +287,8 @@ def test_tensor_groups_of_single_devices():
     assert best["step_seconds"] <= 1.001 * tensor["step_seconds"], (best, tensor)
 
 
+@tool.not_sanitized
 def test_units_of_what_is_not_among_the_best_before():
-    if tool.SANITIZED:
-        return
     tool.write("lan.yaml", LAN)
     words = ("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=1024",
              "model.num_attention_heads=8", "model.num_key_value_heads=2", "model.vocab_size=1000",
@@ -324,6 +319,7 @@ links:
     assert tool.good_json("plan", *words, f"seq_len={length[1]}")["fits"]
 
 
+@tool.not_sanitized
 def test_more_devices_are_advised_by_nodes():
     tool.write("many.model.yaml", "model: {family: gpt2, num_hidden_layers: 4, hidden_size: 256, "
                "num_attention_heads: 4, vocab_size: 256}\n")
@@ -380,9 +376,8 @@ links:
     assert "nothing fits" in out and "fits with training.seq_len" not in out, out
 
 
+@tool.not_sanitized
 def test_unequal_devices():
-    if tool.SANITIZED:  # hundreds of plans
-        return
     # A third as fast: the last stages get fewer layers, and no word for the same plan comes twice.
     tool.write("unequal.yaml", UNEQUAL)
     # The vocabulary is small: else the head alone would be what the fast stage can do more.
@@ -405,6 +400,7 @@ def test_unequal_devices():
     assert best["step_seconds"] < .9 * even["plans"][0]["step_seconds"], (best, even["plans"][0])
 
 
+@tool.not_sanitized
 def test_estimates_of_unlike_devices():
     # Ten times as fast at products, as fast at all else, and slow links, of which no device makes anything else.
     text = UNEQUAL.replace("f32: 50 TFLOP/s, bf16: 100 TFLOP/s", "f32: 15 TFLOP/s, bf16: 30 TFLOP/s")
@@ -459,9 +455,8 @@ def test_dtypes_of_devices_in_use():
                  "--training.global_batch_size=3")
 
 
+@tool.not_sanitized
 def test_devices_that_others_are_not():
-    if tool.SANITIZED:
-        return
 
     def seconds(cluster, *words):
         result = tool.good_json("plan", "gpt2-124m", f"cluster={cluster}", "global_batch_size=4", "seq_len=1024",
@@ -485,9 +480,8 @@ def test_devices_that_others_are_not():
     assert seconds("less.yaml") == seconds("runtime.yaml")
 
 
+@tool.not_sanitized
 def test_the_smallest_change_that_fits():
-    if tool.SANITIZED:
-        return
 
     def changes(*words):
         code, out, _ = tool.run("plan", *words, "--json")
@@ -541,9 +535,8 @@ links:
     assert changes(*words, "ranks=2")[0] == "parallelism.ranks=3"
 
 
+@tool.not_sanitized
 def test_what_little_room_leaves():
-    if tool.SANITIZED:
-        return
     # Fits with units of half a layer alone; and what a run wrote down, every key, is a plan.
     tight = tool.good_json("plan", "llama3-405b", "cluster=h100", "devices=1024", "global_batch_size=1024",
                            "seq_len=8192", "tensor_parallel_degree=1", "pipeline_parallel_degree=1",

@@ -142,10 +142,9 @@ def test_interrupt():
     assert tool.read("run/kernels.json") == kernels
 
 
+@tool.not_sanitized
 def test_interrupt_validation():
     """A validation is no reason to wait: it is done when the run goes on."""
-    if tool.SANITIZED: # takes long to get there
-        return
     tool.write("large.txt", "The quick brown fox jumps over the lazy dog. " * 100000)
     tool.good("prepare", "large.txt", "--data.path=text/large")
 

@@ -142,7 +142,7 @@ def test_bad_token():
 
 def test_last_save_fails():
     """When the others have nothing left to do: rank 0 tells, before mpirun ends it because they end."""
-    for _ in range(4):
+    for _ in range(2 if tool.SANITIZED else 4):
         os.mkdir("run")
         for name in "config.yaml", "lock":
             tool.write(f"run/{name}", "")
