@@ -38,15 +38,20 @@ def memory(field):
     return 1024 * int(found[1]) if found else 0
 
 
-def cores():
-    """Processors that we may use, and how many cores they are: two threads of one core count once."""
-    processors = os.sched_getaffinity(0)
+def core_processors():
+    """One processor of each core that we may use."""
     topology = "/sys/devices/system/cpu/cpu{}/topology/"
-    distinct = set()
-    for processor in processors:
+    first = {}
+    for processor in sorted(os.sched_getaffinity(0)):
         directory = topology.format(processor)
-        distinct.add((read(directory + "physical_package_id"), read(directory + "core_id") or processor))
-    return len(distinct), len(processors)
+        core = read(directory + "physical_package_id"), read(directory + "core_id") or processor
+        first.setdefault(core, processor)
+    return list(first.values())
+
+
+def cores():
+    """How many cores we may use, and how many processors they are: two threads of one core count once."""
+    return len(core_processors()), len(os.sched_getaffinity(0))
 
 
 def has_avx512():
