@@ -10,9 +10,9 @@
 //   collectives [RANKS]              threads of this process; default 2
 //   collectives mpi [LARGEST-BYTES]  under mpirun: processes, this one among them
 #include <pthread.h>
-#include <sched.h>
 
 #include "base/clock.h"
+#include "base/crew.h"
 #include "base/region.h"
 #include "comm/comm.h"
 
@@ -86,15 +86,10 @@ static double copy(struct communicator *c, const struct rank *rank) {
 
 // Rank i to the i-th core, as mpirun does it, where there are as many.
 static void bind_to_core(int rank) {
-    cpu_set_t all, one;
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        return;
-    CPU_ZERO(&one);
-    for (int i = 0, seen = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &all) && seen++ == rank) {
-            CPU_SET(i, &one);
-            sched_setaffinity(0, sizeof one, &one);
-        }
+    int count, *processor = processors_list(&count);
+    if (rank < count)
+        processors_keep_to(processor + rank, 1);
+    free(processor);
 }
 
 static void *run(void *argument) {
