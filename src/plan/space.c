@@ -389,11 +389,20 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
     return TRIREME_OK;
 }
 
+// Whether the cluster takes so many ranks, whatever their mesh.
+static trireme_status check_room(const struct plan_request *r, trireme_error *error) {
+    struct mesh any = mesh_single();
+    int each;
+    any.degree[AXIS_FSDP] = r->ranks;
+    return topology_check(r->cluster, &any, &each, error);
+}
+
 // What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     TRY(check_degrees(r->config, r->ranks, error));
     TRY(parallel_check(r->config, r->model, r->ranks, error));
+    TRY(check_room(r, error));
     estimator->collecting = true;
     list(out, estimator);
     estimator_fill(estimator);

@@ -90,6 +90,9 @@ def test_refusals():
     refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
     refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
     refused(r"the mesh has 4 ranks \(fsdp 4\), but h100 has 2 devices", *MODEL, "ranks=4")
+    # Other batches would not help.
+    refused(r"^trireme plan: the mesh has 4 ranks \(fsdp 4\), but cpu has 1 device of too few cores to share$",
+            "llama-5m", "cluster=cpu", "ranks=4", "global_batch_size=6", "seq_len=64")
     refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
     refused(r"export=nemo: expected megatron or torchtitan", *MODEL, "export=nemo")
     refused(r"seq_length", *MODEL[:4], "seq_length=256")
