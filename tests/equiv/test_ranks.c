@@ -429,7 +429,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
 static void test_sample(void **state) {
     (void)state;
     begin(19);
-    for (int n = 0; n < 6000; n++) {
+    for (int n = 0; n < 12000; n++) {
         struct dice dice = {.throw = (uint64_t)n};
         const struct model *model =
             roll(&dice, 6) ? &all_models[roll(&dice, MODELS)] : &many_words[roll(&dice, ARRAY_LENGTH(many_words))];
