@@ -2,6 +2,8 @@
 #include "base/json.h"
 #include "model/model.h"
 
+#include <ctype.h>
+
 struct preset {
     const char *name, *about;
     struct model_config config;
@@ -93,19 +95,53 @@ static const struct preset PRESETS[] = {
     {"qwen3-8b", "Qwen3", QWEN3(36, 4096, 32, 8, 12288, false)},
 };
 
-trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
-    const char *nearest = NULL; // the first model of a family, where that is named
+enum { PLAIN_BYTES = 64, COMMON_LEAST = 4 }; // the latter of characters, as in gpt2
+
+// A name as others write it, in what tells models apart: without its owner, in lower case, letters, digits and points.
+static void plain_name(const char *name, char out[PLAIN_BYTES]) {
+    const char *owner = strrchr(name, '/');
+    size_t length = 0;
+    for (const char *s = owner ? owner + 1 : name; *s && length < PLAIN_BYTES - 1; s++)
+        if (isalnum((unsigned char)*s) || *s == '.')
+            out[length++] = (char)tolower((unsigned char)*s);
+    out[length] = '\0';
+}
+
+// The first model of a family, where that is named; else the least misspelt; else the one that begins most alike. NULL:
+// none.
+static const char *nearest_preset(const char *name) {
+    const char *of_family = NULL, *misspelt = NULL, *alike = NULL;
+    char wanted[PLAIN_BYTES], known[PLAIN_BYTES];
+    plain_name(name, wanted);
+    size_t limit = text_misspelt_distance(wanted) + 1, most = COMMON_LEAST - 1;
     for (size_t i = 0; i < ARRAY_LENGTH(PRESETS); i++) {
+        size_t common = 0;
+        plain_name(PRESETS[i].name, known);
+        while (wanted[common] && wanted[common] == known[common])
+            common++;
+        if (!of_family && common && !wanted[common])
+            of_family = PRESETS[i].name;
+        size_t distance = text_distance(wanted, known);
+        if (distance < limit) {
+            limit = distance;
+            misspelt = PRESETS[i].name;
+        }
+        if (common > most) {
+            most = common;
+            alike = PRESETS[i].name;
+        }
+    }
+    return of_family ? of_family : misspelt ? misspelt : alike;
+}
+
+trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error) {
+    for (size_t i = 0; i < ARRAY_LENGTH(PRESETS); i++)
         if (strcmp(PRESETS[i].name, name) == 0) {
             *out = PRESETS[i].config;
             out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
             return TRIREME_OK;
         }
-        if (!nearest && *name && strncmp(name, PRESETS[i].name, strlen(name)) == 0)
-            nearest = PRESETS[i].name;
-    }
-    if (!nearest)
-        nearest = text_nearest(name, &PRESETS[0].name, ARRAY_LENGTH(PRESETS), sizeof PRESETS[0]);
+    const char *nearest = nearest_preset(name);
     FAIL(TRIREME_ERROR_USAGE, "model.preset: no model is called \"%.80s\"%s%s; all are in `trireme help models`", name,
          nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
