@@ -1,4 +1,5 @@
 // trireme help: commands, keys, and all that has a name.
+#include "base/json.h"
 #include "cli/cli.h"
 #include "model/model.h"
 #include "parallel/schedule.h"
@@ -16,7 +17,7 @@ static void overview(struct text *out) {
     }
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
                   "trireme help config lists all keys, trireme help models, clusters and schedules what has a name;\n"
-                  "man trireme has more.\n");
+                  "trireme --version tells which build this is; man trireme has more.\n");
 }
 
 // A command whose settings are a section of their own is followed by it.
@@ -36,6 +37,19 @@ static trireme_status help_clusters(struct text *out, trireme_error *error) {
     trireme_status status = clusters_help(out, ops, error);
     free(ops);
     return status;
+}
+
+// A topic that config_help has refused with nothing to say of it.
+static trireme_status refuse_topic(const char *topic, trireme_error *error) {
+    static const char *const LISTS[] = {"config", "models", "clusters", "schedules"};
+    const char *nearest = text_nearest(topic, &commands[0].name, command_count, sizeof commands[0]);
+    if (!nearest)
+        nearest = text_nearest(topic, LISTS, ARRAY_LENGTH(LISTS), sizeof LISTS[0]);
+    char excerpt[JSON_EXCERPT_BYTES];
+    if (nearest)
+        FAIL(TRIREME_ERROR_USAGE, "there is no command or key %s; did you mean %s? `trireme help` lists what there is",
+             json_excerpt(topic, excerpt), nearest);
+    return TRIREME_ERROR_USAGE;
 }
 
 trireme_status command_help(const struct arguments *a, trireme_error *error) {
@@ -65,6 +79,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         schedules_help(&out);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
+    if (status == TRIREME_ERROR_USAGE && !config_answers(topic))
+        status = refuse_topic(topic, error);
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);

@@ -210,12 +210,19 @@ enum reading { READING_SPELLING, READING_SYNONYM_IN_SECTION, READING_SYNONYM, RE
 // Names that mean something else in every section.
 static const char GENERAL_NAMES[] = "name path mode freq config";
 
+// training_steps, for training.steps.
+static bool is_joined(const struct key *key, const char *section, const char *name) {
+    const size_t length = strlen(key->section);
+    return !*section && strncmp(name, key->section, length) == 0 && name[length] == '_' &&
+           strcmp(name + length + 1, key->name) == 0;
+}
+
 static bool key_is_meant(const struct key *key, enum reading reading, const char *section, const char *name,
                          const char *full) {
     bool same_section = strcmp(key->section, section) == 0, same_name = strcmp(key->name, name) == 0, meant;
     switch (reading) {
     case READING_SPELLING:
-        return same_section && same_name;
+        return (same_section && same_name) || is_joined(key, section, name);
     case READING_SYNONYM_IN_SECTION: {
         char *joined = mem_printf("%s_%s", section, name); // run.dir, as in run_dir
         meant = same_section && (has_synonym(key, name, full) || has_synonym(key, joined, joined));
@@ -319,11 +326,20 @@ static void section_keys_add(struct text *out, const char *section) {
         text_add(out, ", ... (`trireme help %s` has all)", section);
 }
 
+// Of a normalised name. NULL: none is near.
+static const char *section_nearest(const char *name) {
+    size_t count = 0;
+    while (key_sections[count].name)
+        count++;
+    return text_nearest(name, &key_sections[0].name, count, sizeof key_sections[0]);
+}
+
 // What there is to say of a name that is no key.
 struct answer {
     struct candidates found;
     const char *absent;
     const struct key_section *whole, *inside; // the section that it is, the one that it stands in
+    const char *section;                      // that it may be, misspelt, where nothing else is found
 };
 
 static void answer_find(struct answer *a, const char *section, const char *name) {
@@ -336,6 +352,8 @@ static void answer_find(struct answer *a, const char *section, const char *name)
     a->whole = *section ? NULL : key_section_find(name_own);
     if (!a->absent && !a->whole)
         candidates_find(&a->found, section_own, name_own);
+    if (!*section && !a->absent && !a->whole && a->found.count == 0)
+        a->section = section_nearest(name_own);
 }
 
 bool config_answers(const char *name) {
@@ -369,6 +387,8 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
     } else if (a.whole || (a.inside && found->count == 0)) {
         text_add(&message, a.whole ? "; its keys are " : "; the section has ");
         section_keys_add(&message, a.whole ? a.whole->name : a.inside->name);
+    } else if (a.section) {
+        text_add(&message, "; the nearest is the section %s (`trireme help %s` has its keys)", a.section, a.section);
     } else if (found->count == 0) {
         text_add(&message, "; `trireme help config` lists all keys");
     }
@@ -388,13 +408,7 @@ trireme_status key_refuse_unknown_full(const char *where, const char *full, trir
 
 trireme_status key_refuse_section(const char *where, const char *name, trireme_error *error) {
     char excerpt[KEY_EXCERPT], own[NAME_MAX_LENGTH];
-    const char *nearest = NULL;
-    if (normalise(name, own)) {
-        size_t count = 0;
-        while (key_sections[count].name)
-            count++;
-        nearest = text_nearest(own, &key_sections[0].name, count, sizeof key_sections[0]);
-    }
+    const char *nearest = normalise(name, own) ? section_nearest(own) : NULL;
     struct text message = {0};
     text_add(&message, "%s: unknown section", key_excerpt(name, excerpt));
     if (nearest)

@@ -536,7 +536,10 @@ def test_help():
     assert tool.good_json("help", "optimizer.lr")["keys"][0]["key"] == "optimizer.lr"
     assert "generate.top_k" in tool.good("help", "generate")
     assert tool.refused(2, "unknown key", "help", "nonsense").startswith("trireme help: nonsense: ")
-    assert tool.good("--version").startswith("trireme ")
+    for topic, meant in ("trian", "train"), ("cluster", "clusters"):
+        tool.refused(2, f'no command or key "{topic}"; did you mean {meant}[?]', "help", topic)
+    tool.refused(2, "parallel: unknown key; the nearest is the section parallelism ", "help", "parallel")
+    assert "trireme --version " in overview and tool.good("--version").startswith("trireme ")
 
 
 def test_one_process():

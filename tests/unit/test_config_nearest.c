@@ -22,6 +22,13 @@ static void what_is_meant_is_told(void **state) {
         {"training.learing_rate", "; the nearest is optimizer.lr: a number from 0 to 1000"},
         {"validaton.frq", "; the nearest is validation.freq: a whole number from 0 to 1000000000 (steps)"},
         {"optimzer.lr", "; use optimizer.lr: a number from 0 to 1000"},
+        // A section may be joined to its key, or be meant itself.
+        {"training-steps", "; use training.steps: a whole number from 1 to 1000000000 (steps)"},
+        {"optimizer_lr", "; use optimizer.lr: a number from 0 to 1000"},
+        {"training.training_steps", "; the section has training.steps, training.seq_len, training.global_batch_size, "
+                                    "... (`trireme help training` has all)"},
+        {"optimiser", "; the nearest is the section optimizer (`trireme help optimizer` has its keys)"},
+        {"parallel", "; the nearest is the section parallelism (`trireme help parallelism` has its keys)"},
         // Words of other systems, whose spelling says too little.
         {"lr-decay-samples", "; use lr_scheduler.decay_steps: a whole number from 0 to 1000000000 (steps)"},
         {"num_train_epochs", "; use training.steps: a whole number from 1 to 1000000000 (steps)"},
