@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "parallel/schedule.h"
 #include "sim/cluster.h"
+#include "sim/shipped.h"
 
 enum { OPERANDS_WIDTH = 36 };
 
@@ -39,13 +40,29 @@ static trireme_status help_clusters(struct text *out, trireme_error *error) {
     return status;
 }
 
+// The list that has this name. NULL: none.
+static const char *list_with(const char *name) {
+    struct model_config model;
+    trireme_error none;
+    if (model_config_preset(&model, name, &none) == TRIREME_OK)
+        return "models";
+    for (const struct shipped_cluster *s = shipped_clusters; s->name; s++)
+        if (strcmp(s->name, name) == 0)
+            return "clusters";
+    return schedule_kind(name) ? "schedules" : NULL;
+}
+
 // A topic that config_help has refused with nothing to say of it.
 static trireme_status refuse_topic(const char *topic, trireme_error *error) {
     static const char *const LISTS[] = {"config", "models", "clusters", "schedules"};
-    const char *nearest = text_nearest(topic, &commands[0].name, command_count, sizeof commands[0]);
+    const char *list = list_with(topic),
+               *nearest = text_nearest(topic, &commands[0].name, command_count, sizeof commands[0]);
     if (!nearest)
         nearest = text_nearest(topic, LISTS, ARRAY_LENGTH(LISTS), sizeof LISTS[0]);
     char excerpt[JSON_EXCERPT_BYTES];
+    if (list)
+        FAIL(TRIREME_ERROR_USAGE, "there is no command or key %s, but it is in `trireme help %s`",
+             json_excerpt(topic, excerpt), list);
     if (nearest)
         FAIL(TRIREME_ERROR_USAGE, "there is no command or key %s; did you mean %s? `trireme help` lists what there is",
              json_excerpt(topic, excerpt), nearest);

@@ -538,6 +538,8 @@ def test_help():
     assert tool.refused(2, "unknown key", "help", "nonsense").startswith("trireme help: nonsense: ")
     for topic, meant in ("trian", "train"), ("cluster", "clusters"):
         tool.refused(2, f'no command or key "{topic}"; did you mean {meant}[?]', "help", topic)
+    for name, where in ("llama3-8b", "models"), ("h100", "clusters"), ("zb-v", "schedules"):
+        tool.refused(2, f'no command or key "{name}", but it is in `trireme help {where}`', "help", name)
     tool.refused(2, "parallel: unknown key; the nearest is the section parallelism ", "help", "parallel")
     assert "trireme --version " in overview and tool.good("--version").startswith("trireme ")
 
