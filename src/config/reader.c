@@ -58,14 +58,25 @@ void reader_close(struct reader *r) {
     yaml_parser_delete(&r->parser);
 }
 
+// Whether a tab indents the line that libyaml complains of, which it often does not call so.
+static bool is_indented_by_tab(const yaml_parser_t *parser) {
+    const unsigned char *at = parser->input.string.start, *end = parser->input.string.end;
+    for (size_t line = parser->problem_mark.line; line > 0 && at < end; at++)
+        line -= *at == '\n';
+    while (at < end && *at == ' ')
+        at++;
+    return at < end && *at == '\t';
+}
+
 trireme_status reader_next(struct reader *r, trireme_error *error) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) {
         if (r->parser.error == YAML_MEMORY_ERROR)
             FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
         const char *context = r->parser.context;
-        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s", r->name, r->parser.problem_mark.line + 1,
-             context ? context : "", context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem");
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s%s", r->name, r->parser.problem_mark.line + 1,
+             context ? context : "", context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem",
+             is_indented_by_tab(&r->parser) ? "; indent with blanks, not tabs" : "");
     }
     reader_place(r, r->event.start_mark.line + 1);
     const yaml_char_t *anchor = NULL, *tag = NULL;

@@ -404,8 +404,12 @@ static void test_wrong_yaml(void **state) {
                    "run.yaml:3: a second document begins; a configuration is one");
     expect_refused("training:\n  steps: 5\n seed: 6\n",
                    "run.yaml:3: not YAML: while parsing a block mapping, did not find expected key");
+    static const char TABS[] = "run.yaml:2: not YAML: while scanning for the next token, found character that cannot "
+                               "start any token; indent with blanks, not tabs";
+    expect_refused("training:\n\tsteps: 5\n", TABS);
+    expect_refused("training:\n  \tsteps: 5\n", TABS);
     expect_refused(
-        "training:\n\tsteps: 5\n",
+        "training:\n  steps: @5\n",
         "run.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token");
     expect_refused("data:\n  path: \"a\\0b\"\n", "run.yaml:2: path: the text holds a NUL character");
     expect_refused("run:\n  directory: \xe9t\xe9\n", "run.yaml:2: not UTF-8 text: byte 0xe9 at offset 18");
