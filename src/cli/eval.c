@@ -111,13 +111,17 @@ static trireme_status evaluate(struct config *config, const char *path, struct e
     return status;
 }
 
+static const char KEYS[] = "data.path data.split data.validation_path validation.steps training.seq_len "
+                           "training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
+                           "training.kernels training.threads training.pin_threads";
+
 trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_config(a, NULL, NULL, &config, error));
     struct evaluation result;
     trireme_status status = arguments_expect(a, 1, 1, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data training validation", "eval", error);
+        status = config_expect(&config, KEYS, "eval", error);
     if (status == TRIREME_OK)
         status = evaluate(&config, a->operands.item[0], &result, error);
     progress_clear();

@@ -71,6 +71,8 @@ static trireme_status generate(struct view *v, struct config *config, const char
     return status;
 }
 
+static const char KEYS[] = "generate.* training.dtype training.kernels training.threads";
+
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
     struct view view = {.json = a->json, .terminal = isatty(STDOUT_FILENO)};
     const atomic_bool *stop = stop_on_signals();
@@ -78,7 +80,7 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     TRY(arguments_config(a, NULL, "generate", &config, error));
     trireme_status status = arguments_expect(a, 1, 1, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "generate training", "generate", error);
+        status = config_expect(&config, KEYS, "generate", error);
     if (status == TRIREME_OK)
         status = generate(&view, &config, a->operands.item[0], stop, error);
     continuation_release(&view.continuation);

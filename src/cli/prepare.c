@@ -51,7 +51,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_config(a, NULL, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data", "prepare", error);
+        status = config_expect(&config, "data.path data.text_field", "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = tokenizer_create_bytes();

@@ -71,12 +71,26 @@ trireme_status config_refuse(const struct config *config, const char *key, trire
 
 // ---- sections
 
-trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
-                             trireme_error *error) {
-    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
-        if (config->origin[i] && !text_lists(sections, key_table[i].section))
-            FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: %s has no use for it: it takes keys of %s", config->origin[i],
-                 key_table[i].section, key_table[i].name, reader, sections);
+static bool lists_key(const char *keys, const struct key *key) {
+    char *full = mem_printf("%s.%s", key->section, key->name), *all = mem_printf("%s.*", key->section);
+    const bool listed = text_lists(keys, full) || text_lists(keys, all);
+    free(full);
+    free(all);
+    return listed;
+}
+
+trireme_status config_expect(const struct config *config, const char *keys, const char *reader, trireme_error *error) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (!config->origin[i] || lists_key(keys, &key_table[i]))
+            continue;
+        struct text taken = {0};
+        for (const char *rest = keys; *rest; rest++)
+            text_add_bytes(&taken, *rest == ' ' ? ", " : rest, *rest == ' ' ? 2 : 1);
+        error_set(error, TRIREME_ERROR_USAGE, "%s: %s.%s: %s has no use for it: it takes %s", config->origin[i],
+                  key_table[i].section, key_table[i].name, reader, taken.text);
+        text_release(&taken);
+        return TRIREME_ERROR_USAGE;
+    }
     return TRIREME_OK;
 }
 

@@ -81,9 +81,9 @@ bool config_is_set(const struct config *config, const char *key);
 void config_print_value(struct text *out, const struct config *config, const char *key);
 // The same as a member `name` of a JSON object: a number, true or false, a text, or an array of numbers.
 void config_add_value(struct text *out, const char *name, const struct config *config, const char *key);
-// Refuses a key that was set of a section that is not among the `sections` (words), which alone `reader` reads.
-trireme_status config_expect(const struct config *config, const char *sections, const char *reader,
-                             trireme_error *error);
+// Refuses a key that was set and is not among the `keys` (words, as "run.directory" or all of a section, "run.*"),
+// which alone `reader` reads.
+trireme_status config_expect(const struct config *config, const char *keys, const char *reader, trireme_error *error);
 // Appends "optimizer.lr 0.001 (before: 0.01), ..." for all keys of the sections whose values differ.
 void config_differences(const struct config *config, const struct config *before, const char *sections,
                         struct text *out);

@@ -304,8 +304,14 @@ def test_disk_full():
 
 def test_settings_of_no_use():
     tool.good("train", "c.yaml")
-    untouched(2, "command line: model.hidden_size: eval has no use for it: it takes keys of data training validation",
+    untouched(2, "command line: model.hidden_size: eval has no use for it: it takes data.path, data.split, .*_threads$",
               "eval", "run", "data.path=text/t", "--model.hidden_size=77")
+    # Nor is a key of no use, beside others of its section that are, passed over.
+    untouched(2, "training.steps: eval has no use", "eval", "run", "data.path=text/t", "--training.steps=7")
+    untouched(2, r"training.seq_len: generate has no use for it: it takes generate\.\*, training\.dtype, ", "generate",
+              "run", "--prompt=a", "--training.seq_len=8")
+    untouched(2, r"data.split: prepare has no use for it: it takes data\.path, data\.text_field$", "prepare", "t.txt",
+              "--data.path=text/u", "--data.split=[0.9, 0.1]")
     untouched(2, "optimizer.lr: generate has no use", "generate", "run", "--prompt=a", "--optimizer.lr=1")
     untouched(2, "training.steps: prepare has no use", "prepare", "t.txt", "--data.path=text/u", "--training.steps=7")
     code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
