@@ -5,7 +5,7 @@
 // At most so many times OTHERS plans are simulated for the list's sake.
 enum { OTHERS = 16, ROUNDS = 4 };
 
-int compare_families(const struct plan_choice *a, const struct plan_choice *b) {
+static int compare_families(const struct plan_choice *a, const struct plan_choice *b) {
     if (a->tensor != b->tensor)
         return a->tensor < b->tensor ? -1 : 1;
     if (a->stages != b->stages)

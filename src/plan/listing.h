@@ -1,14 +1,13 @@
 // Internal to plan/: which of what was simulated is listed. A user chooses between plans that differ in what matters;
 // of those that do not, the fastest stands for all.
+//
+// Of a family are plans of the same tensor and pipeline parallel degrees, schedule and microbatch. They differ in how
+// data parallel ranks share what they hold (shards, ZeRO stage, units), chunks, layers, what is computed again, overlap
+// and rows.
 #ifndef PLAN_LISTING_H
 #define PLAN_LISTING_H
 
 #include "plan/search.h"
-
-// Of a family are plans of the same tensor and pipeline parallel degrees, schedule and microbatch. They differ in how
-// data parallel ranks share what they hold (shards, ZeRO stage, units), chunks, layers, what is computed again, overlap
-// and rows.
-int compare_families(const struct plan_choice *a, const struct plan_choice *b);
 
 // Keeps what was simulated and fits, once.
 void listing_note(struct search *search, const struct plan_answer *answer);

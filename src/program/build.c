@@ -178,14 +178,6 @@ struct operand operand_part(const struct program *program, struct operand operan
     return part;
 }
 
-struct operand operand_of_rank(const struct program *program, struct operand operand, int rank) {
-    if (operand.along)
-        operand.offset += operand.step * mesh_index(&program->mesh, rank, operand.along);
-    operand.along = AXES_NONE;
-    operand.step = 0;
-    return operand;
-}
-
 struct operand operand_none(void) {
     return (struct operand){.buffer = NONE};
 }

@@ -6,7 +6,7 @@ int graph_original(const struct gradient_graph *g, int buffer) {
     return buffer;
 }
 
-bool graph_recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
+static bool recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE &&
             g->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
@@ -36,7 +36,7 @@ static void classify(const struct gradient_graph *g, struct node *node) {
         node->backward = activation && of != NONE;
         forward = activation && of == NONE;
     }
-    node->again = forward && graph_recomputes(g, i);
+    node->again = forward && recomputes(g, i);
     node->forward = forward && !node->again;
 }
 

@@ -26,10 +26,9 @@ struct tensor_state {
     bool wanted; // a parameter with a gradient, or depends on one
     bool useful; // the loss depends on it
     int uses, contributions;
-    int identity_use;     // the last use by plain addition, NONE when there is none
-    struct written parts; // of its gradient that have been contributed
-    int rows_of;          // whose rows it has, those of all ranks of the group; NONE
-    axis_set rows_along;
+    int identity_use;              // the last use by plain addition, NONE when there is none
+    struct written parts;          // of its gradient that have been contributed
+    int rows_of;                   // whose rows it has, those of all ranks of the group; NONE
     int first_passed, next_passed; // tensors whose gradient is this one's; of the one that this passes to
     // Outputs that write it, and inputs of useful nodes that enter a sum unchanged, in the order of nodes: the number
     // of the node, times OP_MAX_OUT or OP_MAX_IN, and that of the operand.
@@ -50,7 +49,6 @@ void gradient_graph_create(struct gradient_graph *graph, const struct program *p
 void gradient_graph_release(struct gradient_graph *graph);
 // What a buffer holds the value of, once more or for the first time.
 int graph_original(const struct gradient_graph *graph, int buffer);
-bool graph_recomputes(const struct gradient_graph *graph, const struct instruction *instruction);
 // Whether a tensor has a gradient that somebody wants, itself or what it is a slice of.
 bool graph_is_wanted(const struct gradient_graph *graph, int buffer);
 // The sum that is a tensor's one use, whose gradient is the tensor's, too; NONE where there is no other such tensor.

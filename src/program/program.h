@@ -244,8 +244,6 @@ struct operand operand_shape(struct operand operand, int ndim, const int64_t *di
 // A view `count` elements long of a contiguous operand, as [count], the rank's own part along `along`: count times the
 // group's size is the operand's.
 struct operand operand_part(const struct program *program, struct operand operand, axis_set along);
-// The view of the rank with this number.
-struct operand operand_of_rank(const struct program *program, struct operand operand, int rank);
 // Absent.
 struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);

@@ -55,7 +55,9 @@ static bool same_parts(const struct parallel *plan, int a, int b) {
            parallel_vocabulary_index(plan, a) == parallel_vocabulary_index(plan, b);
 }
 
-void engine_borrow(struct engine *e, const struct engine *lender, const struct member *member) {
+// The engine of a rank of the lender's stage: all but what is the member's own remains the lender's, which must outlive
+// it.
+static void borrow(struct engine *e, const struct engine *lender, const struct member *member) {
     *e = *lender;
     e->lender = lender;
     e->member = *member;
@@ -269,7 +271,7 @@ static trireme_status share_programs(struct engine *e, const struct config *conf
     struct stages stages;
     struct communicator *all;
     TRY(stages_share(&stages, &all, config, model, plan, use, member, error));
-    engine_borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
+    borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
     trireme_status status = share_memory(e, &stages, all, error);
     if (status == TRIREME_OK && member->rank == 0)
         status = verify_stages(&stages, e, error);

@@ -55,8 +55,6 @@ trireme_status engine_peak(const struct engine *engine, struct communicator *con
 // Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, enum engine_use use, int rank, trireme_error *error);
-// The same of a rank of the same stage: all but what is the member's own remains the lender's, which must outlive it.
-void engine_borrow(struct engine *engine, const struct engine *lender, const struct member *member);
 // The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size.
 int64_t engine_first_sequence(const struct engine *engine);
 // Both arenas of this rank, which all its programs share: what it is predicted to take.
