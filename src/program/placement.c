@@ -79,6 +79,13 @@ static struct seen seen_as(const struct held *held, const struct operand *view, 
     }
 }
 
+static struct held held_as(const struct seen *seen, const struct operand *view) {
+    static const enum holds HOLDS[] = {HOLDS_SAME, HOLDS_ZERO, HOLDS_SUM, HOLDS_MAX};
+    if (seen->as == SEEN_SPLIT)
+        return held_of_dim(view, seen->dim, seen->joint);
+    return (struct held){HOLDS[seen->as], AXES_NONE, 0, 0};
+}
+
 // ---- parts
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
@@ -204,11 +211,7 @@ void placement_write_buffer(struct placement *p, int buffer, const struct seen *
     struct operand whole = operand_whole(p->program, buffer);
     for (int a = 0; seen && a < AXIS_COUNT; a++)
         if (p->axes & AXES(a))
-            part.along[a] = seen[a].as == SEEN_SPLIT  ? held_of_dim(&whole, seen[a].dim, seen[a].joint)
-                            : seen[a].as == SEEN_SUM  ? (struct held){HOLDS_SUM, AXES_NONE, 0, 0}
-                            : seen[a].as == SEEN_MAX  ? (struct held){HOLDS_MAX, AXES_NONE, 0, 0}
-                            : seen[a].as == SEEN_ZERO ? (struct held){HOLDS_ZERO, AXES_NONE, 0, 0}
-                                                      : (struct held){HOLDS_SAME, AXES_NONE, 0, 0};
+            part.along[a] = held_as(&seen[a], &whole);
     if (!seen)
         keep_own(&part, p->program->buffers.item[buffer].own);
     put_flat(p, program_root(p->program, buffer), &part);
@@ -380,18 +383,12 @@ static trireme_status check_own_blocks(const struct placement *p, const struct o
 
 trireme_status placement_write(struct placement *p, const struct operand *o, const struct seen seen[AXIS_COUNT],
                                trireme_error *error) {
-    static const enum holds HOLDS[] = {HOLDS_SAME, HOLDS_ZERO, HOLDS_SUM, HOLDS_MAX};
     struct part part = {.own = o->along};
     TRY(check_own(p, o, error));
     footprint_of_all_ranks(p->program, o, &part.where);
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(p->axes & AXES(a)))
-            continue;
-        if (seen[a].as == SEEN_SPLIT)
-            part.along[a] = held_of_dim(o, seen[a].dim, seen[a].joint);
-        else
-            part.along[a].holds = HOLDS[seen[a].as];
-    }
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (p->axes & AXES(a))
+            part.along[a] = held_as(&seen[a], o);
     TRY(check_own_blocks(p, o, &part, error));
     bool flat = o->ndim == 1 && p->program->buffers.item[o->buffer].parent == NONE;
     if (flat)
