@@ -294,7 +294,7 @@ static void emit_update(struct compiled *c, const struct compile_options *o) {
 
 // The templates of one chunk.
 struct passes {
-    int forward, backward, weight; // weight: NONE where backward is one pass
+    int forward, backward, weight; // NONE: backward where there is forward alone, weight where backward is one pass
 };
 
 static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) {
@@ -305,15 +305,16 @@ static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) 
 }
 
 // The order of passes. Where backward is in two parts, a whole one is the two.
-static void schedule_train(struct compiled *c, const struct compile_options *o, const struct passes *passes,
-                           const struct vocabulary *vocabulary) {
+static void schedule_passes(struct compiled *c, const struct compile_options *o, const struct passes *passes,
+                            const struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     const struct schedule *schedule = o->parallel.schedule;
     const int n = o->microbatches;
     if (!schedule) {
         for (int m = 0; m < n; m++) {
             program_invoke(p, passes->forward, m, m == 0, m == n - 1);
-            program_invoke(p, passes->backward, m, m == 0, m == n - 1);
+            if (passes->backward != NONE)
+                program_invoke(p, passes->backward, m, m == 0, m == n - 1);
         }
         return;
     }
@@ -466,7 +467,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         backward[templates++] = vocabulary.embed_weight;
     data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel, o->ops);
     free(backward);
-    schedule_train(&c, o, passes, &vocabulary);
+    schedule_passes(&c, o, passes, &vocabulary);
     data_gather_once(p, &c.model, &o->parallel);
     free(passes);
     emit_update(&c, o);
@@ -475,41 +476,19 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     return TRIREME_OK;
 }
 
-// Forward alone, in the order of a schedule's forwards.
-static void schedule_evaluate(struct compiled *c, const struct compile_options *o, const int *forward,
-                              const struct vocabulary *vocabulary) {
-    const struct schedule *schedule = o->parallel.schedule;
-    for (int m = 0; m < o->microbatches && !schedule; m++)
-        program_invoke(&c->program, forward[0], m, m == 0, m == o->microbatches - 1);
-    if (!schedule)
-        return;
-    const struct schedule_rank *rank = &schedule->rank[o->parallel.stage];
-    int *done = mem_alloc(c->program.templates.count * sizeof *done);
-    for (size_t i = 0; i < rank->count; i++) {
-        struct pass pass = rank->item[i];
-        int template = pass.kind == PASS_FORWARD ? forward[pass.chunk]
-                       : pass.kind >= PASS_EMBED ? vocabulary_template(vocabulary, pass.kind)
-                                                 : NONE;
-        if (template == NONE)
-            continue;
-        int count = done[template]++;
-        program_invoke(&c->program, template, pass.microbatch, count == 0, count == o->microbatches - 1);
-    }
-    free(done);
-}
-
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
     begin(&c, "evaluate", o->microbatches, o, o->seq_len);
     declare_pools(&c.program, o, true);
     int scale = emit_batch(&c, o), chunks = chunks_of(o), hidden = NONE;
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
-    int *forward = mem_alloc((size_t)chunks * sizeof *forward);
+    struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
     struct vocabulary vocabulary;
     emit_embed(&vocabulary, o, &e);
     for (int chunk = 0; chunk < chunks; chunk++) {
         struct stage stage = stage_of(o, chunk);
-        e.template = forward[chunk] = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
+        e.template = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
+        passes[chunk] = (struct passes){e.template, NONE, NONE};
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
         if (stage.last && !is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
@@ -522,9 +501,9 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     }
     if (!o->parallel.split.sequence)
         pass_scatter(&c.program);
-    schedule_evaluate(&c, o, forward, &vocabulary);
+    schedule_passes(&c, o, passes, &vocabulary);
     data_gather_once(&c.program, &c.model, &o->parallel);
-    free(forward);
+    free(passes);
     if (mesh_ranks(&c.program.mesh) > 1) {
         int end = program_template(&c.program, "loss", PHASE_FORWARD, 0);
         emit_loss_sum(&c, end, PHASE_FORWARD);
