@@ -1,7 +1,10 @@
 #include "parallel/recompute.h"
 
-struct rewrite {
+#include "parallel/rewrite.h"
+
+struct recomputation {
     struct program *program;
+    struct rewrite backward;
     const struct op_table *table;
     const struct recompute_layers *layers;
     const struct template *forward;
@@ -11,10 +14,9 @@ struct rewrite {
     // Of the forward pass, by buffer: maker[first_maker[b]] up to the next buffer's are the instructions that write it;
     // the layer that reads it, of a root with its slices.
     int *first_maker, *maker, *reader;
-    VEC(struct instruction) out;
 };
 
-static enum recompute mode_of(const struct rewrite *r, const struct instruction *f) {
+static enum recompute mode_of(const struct recomputation *r, const struct instruction *f) {
     const struct recompute_layers *l = r->layers;
     int place = f->layer - l->first;
     if (f->layer == NONE || place < 0 || place >= l->full + l->selective)
@@ -24,7 +26,7 @@ static enum recompute mode_of(const struct rewrite *r, const struct instruction 
 
 enum { UNREAD = -3, MANY = -2 }; // as a layer that reads
 
-static void find_readers(struct rewrite *r) {
+static void find_readers(struct recomputation *r) {
     r->reader = mem_alloc(r->known * sizeof *r->reader);
     for (size_t b = 0; b < r->known; b++)
         r->reader[b] = UNREAD;
@@ -40,7 +42,7 @@ static void find_readers(struct rewrite *r) {
 }
 
 // An instruction that writes a buffer twice is there twice.
-static void find_makers(struct rewrite *r) {
+static void find_makers(struct recomputation *r) {
     size_t count = r->forward->instructions.count;
     r->first_maker = mem_alloc((r->known + 1) * sizeof *r->first_maker);
     r->maker = mem_alloc((count * OP_MAX_OUT + 1) * sizeof *r->maker);
@@ -59,7 +61,7 @@ static void find_makers(struct rewrite *r) {
 }
 
 // Whether some other layer of the forward pass reads `root` or a slice of it.
-static bool leaves_layer(const struct rewrite *r, int root, int layer) {
+static bool leaves_layer(const struct recomputation *r, int root, int layer) {
     return r->reader[root] != UNREAD && r->reader[root] != layer;
 }
 
@@ -78,7 +80,7 @@ static bool is_pointwise(const struct op_info *info) {
     return letters > 0 && s[letters] == 0 && (int)letters == info->out[0].ndim;
 }
 
-static bool is_kept(const struct rewrite *r, size_t instruction) {
+static bool is_kept(const struct recomputation *r, size_t instruction) {
     const struct instruction *f = &r->forward->instructions.item[instruction];
     const struct op_info *info = &r->table->op[f->op];
     if (r->chosen[instruction])
@@ -90,7 +92,7 @@ static bool is_kept(const struct rewrite *r, size_t instruction) {
 }
 
 // Whether backward may not read `root` and must compute it again.
-static bool dropped(const struct rewrite *r, int root) {
+static bool dropped(const struct recomputation *r, int root) {
     if (r->program->buffers.item[root].kind != KIND_ACT)
         return false;
     if (r->first_maker[root] == r->first_maker[root + 1])
@@ -102,15 +104,15 @@ static bool dropped(const struct rewrite *r, int root) {
     return mode_of(r, f) == RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
 }
 
-static int replace(struct rewrite *r, int buffer);
+static int replace(struct recomputation *r, int buffer);
 
-static void replace_inputs(struct rewrite *r, struct instruction *instruction) {
+static void replace_inputs(struct recomputation *r, struct instruction *instruction) {
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
             instruction->in[i].buffer = replace(r, instruction->in[i].buffer);
 }
 
-static int replace_root(struct rewrite *r, int root) {
+static int replace_root(struct recomputation *r, int root) {
     if (r->replaced[root] != NONE)
         return r->replaced[root];
     for (int m = r->first_maker[root], before = NONE; m < r->first_maker[root + 1]; before = r->maker[m++]) {
@@ -127,12 +129,12 @@ static int replace_root(struct rewrite *r, int root) {
                 f.out[k].buffer = r->replaced[made];
             }
         f.phase = PHASE_BACKWARD;
-        VEC_PUSH(&r->out, f);
+        VEC_PUSH(&r->backward.out, f);
     }
     return r->replaced[root];
 }
 
-static int replace(struct rewrite *r, int buffer) {
+static int replace(struct recomputation *r, int buffer) {
     if ((size_t)buffer >= r->known)
         return buffer;
     int root = program_root(r->program, buffer);
@@ -157,13 +159,13 @@ struct candidate {
 };
 
 // In terms of matrix products: attention does half as many operations in the same time.
-static double cost_of(const struct rewrite *r, const struct instruction *in) {
+static double cost_of(const struct recomputation *r, const struct instruction *in) {
     bool attends = r->table->op[in->op].family == FAMILY_ATTENTION;
     return instruction_flops(r->table, in) * (attends ? 2 : 1);
 }
 
 // Of what is in mode selective.
-static double cost_of_all(const struct rewrite *r, const struct template *t) {
+static double cost_of_all(const struct recomputation *r, const struct template *t) {
     double cost = 0;
     for (size_t i = 0; i < t->instructions.count; i++)
         if (mode_of(r, &t->instructions.item[i]) == RECOMPUTE_SELECTIVE)
@@ -172,7 +174,7 @@ static double cost_of_all(const struct rewrite *r, const struct template *t) {
 }
 
 // Bytes of what the instruction made that backward reads; 0 where it cannot be made again inside its layer.
-static double gain_of(const struct rewrite *r, const struct instruction *f, const bool *is_read) {
+static double gain_of(const struct recomputation *r, const struct instruction *f, const bool *is_read) {
     const struct op_info *info = &r->table->op[f->op];
     double gain = 0;
     for (int i = 0; i < f->inputs; i++)
@@ -200,7 +202,7 @@ static int compare_candidates(const void *a, const void *b) {
 
 // The most bytes for the budget: what saves most for its cost first, and of the same the earliest, which is made again
 // when little else is kept any more.
-static void choose(struct rewrite *r, const struct template *backward) {
+static void choose(struct recomputation *r, const struct template *backward) {
     VEC(struct candidate) candidates = {0};
     bool *is_read = mem_alloc(r->known * sizeof *is_read);
     for (size_t i = 0; i < backward->instructions.count; i++) {
@@ -232,7 +234,7 @@ static void choose(struct rewrite *r, const struct template *backward) {
 
 void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
                        const struct recompute_layers *layers) {
-    struct rewrite r = {
+    struct recomputation r = {
         .program = program, .table = table, .layers = layers, .forward = &program->templates.item[forward]};
     r.known = program->buffers.count;
     r.replaced = mem_alloc(r.known * sizeof(int));
@@ -241,17 +243,15 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     r.chosen = mem_alloc((r.forward->instructions.count + 1) * sizeof *r.chosen);
     find_readers(&r);
     find_makers(&r);
-    struct template *b = &program->templates.item[backward];
+    const struct template *b = &program->templates.item[backward];
     choose(&r, b);
+    rewrite_begin(&r.backward, program, backward);
     for (size_t i = 0; i < b->instructions.count; i++) {
         struct instruction instruction = b->instructions.item[i];
         replace_inputs(&r, &instruction);
-        VEC_PUSH(&r.out, instruction);
+        VEC_PUSH(&r.backward.out, instruction);
     }
-    free(b->instructions.item);
-    b->instructions.item = r.out.item;
-    b->instructions.count = r.out.count;
-    b->instructions.capacity = r.out.capacity;
+    rewrite_finish(&r.backward);
     free(r.replaced);
     free(r.chosen);
     free(r.reader);
