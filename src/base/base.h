@@ -18,6 +18,13 @@
 #define ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+// How many of `by` cover n, and the first multiple from n on; n >= 0.
+static inline int64_t divide_up(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+static inline int64_t round_up(int64_t n, int64_t multiple) {
+    return divide_up(n, multiple) * multiple;
+}
 // Where `condition`, which speaks of number `i`, holds for the first of `count` and for none behind them: how many
 // those are (C++'s partition_point).
 #define PARTITION_POINT(i, count, condition)         \

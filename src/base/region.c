@@ -223,7 +223,7 @@ trireme_status region_create(struct region *region, size_t bytes, bool touch, co
     size_t available = memory_available();
     if (bytes > available || bytes > SIZE_MAX - 2 * HUGE_PAGE)
         FAIL(TRIREME_ERROR_MEMORY, "%s needs %zu bytes of memory, %zu are available", what, bytes, available);
-    size_t rounded = (MAX(bytes, 1) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t rounded = round_up(MAX(bytes, 1), HUGE_PAGE);
     // One huge page more than needed: what lies before the first boundary and after the end is given back.
     char *start =
         mmap(NULL, rounded + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

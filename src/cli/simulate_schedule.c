@@ -151,7 +151,7 @@ static char column(const struct schedule_report *s, int rank, size_t *next, doub
 }
 
 static void print_timeline(const struct schedule_report *s, struct text *out) {
-    int ranks = s->schedule.stages, step = (ranks + TIMELINE_ROWS - 1) / TIMELINE_ROWS;
+    int ranks = s->schedule.stages, step = divide_up(ranks, TIMELINE_ROWS);
     double last = 0;
     for (int r = 0; r < ranks; r++)
         last = MAX(last, s->cost.rank[r].end);

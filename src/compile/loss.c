@@ -16,8 +16,8 @@ static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
         return MIN(rows, o->logits_rows);
     int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
     int64_t most = chunk_bytes(o, rows), chunks = MIN((bytes + most - 1) / most, LOGITS_CHUNKS_MOST);
-    int64_t step = (rows + chunks - 1) / chunks;
-    return MIN(rows, (step + 63) / 64 * 64);
+    int64_t step = round_up(divide_up(rows, chunks), 64);
+    return MIN(rows, step);
 }
 
 static struct operand rows_of(int buffer, int64_t first, int64_t rows) {

@@ -69,7 +69,7 @@ trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split s
 
 int64_t sampler_validation_batches(const struct sampler *s) {
     int64_t rows = s->options.global_batch_size;
-    return (s->range[SAMPLER_VALIDATION].windows + rows - 1) / rows;
+    return divide_up(s->range[SAMPLER_VALIDATION].windows, rows);
 }
 
 // First token of training sample k.

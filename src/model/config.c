@@ -16,7 +16,7 @@ enum {
 _Static_assert((3 * INNER_MAX + 4 * WIDTH_MAX) * (int64_t)WIDTH_MAX * LAYERS_MAX < (int64_t)1 << 59, "counts overflow");
 
 int64_t model_padded_vocab_size(int64_t vocab_size) {
-    return (vocab_size + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE;
+    return round_up(vocab_size, VOCAB_MULTIPLE);
 }
 
 // ---- what may be
@@ -290,10 +290,6 @@ static void override(struct model_config *c, const struct config_model *m) {
         c->norm_eps = m->norm_eps;
     if (m->rope_theta > 0)
         c->rope_theta = m->rope_theta;
-}
-
-static int64_t round_up(int64_t value, int64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
 }
 
 enum { BYTES = 256 }; // words of text as it is

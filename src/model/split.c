@@ -4,16 +4,12 @@
 
 enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
 
-static int64_t divide_up(int64_t n, int64_t by) {
-    return (n + by - 1) / by;
-}
-
 static int64_t clamp(int64_t n, int64_t most) {
     return n < 0 ? 0 : MIN(n, most);
 }
 
 static int64_t vocabulary_part(const struct model_config *c, int ranks) {
-    return divide_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT) * VOCAB_ALIGNMENT;
+    return round_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT);
 }
 
 static trireme_status check_enough(int64_t parts, const char *what, int ranks, trireme_error *error) {

@@ -5,7 +5,7 @@ static int64_t parameter_count(const struct parameter *parameter) {
 }
 
 static int64_t padded(int64_t elements) {
-    return (elements + PARAMETER_ALIGNMENT - 1) / PARAMETER_ALIGNMENT * PARAMETER_ALIGNMENT;
+    return round_up(elements, PARAMETER_ALIGNMENT);
 }
 
 static int64_t unit_count(const struct program *program, const struct parameter_table *table,
@@ -13,7 +13,7 @@ static int64_t unit_count(const struct program *program, const struct parameter_
     int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
     FOR_UNIT(table, i, unit)
         count += padded(parameter_count(&table->parameters.item[i]));
-    return (count + parts - 1) / parts * parts;
+    return round_up(count, parts);
 }
 
 // Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, of no dim that

@@ -30,7 +30,7 @@ int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
     if (!e->chooses_logits)
         return 1;
     const int64_t rows = rows_of(e, c);
-    return c->logits_rows ? (int)((rows + c->logits_rows - 1) / c->logits_rows)
+    return c->logits_rows ? (int)divide_up(rows, c->logits_rows)
                           : pieces_by_default(e, c, c->tensor * (c->vocabulary ? c->stages : 1), c->stages > 1);
 }
 
@@ -43,7 +43,7 @@ double kept_logits(const struct estimator *e, const struct plan_choice *c, doubl
 }
 
 int64_t logits_rows(const struct estimator *e, const struct plan_choice *c, int pieces) {
-    return (rows_of(e, c) + pieces - 1) / pieces;
+    return divide_up(rows_of(e, c), pieces);
 }
 
 // What takes time goes by pieces, what takes memory by rows.

@@ -125,7 +125,7 @@ int64_t buffer_bytes(const struct buffer *buffer) {
 }
 
 int64_t align_up(int64_t bytes) {
-    return (bytes + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+    return round_up(bytes, BUFFER_ALIGNMENT);
 }
 
 int64_t buffer_microbatch_stride(const struct buffer *buffer) {

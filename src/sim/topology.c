@@ -40,7 +40,7 @@ int topology_share(const struct cluster *c, int ranks) {
 }
 
 const struct device *topology_without(const struct cluster *c, int ranks, enum dtype dtype) {
-    int64_t share = topology_share(c, ranks), in_use = (ranks + share - 1) / share, first = 0;
+    int64_t share = topology_share(c, ranks), in_use = divide_up(ranks, share), first = 0;
     for (size_t i = 0; i < c->groups.count && first < in_use; i++) {
         const struct node_group *g = &c->groups.item[i];
         if (c->devices.item[g->device].peak[dtype] <= 0)

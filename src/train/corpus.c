@@ -118,7 +118,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
 
 trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error) {
     enum { PIECE = 4096, PIECES = 4096, ALL = 4 * PIECES };
-    int64_t tokens = token_set_tokens(set), pieces = (tokens + PIECE - 1) / PIECE, apart = PIECE;
+    int64_t tokens = token_set_tokens(set), pieces = divide_up(tokens, PIECE), apart = PIECE;
     bool all = pieces <= ALL;
     if (!all) {
         pieces = PIECES;

@@ -191,7 +191,7 @@ static trireme_status compare_processes(const struct engine *e, const struct con
 enum { ARENA_ALIGNMENT = 4096 };
 
 static size_t aligned(size_t bytes) {
-    return (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    return round_up(bytes, ARENA_ALIGNMENT);
 }
 
 static size_t arena_room(const struct engine *e) {

@@ -14,7 +14,7 @@ enum { RANK_FILE_MAX_BYTES = 1 << 30 };
 
 static size_t header_bytes(const struct rank_file_header *h) {
     size_t bytes = sizeof *h + (size_t)h->ops * h->op_bytes;
-    return (bytes + RANK_FILE_PAGE - 1) / RANK_FILE_PAGE * RANK_FILE_PAGE;
+    return round_up(bytes, RANK_FILE_PAGE);
 }
 
 static bool form_is_known(const struct rank_file_header *h) {

@@ -153,7 +153,7 @@ static int64_t shift(const struct op_operand *operand, const struct op_options *
 
 static void memory_create(struct op_memory *memory, size_t bytes) {
     memory->bytes = GUARD + bytes + GUARD;
-    memory->base = aligned_alloc(64, (memory->bytes + 63) / 64 * 64);
+    memory->base = aligned_alloc(64, round_up(memory->bytes, 64));
     memory->before = malloc(memory->bytes);
     CHECK(memory->base && memory->before);
     memset(memory->base, FILLER, memory->bytes);

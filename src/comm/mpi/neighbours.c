@@ -73,7 +73,7 @@ static void count(struct world_place *place, const struct presence *all) {
         place->core_rank += same && r < place->rank;
     }
     place->cores = CPU_COUNT_S(sizeof own->cores, own->cores);
-    place->core_threads = place->cores ? (own->processors + place->cores - 1) / place->cores : 1;
+    place->core_threads = place->cores ? divide_up(own->processors, place->cores) : 1;
     for (int r = 0; r < place->ranks; r++) {
         // Once per node: the cores of all ranks there.
         cpu_set_t cores[SETS];

@@ -169,7 +169,7 @@ static char *piece_of(const struct process_communicator *c, int member, int numb
 
 void all_gather_nodes(struct process_communicator *c) {
     int64_t block = c->call->count * dtype_size(c->call->dtype);
-    int number = c->round++, count = (int)((block + PIECE - 1) / PIECE);
+    int number = c->round++, count = (int)divide_up(block, PIECE);
     char *own = (char *)c->call->out + c->base.index * block;
     if (number == 0 && own != c->call->in) // from here on it is sent
         copy_bytes(own, c->call->in, block, false);

@@ -5,7 +5,7 @@
 
 // The first `zeroed` bytes of it are. What comes behind them takes memory where it is used.
 static void *aligned(size_t bytes, size_t zeroed) {
-    void *p = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+    void *p = aligned_alloc(LINE, round_up(bytes, LINE));
     CHECK(p);
     return memset(p, 0, zeroed);
 }

@@ -157,7 +157,7 @@ void ISA(cpu_add_bias_dw)(const struct call *call) {
                              .columns = dy->dim[1],
                              .a = rows_of(dy),
                              .dbias = call->out[0].data};
-    run_split(call, (e.columns + BIAS_COLUMNS - 1) / BIAS_COLUMNS, e.count * e.columns, add_bias_dw_groups, &e);
+    run_split(call, divide_up(e.columns, BIAS_COLUMNS), e.count * e.columns, add_bias_dw_groups, &e);
 }
 
 // ---- activations

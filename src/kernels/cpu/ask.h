@@ -22,8 +22,8 @@ static inline void ask_more(struct ask *ask) {
 // What one of `parts` products, each over `units` units, asks for: its part of the `bytes` at `p`. All parts together
 // ask for every line of them, and for few behind.
 static inline struct ask ask_part(const void *p, int64_t bytes, int64_t part, int64_t parts, int64_t units) {
-    const int64_t times = parts * ((MAX(units, 1) + ASK_UNITS - 1) / ASK_UNITS);
-    const int64_t lines = (bytes + times * ASK_LINE - 1) / (times * ASK_LINE);
+    const int64_t times = parts * divide_up(MAX(units, 1), ASK_UNITS);
+    const int64_t lines = divide_up(bytes, times * ASK_LINE);
     const int64_t from = part * (times / parts) * lines * ASK_LINE;
     return (struct ask){(const char *)p + from, from < bytes ? lines : 0};
 }

@@ -288,7 +288,7 @@ int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads)
 void ISA(attention_forward)(const struct attention *s, int threads, char *workspace) {
     const int64_t bytes = forward_space(s, threads, NULL).bytes, rows = forward_space(s, threads, NULL).rows;
     const int64_t end = s->first + s->length;
-    const int64_t blocks = (s->length + rows - 1) / rows;
+    const int64_t blocks = divide_up(s->length, rows);
 #pragma omp parallel num_threads(threads)
     {
         tile_begin(s->bf16);

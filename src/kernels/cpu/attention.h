@@ -58,7 +58,7 @@ static inline struct attention attention_of(const struct call *call, const struc
         .window = call->attribute[1].i,
         .bf16 = bf16,
         .units = pack_units(bf16, q->dim[3]),
-        .columns = (q->dim[3] + LANES - 1) / LANES * LANES,
+        .columns = round_up(q->dim[3], LANES),
     };
 }
 
@@ -102,7 +102,7 @@ static inline struct visible attention_span(const struct attention *s, int64_t b
     if (r.low < r.high) {
         const int64_t step = attention_matrix(s) ? 2 * LANES : LANES;
         r.c0 = r.low / step * step;
-        r.c1 = (r.high + step - 1) / step * step;
+        r.c1 = round_up(r.high, step);
     }
     return r;
 }
@@ -190,7 +190,7 @@ VEC_INLINE void attention_widen(const struct matrix *m, bool bf16, int64_t first
 // The next `floats` of a workspace; counts them alone where base is NULL.
 static inline float *attention_take(char *base, int64_t *bytes, int64_t floats) {
     float *p = base ? (float *)(base + *bytes) : NULL;
-    *bytes += (4 * floats + 63) / 64 * 64;
+    *bytes += round_up(4 * floats, 64);
     return p;
 }
 

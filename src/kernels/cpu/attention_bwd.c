@@ -78,12 +78,12 @@ static struct backward backward_of(const struct call *call) {
         .workspace = call->workspace,
     };
     const struct attention *s = &r.s;
-    const int64_t items = s->batch * s->groups, blocks = (s->length + ATTENTION_KEYS - 1) / ATTENTION_KEYS;
+    const int64_t items = s->batch * s->groups, blocks = divide_up(s->length, ATTENTION_KEYS);
     r.shared = s->heads / s->groups;
     r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
     r.dealt = r.parts > 1 && items % call->threads != 0 && items < 8 * call->threads;
     r.thread_bytes = backward_space(s, NULL).bytes;
-    r.rows = (s->length + attention_height(s) - 1) / attention_height(s) * attention_height(s);
+    r.rows = round_up(s->length, attention_height(s));
     r.dq_floats = r.shared * r.rows * s->columns;
     return r;
 }
@@ -225,7 +225,7 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
         attention_widen(&d_o, true, m->t0, m->queries, s->width, s->columns, w->do_across);
     }
     const int64_t height = attention_height(s);
-    const int tiles = (int)((m->queries + height - 1) / height);
+    const int tiles = (int)divide_up(m->queries, height);
     for (int i = 0; i < tiles; i++) {
         int64_t t = m->t0 + i * height;
         m->span[i] = attention_span(s, m->b, t, MIN(t + height, m->t0 + m->queries), m->j0, m->keys);

@@ -62,7 +62,7 @@ static void cached_of(const struct call *call, struct cached *c) {
         .window = call->attribute[1].i,
         .bf16 = bf16,
         .units = pack_units(bf16, c->q.dim[3]),
-        .columns = (c->q.dim[3] + LANES - 1) / LANES * LANES,
+        .columns = round_up(c->q.dim[3], LANES),
     };
 }
 
@@ -148,7 +148,7 @@ static void single(const struct attention *s, int64_t i, int64_t head, float *sc
 
 // Floats of one thread for a cache of `rows` rows.
 static int64_t single_floats(const struct attention *s, int64_t rows) {
-    return (rows + 2 * LANES - 1) / LANES * LANES + (s->width + LANES - 1) / LANES * LANES;
+    return round_up(rows + LANES, LANES) + round_up(s->width, LANES);
 }
 
 void ISA(cpu_attention_cached)(const struct call *call) {

@@ -93,5 +93,5 @@ void ISA(cpu_embed_dw)(const struct call *call) {
     e.dw = rows_of(dw);
     if (!call->accumulate)
         run_split(call, dw->dim[0], dw->dim[0] * dw->dim[1], zero_rows, &e);
-    run_split(call, (e.columns + COLUMN_GROUP - 1) / COLUMN_GROUP, e.count * e.columns, add_groups, &e);
+    run_split(call, divide_up(e.columns, COLUMN_GROUP), e.count * e.columns, add_groups, &e);
 }

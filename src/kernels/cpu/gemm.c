@@ -42,10 +42,6 @@ struct blocking {
     int64_t a_blocks, b_blocks;
 };
 
-static int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
 static int64_t tile_columns(const struct gemm *g) {
     return tile_vecs(g->bf16) * LANES;
 }
@@ -88,16 +84,16 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
         g->m <= BY_COLUMNS_ROWS && s.row_tiles * height * s.units <= BY_COLUMNS_UNITS && shares_panels(&s, g->threads);
     if (way == WAY_BY_ROWS || way == WAY_BY_COLUMNS)
         s.by_columns = way == WAY_BY_COLUMNS;
-    s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? divide_up(4 * g->m * g->n, 64) * 64 : 0;
+    s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? round_up(4 * g->m * g->n, 64) : 0;
     if (s.by_columns) {
         const int64_t most = MAX(sized(way, BY_COLUMNS_GROUP) / MAX(s.units, 1) / width, 1), threads = g->threads;
         const int64_t turns = MAX(divide_up(divide_up(s.panels, most), threads), BY_COLUMNS_TURNS);
         s.groups = MIN(turns * threads, MAX(s.panels, 1));
         s.packed = divide_up(s.panels, s.groups);
         s.a_blocks = MIN(s.k_blocks, BY_COLUMNS_BLOCKS);
-        s.a_bytes = divide_up(4 * s.row_tiles * a_units(g, s.units), 64) * 64;
+        s.a_bytes = round_up(4 * s.row_tiles * a_units(g, s.units), 64);
         s.b_blocks = g->threads;
-        s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
+        s.b_bytes = round_up(4 * s.packed * b_units(g, s.units), 64);
         return s;
     }
     const int64_t packed = way == WAY_NARROW ? GEMM_PACKED / 4 : GEMM_PACKED;
@@ -111,8 +107,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
     s.block_tiles = divide_up(s.row_tiles, s.row_blocks);
-    s.a_bytes = divide_up(4 * s.block_tiles * a_units(g, s.units), 64) * 64;
-    s.b_bytes = divide_up(4 * s.packed * b_units(g, s.units), 64) * 64;
+    s.a_bytes = round_up(4 * s.block_tiles * a_units(g, s.units), 64);
+    s.b_bytes = round_up(4 * s.packed * b_units(g, s.units), 64);
     return s;
 }
 

@@ -118,7 +118,7 @@ void ISA(gemm_few)(const struct gemm *g) {
                                   : rows == 2 ? g->bf16 ? dot_2_bf16 : dot_2_f32
                                   : g->bf16   ? dot_4_bf16
                                               : dot_4_f32;
-    const int64_t tiles = (g->n + LANES - 1) / LANES, apart = (tiles + streams - 1) / streams;
+    const int64_t tiles = divide_up(g->n, LANES), apart = divide_up(tiles, streams);
 #pragma omp parallel for num_threads(g->threads) schedule(dynamic)
     for (int64_t j = 0; j < apart; j++) {
         few_tile tile[STREAMS_MOST];

@@ -200,7 +200,7 @@ static void add_blocks(const void *args, int64_t from, int64_t to) {
 }
 
 static int64_t padded_of(int64_t columns) {
-    return (columns + COLUMN_GROUP - 1) / COLUMN_GROUP * COLUMN_GROUP;
+    return round_up(columns, COLUMN_GROUP);
 }
 
 static void backward(const struct call *call, bool centered, bool dx, bool dw) {

@@ -155,7 +155,7 @@ static struct update update_of(const struct call *call, enum rule rule) {
 }
 
 static void update_run(const struct call *call, const struct update *u) {
-    run_split(call, (u->count + GROUP_ELEMENTS - 1) / GROUP_ELEMENTS, u->count, update_groups, u);
+    run_split(call, divide_up(u->count, GROUP_ELEMENTS), u->count, update_groups, u);
 }
 
 // in: p rem g m v lr factor t decayed

@@ -38,7 +38,7 @@ VEC_INLINE void pack_b_along(bool bf16, const struct matrix *b, int64_t k0, int6
 
 VEC_INLINE void pack_b_across(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
                               int vecs, float *out) {
-    const int64_t unit = pack_unit(bf16), units = (k + unit - 1) / unit, size = bf16 ? 2 : 4, row = size * b->row;
+    const int64_t unit = pack_unit(bf16), units = divide_up(k, unit), size = bf16 ? 2 : 4, row = size * b->row;
     for (int64_t u = 0; u < units; u++) {
         const char *p = element(bf16, b, k0 + u * unit, j0);
         const char *next = unit == 2 && u * 2 + 1 < k ? element(bf16, b, k0 + u * 2 + 1, j0) : NULL;
@@ -92,7 +92,7 @@ void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, i
 VEC_INLINE void pack_a_along(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
                              float *out, float *sums) {
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), whole = k / unit / LANES * LANES;
-    const int64_t size = bf16 ? 2 : 4, padded = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    const int64_t size = bf16 ? 2 : 4, padded = round_up(rows, TILE_ROWS);
     for (int64_t i = 0; i < padded; i++, out += units + LANES) {
         if (i >= rows) {
             memset(out, 0, 4 * (size_t)units);
@@ -135,7 +135,7 @@ VEC_INLINE vec_f32 unit_sum(bool bf16, vec_f32 v) {
 VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                                float *sums) {
     const int64_t units = pack_units(true, k), whole = k / 2 / LANES * LANES;
-    for (int64_t i = 0; i < (rows + LANES - 1) / LANES * LANES; i++) {
+    for (int64_t i = 0; i < round_up(rows, LANES); i++) {
         float *to = out + pack_a_row(true, units, i);
         if (i >= rows) {
             for (int64_t u = 0; u < units; u += LANES, to += LANES * LANES)

@@ -13,8 +13,8 @@ static inline int64_t pack_unit(bool bf16) {
 
 // Units of `k` elements; matrix units take them in vectors, of which the last is filled with zeros.
 static inline int64_t pack_units(bool bf16, int64_t k) {
-    const int64_t units = (k + pack_unit(bf16) - 1) / pack_unit(bf16);
-    return bf16 && TILE_MATRIX ? (units + LANES - 1) / LANES * LANES : units;
+    const int64_t units = divide_up(k, pack_unit(bf16));
+    return bf16 && TILE_MATRIX ? round_up(units, LANES) : units;
 }
 
 // LANES units from p on; the elements behind one another are along the summed dimension.

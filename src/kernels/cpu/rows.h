@@ -182,7 +182,7 @@ VEC_INLINE struct pieces pieces_of(int operands, const struct tensor *const *ope
     struct pieces pieces = {rows, columns, columns, {{0}}};
     if (contiguous) {
         int64_t n = rows * columns;
-        pieces.count = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+        pieces.count = divide_up(n, PIECE_ELEMENTS);
         pieces.length = PIECE_ELEMENTS;
         pieces.last = n - (pieces.count - 1) * PIECE_ELEMENTS;
     }

@@ -66,8 +66,7 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
                 }
                 load_tile(&a, i0, l0, rows, depth, TILE_L, a_tile);
                 load_tile(&b, l0, j0, depth, columns, TILE_J, b_tile);
-                multiply_tiles(rows, (depth + 3) / 4 * 4, (columns + VECTOR - 1) / VECTOR * VECTOR, a_tile, b_tile,
-                               c_tile);
+                multiply_tiles(rows, round_up(depth, 4), round_up(columns, VECTOR), a_tile, b_tile, c_tile);
             }
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t j = 0; j < columns; j++) {
