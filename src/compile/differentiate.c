@@ -170,10 +170,11 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     // Attributes that both have carry over, by name.
     const struct op_info *forward = &g->table->op[f->op];
     union attribute attribute[OP_MAX_ATTRIBUTES] = {0};
-    for (int i = 0; i < backward->attributes; i++)
-        for (int k = 0; k < forward->attributes; k++)
-            if (strcmp(backward->attribute[i].name, forward->attribute[k].name) == 0)
-                attribute[i] = f->attribute[k];
+    for (int i = 0; i < backward->attributes; i++) {
+        int k = op_attribute_find(forward, backward->attribute[i].name);
+        if (k >= 0)
+            attribute[i] = f->attribute[k];
+    }
     struct instruction *b = program_emit(g->program, into, backward->op, weight ? PHASE_WEIGHT : PHASE_BACKWARD,
                                          f->layer, backward->inputs, in, backward->outputs, out, attribute);
     b->accumulate = accumulate;

@@ -233,6 +233,13 @@ struct meaning {
     const union attribute *attribute;
 };
 
+int op_attribute_find(const struct op_info *info, const char *name) {
+    for (int i = 0; i < info->attributes; i++)
+        if (strcmp(info->attribute[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
 // A number, a letter's extent, an attribute.
 static const char *read_factor(const char *s, const struct meaning *of, int64_t *value) {
     char word[16];
@@ -248,10 +255,8 @@ static const char *read_factor(const char *s, const struct meaning *of, int64_t 
         CHECK(*value >= 1); // of an operand that is always there
         return s;
     }
-    int i = 0;
-    while (i < of->info->attributes && strcmp(of->info->attribute[i].name, word) != 0)
-        i++;
-    CHECK(i < of->info->attributes && !of->info->attribute[i].is_float);
+    int i = op_attribute_find(of->info, word);
+    CHECK(i >= 0 && !of->info->attribute[i].is_float);
     *value = of->attribute[i].i;
     return s;
 }

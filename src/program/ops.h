@@ -114,6 +114,8 @@ static inline bool op_is_rooted(enum op op) {
 struct op_table *op_table_create(void);
 // OP_COUNT when there is none of that name.
 enum op op_find(const struct op_table *table, const char *name);
+// The number of the op's attribute of that name; -1 where it has none.
+int op_attribute_find(const struct op_info *info, const char *name);
 // Whether extents, indexed by the letter, and attributes meet the conditions of the row; else `broken` is the first
 // that they do not.
 bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,

@@ -272,11 +272,11 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
         REFUSE("%s: is left out of all invocations but the last", k->site);
     if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
         REFUSE("%s: is left out of the last invocation", k->site);
-    for (int i = 0; i < info->attributes && instruction->in[0].buffer != NONE; i++)
-        if (strcmp(info->attribute[i].name, "wire") == 0 && instruction->attribute[i].i &&
-            (instruction->op == OP_ALL_GATHER || // which is one of bits
-             program->buffers.item[instruction->in[0].buffer].dtype != DTYPE_F32))
-            REFUSE("%s: %s would travel as bf16", k->site, verify_buffer_name(program, instruction->in[0].buffer));
+    int wire = op_attribute_find(info, "wire");
+    if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
+        (instruction->op == OP_ALL_GATHER || // which is one of bits
+         program->buffers.item[from].dtype != DTYPE_F32))
+        REFUSE("%s: %s would travel as bf16", k->site, verify_buffer_name(program, from));
     return TRIREME_OK;
 }
 

@@ -155,11 +155,11 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
 
 static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
     const struct op_info *forward = &c->table->op[f->op], *backward = &c->table->op[b->op];
-    for (int i = 0; i < backward->attributes; i++)
-        for (int k = 0; k < forward->attributes; k++)
-            if (strcmp(backward->attribute[i].name, forward->attribute[k].name) == 0 &&
-                b->attribute[i].i != f->attribute[k].i)
-                return false;
+    for (int i = 0; i < backward->attributes; i++) {
+        int k = op_attribute_find(forward, backward->attribute[i].name);
+        if (k >= 0 && b->attribute[i].i != f->attribute[k].i)
+            return false;
+    }
     return true;
 }
 

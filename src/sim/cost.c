@@ -65,12 +65,11 @@ static double near_points(const struct device *d, const struct curve *curve, enu
 
 // Attention to the last `window` positions alone.
 static double window_factor(const struct op_info *info, const struct instruction *in, const int64_t extent[128]) {
-    for (int i = 0; i < info->attributes; i++)
-        if (strcmp(info->attribute[i].name, "window") == 0 && extent['T'] > 0) {
-            double share = (double)in->attribute[i].i / (double)extent['T'];
-            return share > 0 && share < 1 ? 2 * share - share * share : 1;
-        }
-    return 1;
+    int window = op_attribute_find(info, "window");
+    if (window < 0 || extent['T'] <= 0)
+        return 1;
+    double share = (double)in->attribute[window].i / (double)extent['T'];
+    return share > 0 && share < 1 ? 2 * share - share * share : 1;
 }
 
 // Kernels that do it.
