@@ -53,16 +53,6 @@ static void touch(const struct program *program, struct lifetimes *l, int buffer
     a->arrives |= use.arrives;
 }
 
-static void touch_all(const struct program *program, struct lifetimes *l, const struct instruction *instruction,
-                      struct use use) {
-    for (int i = 0; i < instruction->inputs; i++)
-        touch(program, l, instruction->in[i].buffer, use);
-    for (int i = 0; i < instruction->outputs; i++)
-        touch(program, l, instruction->out[i].buffer, use);
-    touch(program, l, instruction->workspace, use);
-    touch(program, l, instruction->predicate, use);
-}
-
 static bool covers_root(const struct program *program, const struct operand *operand) {
     return program->buffers.item[operand->buffer].parent == NONE &&
            operand_count(operand) == buffer_count(&program->buffers.item[operand->buffer]);
@@ -170,7 +160,8 @@ static void touch_template(struct lifetimes *l, const struct program *program, i
                           .time = l->start[template] + (int)i,
                           .until = l->start[template] + awaited[i],
                           .arrives = instruction_arrives(instruction)};
-        touch_all(program, l, instruction, use);
+        for (int k = 0; k < instruction_buffers(instruction); k++)
+            touch(program, l, instruction_buffer_at(instruction, k), use);
     }
     free(awaited);
 }

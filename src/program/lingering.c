@@ -27,10 +27,8 @@ struct look {
 // Calls for every allocation that the instruction touches.
 static void each_touched(struct lingerers *s, const struct look *look,
                          void (*visit)(struct lingerers *, struct lingerer *, const struct look *)) {
-    const struct instruction *in = look->in;
-    const int operands = in->inputs + in->outputs, more[] = {in->workspace, in->predicate};
-    for (int k = 0; k < operands + (int)ARRAY_LENGTH(more); k++) {
-        int buffer = k < operands ? instruction_operand_at(in, k)->buffer : more[k - operands];
+    for (int k = 0; k < instruction_buffers(look->in); k++) {
+        int buffer = instruction_buffer_at(look->in, k);
         int a = buffer == NONE ? NONE : s->allocation[program_root(s->program, buffer)];
         if (a != NONE)
             visit(s, &s->of[a], look);

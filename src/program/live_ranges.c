@@ -27,13 +27,8 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     int *awaited = lifetime_awaited(t);
     for (int i = 0; i < (int)t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
-        int until = awaited[i];
-        for (int k = 0; k < in->inputs; k++)
-            stretch(&s, at, l, program, in->in[k].buffer, i, until);
-        for (int k = 0; k < in->outputs; k++)
-            stretch(&s, at, l, program, in->out[k].buffer, i, until);
-        stretch(&s, at, l, program, in->workspace, i, until);
-        stretch(&s, at, l, program, in->predicate, i, until);
+        for (int k = 0; k < instruction_buffers(in); k++)
+            stretch(&s, at, l, program, instruction_buffer_at(in, k), i, awaited[i]);
     }
     free(awaited);
     free(at);

@@ -253,6 +253,16 @@ int64_t operand_count(const struct operand *operand);
 static inline const struct operand *instruction_operand_at(const struct instruction *instruction, int k) {
     return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
 }
+// How many buffers it may touch: those of its operands, then workspace and predicate; and the k-th of them, or NONE.
+static inline int instruction_buffers(const struct instruction *instruction) {
+    return instruction->inputs + instruction->outputs + 2;
+}
+static inline int instruction_buffer_at(const struct instruction *instruction, int k) {
+    int operands = instruction->inputs + instruction->outputs;
+    return k < operands    ? instruction_operand_at(instruction, k)->buffer
+           : k == operands ? instruction->workspace
+                           : instruction->predicate;
+}
 
 // Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
 void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);
