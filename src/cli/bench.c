@@ -232,8 +232,8 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     const struct step *step = median_step(m);
     if (m->ranks > 1) {
         char *mesh = mesh_print(&e->parallel.mesh);
-        text_add(out, "%d ranks (%s), %d thread%s each; speed, MFU and memory are those of all, the rest is rank 0's\n",
-                 m->ranks, mesh, e->threads, e->threads == 1 ? "" : "s");
+        text_add(out, "%d ranks (%s), %s each; speed, MFU and memory are those of all, the rest is rank 0's\n",
+                 m->ranks, mesh, counted(e->threads, "thread").text);
         free(mesh);
     }
     text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n",

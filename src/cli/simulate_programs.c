@@ -130,11 +130,14 @@ static bool has_axis(const struct prediction *p, int axis) {
 
 static void print_summary(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
-    char *mesh = mesh_print(&p->plan.mesh);
-    text_add(out, "%d rank%s%s%s%s on %s: %.4g s a step, %.0f tokens/s, MFU %.1f%%\n", s->ranks,
-             s->ranks == 1 ? "" : "s", s->ranks == 1 ? "" : " (", s->ranks == 1 ? "" : mesh, s->ranks == 1 ? "" : ")",
-             p->cluster.name, s->seconds, (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
-    free(mesh);
+    text_add(out, "%s", counted(s->ranks, "rank").text);
+    if (s->ranks > 1) {
+        char *mesh = mesh_print(&p->plan.mesh);
+        text_add(out, " (%s)", mesh);
+        free(mesh);
+    }
+    text_add(out, " on %s: %.4g s a step, %.0f tokens/s, MFU %.1f%%\n", p->cluster.name, s->seconds,
+             (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
     if (p->devices_given && s->ranks < p->cluster.total_devices)
         text_add(out, "that is %d of the %d devices: --ranks=%d asks for all\n", s->ranks, p->cluster.total_devices,
                  p->cluster.total_devices);

@@ -1,4 +1,5 @@
 // trireme simulate schedule=NAME: what a pipeline schedule costs by itself.
+#include "base/amount.h"
 #include "base/json.h"
 #include "cli/simulate.h"
 #include "parallel/schedule.h"
@@ -175,9 +176,8 @@ static void print_table(const struct schedule_report *s, struct text *out) {
     double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
     if (schedule->vocabulary)
         work += schedule->microbatches * (t->embed + t->loss + t->loss_weight + t->embed_weight);
-    text_add(out, "%s: %d stage%s, %d microbatch%s, %d chunk%s a rank\n", s->name, schedule->stages,
-             schedule->stages == 1 ? "" : "s", schedule->microbatches, schedule->microbatches == 1 ? "" : "es",
-             schedule->chunks, schedule->chunks == 1 ? "" : "s");
+    text_add(out, "%s: %s, %d microbatch%s, %s a rank\n", s->name, counted(schedule->stages, "stage").text,
+             schedule->microbatches, schedule->microbatches == 1 ? "" : "es", counted(schedule->chunks, "chunk").text);
     const double most = most_activations(s);
     text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatch%s", s->cost.cost, s->cost.bubble,
              most, most == 1 ? "" : "es");
@@ -221,9 +221,9 @@ static trireme_status draw(const struct schedule_report *s, const char *path, tr
     char chunks[32] = "";
     if (schedule->chunks > 1)
         snprintf(chunks, sizeof chunks, ", %d chunks a rank", schedule->chunks);
-    char *title = mem_printf("%s: %d stage%s, %d microbatch%s%s, bubble %.1f%%", s->name, schedule->stages,
-                             schedule->stages == 1 ? "" : "s", schedule->microbatches,
-                             schedule->microbatches == 1 ? "" : "es", chunks, 100 * s->cost.bubble);
+    char *title =
+        mem_printf("%s: %s, %d microbatch%s%s, bubble %.1f%%", s->name, counted(schedule->stages, "stage").text,
+                   schedule->microbatches, schedule->microbatches == 1 ? "" : "es", chunks, 100 * s->cost.bubble);
     struct picture picture = {
         .title = title, .unit = "", .rows_are = "rank", .rows = schedule->stages, .chunks = schedule->chunks};
     picture.row = mem_alloc((size_t)picture.rows * sizeof *picture.row);

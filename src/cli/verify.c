@@ -40,8 +40,7 @@ static void print_json(const struct stages *stages, const struct proof *proof, s
 static void print_line(const struct stages *stages, const struct proof *proof, bool train, struct text *out) {
     text_add(out, "%s: sound", proof->name);
     if (stages->ranks > 1)
-        text_add(out, " on %d ranks, in %d %s", stages->ranks, stages->count,
-                 stages->count == 1 ? "program" : "programs");
+        text_add(out, " on %d ranks, in %s", stages->ranks, counted(stages->count, "program").text);
     text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved in %.1f ms\n",
              (long long)proof->instructions, (long long)proof->buffers, train ? "loss, gradients and update" : "loss",
              stages->ranks > 1 ? ", placements and groups" : "", 1e3 * proof->seconds);

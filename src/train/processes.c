@@ -1,5 +1,6 @@
 #include "train/processes.h"
 
+#include "base/amount.h"
 #include "base/build.h"
 #include "base/crew.h"
 #include "kernels/cpu/isa.h"
@@ -62,15 +63,16 @@ int launcher_processes(const struct launcher *launcher) {
 }
 
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
-    const char *s = seen == 1 ? "" : "s", *version = world_mpi_version();
+    const char *version = world_mpi_version();
     if (is_srun(launcher))
-        FAIL(TRIREME_ERROR_USAGE,
-             "Slurm has %d tasks, but MPI sees %d rank%s: start with `srun --mpi=%s -n %d trireme ...`",
-             launcher->ranks, seen, s, strcmp(version, "MPICH") == 0 ? "pmi2" : "pmix", launcher->ranks);
+        FAIL(TRIREME_ERROR_USAGE, "Slurm has %d tasks, but MPI sees %s: start with `srun --mpi=%s -n %d trireme ...`",
+             launcher->ranks, counted(seen, "rank").text, strcmp(version, "MPICH") == 0 ? "pmi2" : "pmix",
+             launcher->ranks);
     FAIL(TRIREME_ERROR_USAGE,
-         "mpirun has started %d processes, but MPI sees %d rank%s: this trireme was built with %s, start it with "
+         "mpirun has started %d processes, but MPI sees %s: this trireme was built with %s, start it with "
          "`mpirun.%s -n %d trireme ...`",
-         launcher->ranks, seen, s, version, strcmp(version, "MPICH") == 0 ? "mpich" : "openmpi", launcher->ranks);
+         launcher->ranks, counted(seen, "rank").text, version, strcmp(version, "MPICH") == 0 ? "mpich" : "openmpi",
+         launcher->ranks);
 }
 
 // Whom MPI cannot start under. Of Slurm without PMIx Open MPI would end the process, with a page of advice.
@@ -219,18 +221,16 @@ static trireme_status check_threads(const struct config *config, const struct la
     int64_t threads = config->training.threads;
     if (threads <= 1 || threads * place->core_ranks <= place->cores)
         return TRIREME_OK;
-    const char *s = place->cores == 1 ? "" : "s";
-    char *where =
-        place->core_ranks == 1
-            ? mem_printf("but each rank on %s is bound to %d core%s", place->host, place->cores, s)
-            : mem_printf("but %d ranks on %s share %d core%s", place->core_ranks, place->host, place->cores, s);
+    const struct counted cores = counted(place->cores, "core");
+    char *where = place->core_ranks == 1
+                      ? mem_printf("but each rank on %s is bound to %s", place->host, cores.text)
+                      : mem_printf("but %d ranks on %s share %s", place->core_ranks, place->host, cores.text);
     long all = sysconf(_SC_NPROCESSORS_ONLN) / place->core_threads, fit = MAX(1, all / place->node_ranks);
     trireme_status status;
     if (threads > fit)
-        status =
-            config_refuse(config, "training.threads", error,
-                          "%s, and there is room for %ld thread%s each on its %ld core%s: give fewer, or leave it out",
-                          where, fit, fit == 1 ? "" : "s", all, all == 1 ? "" : "s");
+        status = config_refuse(config, "training.threads", error,
+                               "%s, and there is room for %s each on its %s: give fewer, or leave it out", where,
+                               counted(fit, "thread").text, counted(all, "core").text);
     else if (is_srun(launcher)) // which counts hardware threads
         status = config_refuse(config, "training.threads", error,
                                "%s: start with `srun --cpus-per-task=%lld`, or leave it out", where,
