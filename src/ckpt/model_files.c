@@ -417,7 +417,7 @@ static trireme_status load_transposed(const struct reading *r, trireme_error *er
 static trireme_status load_parameter(const struct match *m, size_t first, const struct target *to,
                                      trireme_error *error) {
     const struct source *source = &m->sources->item.item[first];
-    int64_t count = source->parameter->dim[0] * source->parameter->dim[1];
+    int64_t count = parameter_count(source->parameter);
     if (!to->values->begin(to->values, source->number, bytes_of(to->values, count)))
         return TRIREME_OK;
     if (to->remainders)

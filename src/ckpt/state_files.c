@@ -202,7 +202,7 @@ static trireme_status load_groups(const struct safetensors *files, const struct 
     for (size_t i = 0; i < groups * parameters; i++) {
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct parameter_values *values = &group[i / parameters].values;
-        size_t all = (size_t)(p->dim[0] * p->dim[1] * dtype_size(values->dtype));
+        size_t all = (size_t)(parameter_count(p) * dtype_size(values->dtype));
         if (values->begin(values, i % parameters, all))
             TRY(load_tensor(files, tensor[i], values, i % parameters, error));
     }

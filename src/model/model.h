@@ -140,6 +140,10 @@ struct parameter {
 
 // Whether its rows are the tokens of the vocabulary.
 bool parameter_is_vocabulary(const struct parameter *parameter);
+// Its elements, those of padding among them.
+static inline int64_t parameter_count(const struct parameter *parameter) {
+    return parameter->dim[0] * parameter->dim[1];
+}
 // Rows (elements of a vector) that are not padding.
 int64_t parameter_rows(const struct parameter *parameter);
 
@@ -162,9 +166,7 @@ void parameter_table_release(struct parameter_table *table);
 // The number of the parameter of that name, NONE where there is none.
 int parameter_find(const struct parameter_table *table, const char *name);
 
-// Value of element `index` (row-major) of an initial parameter: a pure function of seed and the parameter's name.
-double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index);
-// The same for `count` elements from `first` on, at half the price.
+// The initial values of `count` elements (row-major) from `first` on: a pure function of seed and the parameter's name.
 void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,
                              double *out);
 // cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021;

@@ -235,7 +235,7 @@ static void normal_pair(uint64_t seed, uint64_t stream, uint64_t index, double o
 void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,
                              double *out) {
     int64_t end = parameter_rows(parameter) * parameter->dim[1]; // of what is not padding
-    CHECK(first >= 0 && count >= 0 && first + count <= parameter->dim[0] * parameter->dim[1]);
+    CHECK(first >= 0 && count >= 0 && first + count <= parameter_count(parameter));
     uint64_t stream = rng_stream(parameter->name);
     for (int64_t i = 0; i < count;) {
         int64_t index = first + i;
@@ -248,12 +248,6 @@ void parameter_initial_range(const struct parameter *parameter, uint64_t seed, i
         for (int64_t j = index % 2; j < 2 && i < count && index < end; j++, i++, index++)
             out[i] = parameter->std * pair[j];
     }
-}
-
-double parameter_initial(const struct parameter *parameter, uint64_t seed, int64_t index) {
-    double value;
-    parameter_initial_range(parameter, seed, index, 1, &value);
-    return value;
 }
 
 // ---- work

@@ -1,9 +1,5 @@
 #include "model/state.h"
 
-static int64_t parameter_count(const struct parameter *parameter) {
-    return parameter->ndim == 1 ? parameter->dim[0] : parameter->dim[0] * parameter->dim[1];
-}
-
 static int64_t padded(int64_t elements) {
     return round_up(elements, PARAMETER_ALIGNMENT);
 }

@@ -410,7 +410,7 @@ struct engine_part engine_part(const struct engine *e, enum engine_values what, 
         held /= mesh_group_size(&e->parallel.mesh, c->layout.shards);
         first = held * shard_index(e);
     }
-    int64_t offset = program_root_offset(&c->program, c->model.parameter[local]), count = p->dim[0] * p->dim[1];
+    int64_t offset = program_root_offset(&c->program, c->model.parameter[local]), count = parameter_count(p);
     int64_t begin = MAX(offset, first), end = MIN(offset + count, first + held);
     if (begin >= end)
         return (struct engine_part){.dtype = flat->dtype};

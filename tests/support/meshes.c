@@ -54,10 +54,6 @@ struct job {
     bool **held[2]; // elements that some rank has compared
 };
 
-static int64_t count_of(const struct parameter *p) {
-    return p->dim[0] * p->dim[1];
-}
-
 static trireme_status load_config(const struct job *job, struct config *config, trireme_error *error) {
     const struct spec *s = job->spec;
     const char *all[40];
@@ -112,7 +108,7 @@ static double **scattered(const struct parameter_table *table, uint64_t seed) {
     double **out = mem_alloc(table->parameters.count * sizeof *out);
     for (size_t i = 0; i < table->parameters.count; i++) {
         const struct parameter *p = &table->parameters.item[i];
-        out[i] = mem_alloc((size_t)count_of(p) * sizeof(double));
+        out[i] = mem_alloc((size_t)parameter_count(p) * sizeof(double));
         double width = p->init == INIT_NORMAL ? 0.6 : 0.4, centre = p->init == INIT_ONE ? 1 : 0;
         for (int64_t j = 0; j < parameter_rows(p) * p->dim[1]; j++)
             out[i][j] = centre + width * (rng_uniform(seed, rng_stream(p->name), (uint64_t)j) - 0.5);
@@ -124,9 +120,9 @@ static void initialise(const struct job *job, struct engine *e) {
     engine_initialise(e, 1);
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
-        double *values = mem_alloc((size_t)count_of(p) * sizeof *values);
-        parameter_take(p, whole, (struct parameter_span){0, count_of(whole)}, job->initial[p->whole],
-                       (struct parameter_span){0, count_of(p)}, values, sizeof *values);
+        double *values = mem_alloc((size_t)parameter_count(p) * sizeof *values);
+        parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, job->initial[p->whole],
+                       (struct parameter_span){0, parameter_count(p)}, values, sizeof *values);
         struct engine_part to = engine_part(e, ENGINE_PARAMETERS, i), low = engine_part(e, ENGINE_REMAINDERS, i);
         for (int64_t k = to.begin; k < to.end; k++)
             value_store(to.data, to.dtype, k - to.begin, values[k]);
@@ -163,8 +159,8 @@ static void record(const struct job *job, const struct engine *e, int step, cons
         for (size_t i = 0; i < r->parameters; i++) {
             const struct parameter *p = &job->whole.parameters.item[i];
             struct engine_part from = engine_part(e, VALUES[v], i);
-            r->value[step][v][i] = mem_alloc((size_t)count_of(p) * sizeof(double));
-            for (int64_t k = 0; k < count_of(p); k++) {
+            r->value[step][v][i] = mem_alloc((size_t)parameter_count(p) * sizeof(double));
+            for (int64_t k = 0; k < parameter_count(p); k++) {
                 double value = value_at(from.data, from.dtype, k);
                 r->value[step][v][i][k] = value;
                 r->largest[step][v][i] = fmax(r->largest[step][v][i], fabs(value));
@@ -203,7 +199,7 @@ static void compare(struct job *job, const struct engine *e, int step, const str
             if (part.begin >= part.end)
                 continue;
             double *expected = mem_alloc((size_t)(part.end - part.begin) * sizeof *expected), apart = 0;
-            parameter_take(p, whole, (struct parameter_span){0, count_of(whole)}, r->value[step][v][p->whole],
+            parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, r->value[step][v][p->whole],
                            (struct parameter_span){part.begin, part.end}, expected, sizeof *expected);
             for (int64_t k = 0; k < part.end - part.begin; k++) {
                 double d = fabs(value_at(part.data, part.dtype, k) - expected[k]);
@@ -372,7 +368,7 @@ static trireme_status share(struct job *job, trireme_error *error) {
         TRY(team_most(worst[i], 1, error));
     for (int v = 0; v < 2; v++)
         for (size_t i = 0; i < job->whole.parameters.count; i++) {
-            int64_t count = count_of(&job->whole.parameters.item[i]);
+            int64_t count = parameter_count(&job->whole.parameters.item[i]);
             double *held = mem_alloc((size_t)count * sizeof *held);
             for (int64_t k = 0; k < count; k++)
                 held[k] = job->held[v][i][k];
@@ -408,7 +404,7 @@ trireme_status mesh_compare(const char *name, const struct model_config *model, 
     for (int v = 0; v < 2; v++) {
         job.held[v] = mem_alloc(job.whole.parameters.count * sizeof(bool *));
         for (size_t i = 0; i < job.whole.parameters.count; i++)
-            job.held[v][i] = mem_alloc((size_t)count_of(&job.whole.parameters.item[i]));
+            job.held[v][i] = mem_alloc((size_t)parameter_count(&job.whole.parameters.item[i]));
     }
     trireme_status status = job_run(&job, error);
     if (status == TRIREME_OK && team_processes())

@@ -30,7 +30,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     for (size_t i = 0; i < whole.parameters.count; i++) {
         const struct parameter *p = &whole.parameters.item[i];
         assert_int_equal(parameter_find(&whole, p->name), i);
-        held[i] = mem_alloc((size_t)(p->dim[0] * p->dim[1]) * sizeof **held);
+        held[i] = mem_alloc((size_t)parameter_count(p) * sizeof **held);
     }
     for (int rank = 0; rank < ranks; rank++) {
         struct parameter_table table;

@@ -181,7 +181,7 @@ static void test_uneven(void **state) {
                     int64_t unit = 0;
                     for (size_t k = 0; k < engine.local.parameters.count; k++) {
                         const struct parameter *p = &engine.local.parameters.item[k];
-                        int64_t elements = p->unit == (int)u ? p->dim[0] * p->dim[1] : 0;
+                        int64_t elements = p->unit == (int)u ? parameter_count(p) : 0;
                         least += elements;
                         unit += up(elements, PARAMETER_ALIGNMENT);
                     }

@@ -55,8 +55,8 @@ static void state_survives_to_the_bit(void **state) {
             memcpy((double *)before.m[i] + j, &bits, 8);
             memcpy((uint16_t *)before.v[i] + j, &bits, 2);
         }
-        memset((double *)before.m[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 8);
-        memset((uint16_t *)before.v[i] + logical, 0, (size_t)(p->dim[0] * p->dim[1] - logical) * 2);
+        memset((double *)before.m[i] + logical, 0, (size_t)(parameter_count(p) - logical) * 8);
+        memset((uint16_t *)before.v[i] + logical, 0, (size_t)(parameter_count(p) - logical) * 2);
     }
     save_state(&f, &before, 2, 12345);
     assert_ok(state_files_load(f.path, &f.table, after.group, 2, &error), &error);
