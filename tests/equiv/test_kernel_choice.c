@@ -111,10 +111,10 @@ static void and_so_has_one_in_bf16(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_engine_takes_the_ways_of_the_file, folder_create, folder_remove),
+        IN_FOLDER(an_engine_takes_the_ways_of_the_file),
         cmocka_unit_test_setup_teardown(a_run_that_goes_on_in_other_ways_has_the_same_bits, folder_create,
                                         folder_remove),
-        cmocka_unit_test_setup_teardown(and_so_has_one_in_bf16, folder_create, folder_remove),
+        IN_FOLDER(and_so_has_one_in_bf16),
     };
     return cmocka_run_group_tests_name("kernel choice", tests, NULL, NULL);
 }

@@ -121,8 +121,8 @@ static void threads_without_a_core_are_not_timed(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_without_a_core_are_not_timed), // before others have any
-        cmocka_unit_test_setup_teardown(a_peak_that_was_too_low_is_timed_again, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_peak_of_many_ranks_is_too, folder_create, folder_remove),
+        IN_FOLDER(a_peak_that_was_too_low_is_timed_again),
+        IN_FOLDER(a_peak_of_many_ranks_is_too),
         cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,
                                         folder_remove),
         cmocka_unit_test(what_is_soon_done_is_timed_for_a_moment),

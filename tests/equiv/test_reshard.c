@@ -232,10 +232,10 @@ static void files_are_the_same_on_every_mesh(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_are_the_same_on_every_mesh, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_llama_changes_its_mesh, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_gpt2_changes_its_mesh, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(the_same_mesh_keeps_every_bit, folder_create, folder_remove),
+        IN_FOLDER(files_are_the_same_on_every_mesh),
+        IN_FOLDER(a_llama_changes_its_mesh),
+        IN_FOLDER(a_gpt2_changes_its_mesh),
+        IN_FOLDER(the_same_mesh_keeps_every_bit),
     };
     return cmocka_run_group_tests_name("reshard", tests, NULL, NULL);
 }

@@ -74,11 +74,7 @@ static void test_sgd(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_f32, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(test_bf16, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(test_f64, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(test_lion, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(test_sgd, folder_create, folder_remove),
+        IN_FOLDER(test_f32), IN_FOLDER(test_bf16), IN_FOLDER(test_f64), IN_FOLDER(test_lion), IN_FOLDER(test_sgd),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }

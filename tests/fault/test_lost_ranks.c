@@ -422,15 +422,15 @@ int main(void) {
     if (fault.time == MAP_FAILED)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_rank_that_hangs_is_named, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(every_rank_says_whom_it_waits_for, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_rank_that_dies_ends_the_run_at_once, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_start_does_not_tell_of_the_run_before_it, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_stopped_run_waits_for_a_slow_rank, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_rank_may_be_late_in_the_first_step, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_killed_run_leaves_its_counters, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(meetings_of_unlike_ranks_are_told, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(damaged_counters_are_refused, folder_create, folder_remove),
+        IN_FOLDER(a_rank_that_hangs_is_named),
+        IN_FOLDER(every_rank_says_whom_it_waits_for),
+        IN_FOLDER(a_rank_that_dies_ends_the_run_at_once),
+        IN_FOLDER(a_start_does_not_tell_of_the_run_before_it),
+        IN_FOLDER(a_stopped_run_waits_for_a_slow_rank),
+        IN_FOLDER(a_rank_may_be_late_in_the_first_step),
+        IN_FOLDER(a_killed_run_leaves_its_counters),
+        IN_FOLDER(meetings_of_unlike_ranks_are_told),
+        IN_FOLDER(damaged_counters_are_refused),
     };
     return cmocka_run_group_tests_name("lost_ranks", tests, NULL, NULL);
 }

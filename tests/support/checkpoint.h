@@ -9,6 +9,7 @@
 // Setup and teardown: *state is the path of an empty folder, removed at the end.
 int folder_create(void **state);
 int folder_remove(void **state);
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
 
 void assert_ok(trireme_status status, const trireme_error *error);
 // `part` is in the message, which is one line.

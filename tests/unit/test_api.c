@@ -92,7 +92,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_refused_in_words),
         cmocka_unit_test(settings_are_named),
-        cmocka_unit_test_setup_teardown(an_empty_prompt_is_the_end_of_a_line, folder_create, folder_remove),
+        IN_FOLDER(an_empty_prompt_is_the_end_of_a_line),
     };
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }

@@ -508,7 +508,6 @@ static void test_damaged_manifests(void **state) {
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_saves),
         IN_FOLDER(test_path_forms),

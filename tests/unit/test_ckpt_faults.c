@@ -410,7 +410,6 @@ static void test_threads(void **state) {
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_every_file_is_synced_before_the_rename),
         IN_FOLDER(test_crash_anywhere),

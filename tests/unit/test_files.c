@@ -1,7 +1,7 @@
 // Tests of src/base/: files and directories.
 #include "base/text.h"
 
-#include "support/directory.h"
+#include "support/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -227,16 +227,16 @@ static void directory_create_refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(file_read_gives_what_was_written),
+        IN_FOLDER(file_read_gives_what_was_written),
         cmocka_unit_test(file_read_reads_what_has_no_size),
-        IN_DIRECTORY(file_read_refuses),
-        IN_DIRECTORY(file_write_replaces_and_leaves_nothing_else),
-        IN_DIRECTORY(file_write_in_the_working_directory),
-        IN_DIRECTORY(file_write_keeps_the_old_file_when_the_disk_fills),
-        IN_DIRECTORY(file_write_fails_cleanly),
-        IN_DIRECTORY(file_write_follows_no_link),
-        IN_DIRECTORY(directory_create_makes_parents),
-        IN_DIRECTORY(directory_create_refuses),
+        IN_FOLDER(file_read_refuses),
+        IN_FOLDER(file_write_replaces_and_leaves_nothing_else),
+        IN_FOLDER(file_write_in_the_working_directory),
+        IN_FOLDER(file_write_keeps_the_old_file_when_the_disk_fills),
+        IN_FOLDER(file_write_fails_cleanly),
+        IN_FOLDER(file_write_follows_no_link),
+        IN_FOLDER(directory_create_makes_parents),
+        IN_FOLDER(directory_create_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

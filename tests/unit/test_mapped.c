@@ -107,9 +107,9 @@ static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_left_of_a_file_is_copied, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(what_is_left_of_tensors_is_read, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(what_is_left_of_tokens_is_not_told_from_others, folder_create, folder_remove),
+        IN_FOLDER(what_is_left_of_a_file_is_copied),
+        IN_FOLDER(what_is_left_of_tensors_is_read),
+        IN_FOLDER(what_is_left_of_tokens_is_not_told_from_others),
     };
     return cmocka_run_group_tests_name("mapped", tests, NULL, NULL);
 }

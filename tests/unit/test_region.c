@@ -2,7 +2,7 @@
 #include "base/region.h"
 #include "base/text.h"
 
-#include "support/directory.h"
+#include "support/checkpoint.h"
 
 static void region_is_zeroed_aligned_and_writable(void **state) {
     (void)state;
@@ -115,9 +115,9 @@ static void own_memory_is_plausible(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(region_is_zeroed_aligned_and_writable),   cmocka_unit_test(region_too_large_is_refused),
-        IN_DIRECTORY(available_memory_is_the_least_of_all_limits), IN_DIRECTORY(available_memory_knows_version_1),
-        IN_DIRECTORY(available_memory_survives_nonsense),          cmocka_unit_test(own_memory_is_plausible),
+        cmocka_unit_test(region_is_zeroed_aligned_and_writable), cmocka_unit_test(region_too_large_is_refused),
+        IN_FOLDER(available_memory_is_the_least_of_all_limits),  IN_FOLDER(available_memory_knows_version_1),
+        IN_FOLDER(available_memory_survives_nonsense),           cmocka_unit_test(own_memory_is_plausible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

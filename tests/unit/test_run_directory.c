@@ -124,10 +124,10 @@ static void what_keeps_a_directory_from_being_opened_is_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(runs_that_do_not_begin_leave_no_directory, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(looking_keeps_no_run_from_its_directory, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(a_run_that_failed_as_it_began_may_begin_again, folder_create, folder_remove),
-        cmocka_unit_test_setup_teardown(what_keeps_a_directory_from_being_opened_is_said, folder_create, folder_remove),
+        IN_FOLDER(runs_that_do_not_begin_leave_no_directory),
+        IN_FOLDER(looking_keeps_no_run_from_its_directory),
+        IN_FOLDER(a_run_that_failed_as_it_began_may_begin_again),
+        IN_FOLDER(what_keeps_a_directory_from_being_opened_is_said),
     };
     return cmocka_run_group_tests_name("run directory", tests, NULL, NULL);
 }

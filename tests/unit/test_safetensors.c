@@ -561,7 +561,6 @@ static void test_full_disk(void **state) {
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads),
         cmocka_unit_test(test_checksum_is_blake2b),
