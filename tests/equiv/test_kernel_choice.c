@@ -54,7 +54,7 @@ static struct engine_result two_steps(struct small_model *small) {
     struct engine_result result;
     trireme_error error;
     small_model_values(small, 1);
-    small_model_batch(small, small->engine.train_executor, 1);
+    small_model_batch(&small->engine, small->engine.train_executor, 1, 0);
     for (int step = 0; step < 2; step++)
         assert_ok(engine_step(&small->engine, 1e-3, NULL, &result, &error), &error);
     return result;

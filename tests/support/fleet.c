@@ -1,6 +1,5 @@
 #include "support/fleet.h"
 
-#include "base/rng.h"
 #include "support/test.h"
 #include "train/ranks.h"
 
@@ -51,28 +50,9 @@ void fleet_release(struct fleet *f) {
 
 // ---- running
 
-// Of each sequence of the global batch something of its own: two documents, some targets masked, more in later ones.
 static void fill(const struct fleet *f, int rank, struct executor *executor) {
     const struct engine *e = f->stages.of[stage_of(f, rank)];
-    const struct compiled *c = &e->train;
-    int index = mesh_index(&e->parallel.mesh, rank, AXES_DATA);
-    int32_t length = (int32_t)e->seq_len;
-    for (int m = 0; m < e->microbatches; m++) {
-        int32_t *tokens = executor_address(executor, c->tokens, m),
-                *targets = executor_address(executor, c->targets, m),
-                *positions = executor_address(executor, c->positions, m),
-                *starts = executor_address(executor, c->starts, m);
-        for (int32_t i = 0; i < length * (int32_t)e->micro_batch_size; i++) {
-            struct rng_block random = rng_philox(7, (uint64_t)(index * e->microbatches + m), (uint64_t)i);
-            int32_t at = i % length, begin = at < 3 + m ? 0 : 3 + m;
-            tokens[i] = (int32_t)(random.word[0] % (uint32_t)length);
-            targets[i] =
-                random.word[2] % 4 < (uint32_t)(1 + index % 3) ? -1 : (int32_t)(random.word[1] % (uint32_t)length);
-            positions[i] = at - begin;
-            starts[i] = begin;
-        }
-    }
-    *(double *)executor_address(executor, c->lr, 0) = 0.01;
+    small_model_batch(e, executor, 7, mesh_index(&e->parallel.mesh, rank, AXES_DATA));
 }
 
 struct job {

@@ -39,7 +39,7 @@ static bool run_step(struct subject *s, const struct program *program, char *res
         streams_free(streams);
         return false;
     }
-    small_model_batch(&s->small, executor, 7);
+    small_model_batch(&s->small.engine, executor, 7, 0);
     assert_int_equal(executor_run(executor, NULL, &error), TRIREME_OK);
     memcpy(result, s->state, s->state_bytes);
     double *output = (double *)(result + s->state_bytes);

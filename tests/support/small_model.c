@@ -59,8 +59,7 @@ void small_model_values(struct small_model *small, uint64_t seed) {
     *(double *)engine_address(&small->engine, c->optimizer.t, 0) = 3;
 }
 
-void small_model_batch(const struct small_model *small, const struct executor *executor, uint64_t seed) {
-    const struct engine *e = &small->engine;
+void small_model_batch(const struct engine *e, const struct executor *executor, uint64_t seed, int index) {
     int32_t length = (int32_t)e->seq_len;
     for (int m = 0; m < e->microbatches; m++) {
         int32_t *tokens = executor_address(executor, e->train.tokens, m),
@@ -68,10 +67,11 @@ void small_model_batch(const struct small_model *small, const struct executor *e
                 *positions = executor_address(executor, e->train.positions, m),
                 *starts = executor_address(executor, e->train.starts, m);
         for (int32_t i = 0; i < length * (int32_t)e->micro_batch_size; i++) {
-            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)i);
+            struct rng_block random = rng_philox(seed, (uint64_t)(index * e->microbatches + m), (uint64_t)i);
             int32_t at = i % length, begin = at < 3 + m ? 0 : 3 + m;
             tokens[i] = (int32_t)(random.word[0] % (uint32_t)length);
-            targets[i] = random.word[2] % 4 == 0 ? -1 : (int32_t)(random.word[1] % (uint32_t)length);
+            bool masked = random.word[2] % 4 < (uint32_t)(1 + index % 3);
+            targets[i] = masked ? -1 : (int32_t)(random.word[1] % (uint32_t)length);
             positions[i] = at - begin;
             starts[i] = begin;
         }

@@ -33,7 +33,8 @@ void small_model_release(struct small_model *small);
 // earlier step might have left, moments are not zero.
 void small_model_values(struct small_model *small, uint64_t seed);
 // Writes a batch where an executor of the training program (or a mutant of it) looks for it: two documents in a
-// sequence, some targets masked, token ids below seq_len, so that no confusion of inputs leaves the tables.
-void small_model_batch(const struct small_model *small, const struct executor *executor, uint64_t seed);
+// sequence, some targets masked, token ids below seq_len, so that no confusion of inputs leaves the tables. Ranks that
+// have other sequences have another `index`, and other shares of targets masked.
+void small_model_batch(const struct engine *engine, const struct executor *executor, uint64_t seed, int index);
 
 #endif
