@@ -8,8 +8,8 @@
 static const struct instruction *maker(const struct mentions *mentions, enum op op, int out, int buffer) {
     if (buffer != NONE)
         FOR_MENTIONS(mentions, m, buffer)
-    if (m->instruction->op == op && mention_output(m) == out)
-        return m->instruction;
+            if (m->instruction->op == op && mention_output(m) == out)
+                return m->instruction;
     return NULL;
 }
 
