@@ -7,8 +7,8 @@
 
 struct lane_wait {
     uint8_t stream;
-    bool slot;
-    int32_t target; // instructions of the stream from the template's beginning on, where it is not for the slot
+    bool slot;      // WAIT_SLOT or WAIT_OWN: for what slot_waits_count says
+    int32_t target; // else instructions of the stream, from the template's beginning on
     int32_t use;    // NONE: the program waits; else only where links are shared with this one of prepared.uses
 };
 
