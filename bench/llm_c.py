@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+import machine
+
 BATCH, SEQ_LEN = 4, 64
 LAYERS, WIDTH, POSITIONS, VOCABULARY, PADDED = 12, 768, 1024, 50257, 50304
 MODEL_MAGIC, TOKENS_MAGIC = 20240326, 20240520
@@ -145,7 +147,7 @@ class LlmC:
             replace_matmul(os.path.join(directory, "train_gpt2.c"))
             if make(directory, compiler, f"LDFLAGS={BLAS}", "LDLIBS=-lm -lgomp -lopenblas"):
                 self.blas.append(Build(directory, compiler, threads))
-                if has_avx512():
+                if machine.has_avx512():
                     self.told.append(Build(directory, compiler, {**threads, "OPENBLAS_CORETYPE": "SKYLAKEX"}))
         if not self.plain:
             sys.exit(f"{checkout}: neither gcc nor clang builds train_gpt2")
@@ -165,11 +167,6 @@ class LlmC:
 
     def close(self):
         self.temporary.cleanup()
-
-
-def has_avx512():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return "avx512f" in file.read()
 
 
 def fastest(builds):

@@ -148,10 +148,10 @@ def weights(directory, step):
 
 
 def tensors(file):
-    """Of the bytes of a safetensors file, those of the tensors, by name."""
+    """What the bytes of a safetensors file hold: {name: (shape, bytes)}."""
     length = int.from_bytes(file[:8], "little")
-    header = json.loads(file[8:8 + length])
-    return {name: file[8 + length:][slice(*entry["data_offsets"])]
+    header, body = json.loads(file[8:8 + length]), file[8 + length:]
+    return {name: (entry["shape"], body[slice(*entry["data_offsets"])])
             for name, entry in header.items() if name != "__metadata__"}
 
 
@@ -173,15 +173,10 @@ def untouched(code, pattern, *arguments, **options):
 def edit_weights(directory, change):
     """Rewrites model.safetensors with what `change` makes of {name: (shape, bytes)}; plain f32."""
     path = f"{directory}/model.safetensors"
-    data = read(path)
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + length])
-    body = data[8 + length:]
-    tensors = {name: (entry["shape"], body[entry["data_offsets"][0]:entry["data_offsets"][1]])
-               for name, entry in header.items() if name != "__metadata__"}
-    change(tensors)
+    weights = tensors(read(path))
+    change(weights)
     at, header, body = 0, {}, b""
-    for name, (shape, content) in tensors.items():
+    for name, (shape, content) in weights.items():
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(content)]}
         at += len(content)
         body += content
