@@ -3,6 +3,7 @@
 #ifndef KERNELS_BF16_H
 #define KERNELS_BF16_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -21,6 +22,11 @@ static inline float float_from_bits(uint32_t bits) {
 // Exact.
 static inline float bf16_to_float(uint16_t x) {
     return float_from_bits((uint32_t)x << 16);
+}
+
+// Element i of bf16 or f32.
+static inline float float_at(bool bf16, const void *p, int64_t i) {
+    return bf16 ? bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
 // To nearest, ties to even; beyond the largest bf16, infinity; a NaN stays a NaN of the same sign, made quiet.

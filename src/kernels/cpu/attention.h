@@ -179,11 +179,11 @@ VEC_INLINE void attention_widen(const struct matrix *m, bool bf16, int64_t first
         const char *row = (const char *)m->data + (bf16 ? 2 : 4) * (first + i) * m->row;
         int64_t c = 0;
         for (; c + LANES <= width; c += LANES)
-            vec_store(out + c, bf16 ? vec_load_bf16((const uint16_t *)row + c) : vec_load((const float *)row + c));
+            vec_store(out + c, vec_at(bf16, row, c));
         if (c < columns)
             vec_store(out + c, (vec_f32){0});
         for (; c < width; c++)
-            out[c] = bf16 ? bf16_to_float(((const uint16_t *)row)[c]) : ((const float *)row)[c];
+            out[c] = float_at(bf16, row, c);
     }
 }
 

@@ -66,14 +66,6 @@ static void cached_of(const struct call *call, struct cached *c) {
     };
 }
 
-VEC_INLINE vec_f32 load(bool bf16, const void *row, int64_t c) {
-    return bf16 ? vec_load_bf16((const uint16_t *)row + c) : vec_load((const float *)row + c);
-}
-
-static float load_one(bool bf16, const void *row, int64_t c) {
-    return bf16 ? bf16_to_float(((const uint16_t *)row)[c]) : ((const float *)row)[c];
-}
-
 static const void *row_of(bool bf16, const struct matrix *m, int64_t i) {
     return (const char *)m->data + (bf16 ? 2 : 4) * i * m->row;
 }
@@ -87,10 +79,10 @@ VEC_INLINE float scores(const struct attention *s, bool bf16, const void *q, con
         const void *row = row_of(bf16, k, j);
         vec_f32 sum = {0};
         for (int64_t c = 0; c < whole; c += LANES)
-            sum += load(bf16, q, c) * load(bf16, row, c);
+            sum += vec_at(bf16, q, c) * vec_at(bf16, row, c);
         float x = vec_sum(sum);
         for (int64_t c = whole; c < s->width; c++)
-            x += load_one(bf16, q, c) * load_one(bf16, row, c);
+            x += float_at(bf16, q, c) * float_at(bf16, row, c);
         score[j - low] = x * s->scale;
         greatest = score[j - low] > greatest ? score[j - low] : greatest;
     }
@@ -108,7 +100,7 @@ VEC_INLINE void values(const struct attention *s, bool bf16, const float *score,
         for (int64_t j = low; j < high; j++) {
             const void *row = row_of(bf16, v, j);
             for (int i = 0; i < n; i++)
-                sum[i] += score[j - low] * load(bf16, row, c + i * LANES);
+                sum[i] += score[j - low] * vec_at(bf16, row, c + i * LANES);
         }
         for (int i = 0; i < n; i++)
             vec_store(out + c + i * LANES, sum[i]);
@@ -116,7 +108,7 @@ VEC_INLINE void values(const struct attention *s, bool bf16, const float *score,
     for (c = s->width / LANES * LANES; c < s->width; c++) {
         out[c] = 0;
         for (int64_t j = low; j < high; j++)
-            out[c] += score[j - low] * load_one(bf16, row_of(bf16, v, j), c);
+            out[c] += score[j - low] * float_at(bf16, row_of(bf16, v, j), c);
     }
 }
 

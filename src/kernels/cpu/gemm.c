@@ -150,14 +150,6 @@ struct finish {
     bool streamed;  // whole tiles are written past the caches
 };
 
-VEC_INLINE vec_f32 load(bool bf16, const void *p, int64_t i) {
-    return bf16 ? vec_load_bf16((const uint16_t *)p + i) : vec_load((const float *)p + i);
-}
-
-static float load_one(bool bf16, const void *p, int64_t i) {
-    return bf16 ? bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
-}
-
 // LANES columns from j on of row i: `x` is their sum over the last block of k.
 VEC_INLINE void finish_vector(const struct finish *f, bool bf16, bool bf16_out, int64_t i, int64_t j, vec_f32 x) {
     const struct gemm *g = f->g;
@@ -168,15 +160,15 @@ VEC_INLINE void finish_vector(const struct finish *f, bool bf16, bool bf16_out, 
         return;
     }
     if (g->bias)
-        x += load(bf16, g->bias, j);
+        x += vec_at(bf16, g->bias, j);
     if (g->residual)
-        x += load(bf16, g->residual, i * g->residual_row + j);
+        x += vec_at(bf16, g->residual, i * g->residual_row + j);
     if (!bf16_out)
         vec_store((float *)g->c + i * g->c_row + j, x);
     else if (!g->accumulate)
         vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x);
     else
-        vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x + load(true, g->c, i * g->c_row + j));
+        vec_store_bf16((uint16_t *)g->c + i * g->c_row + j, x + vec_at(true, g->c, i * g->c_row + j));
 }
 
 static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
@@ -188,16 +180,16 @@ static void finish_one(const struct finish *f, int64_t i, int64_t j, float x) {
         return;
     }
     if (g->bias)
-        x += load_one(g->bf16, g->bias, j);
+        x += float_at(g->bf16, g->bias, j);
     if (g->residual)
-        x += load_one(g->bf16, g->residual, i * g->residual_row + j);
+        x += float_at(g->bf16, g->residual, i * g->residual_row + j);
     int64_t at = i * g->c_row + j;
     if (!g->bf16_out)
         ((float *)g->c)[at] = x;
     else if (!g->accumulate)
         ((uint16_t *)g->c)[at] = bf16_from_float(x);
     else
-        ((uint16_t *)g->c)[at] = bf16_from_float(x + load_one(true, g->c, at));
+        ((uint16_t *)g->c)[at] = bf16_from_float(x + float_at(true, g->c, at));
 }
 
 // Rows of the tile lie `tile_row` apart.
@@ -292,7 +284,7 @@ static void finish_streamed(const struct finish *f, const float *tile, int64_t i
     const struct gemm *g = f->g;
     vec_f32 bias[2] = {{0}, {0}};
     for (int k = 0; k < 2 && g->bias; k++)
-        bias[k] = load(true, g->bias, j0 + k * LANES);
+        bias[k] = vec_at(true, g->bias, j0 + k * LANES);
     for (int64_t i = i0; i < i0 + TILE_MATRIX_ROWS; i++, tile += 2 * LANES) {
         vec_f32 x[2];
         for (int k = 0; k < 2; k++) {
@@ -302,7 +294,7 @@ static void finish_streamed(const struct finish *f, const float *tile, int64_t i
             if (g->bias)
                 x[k] += bias[k];
             if (g->residual)
-                x[k] += load(true, g->residual, i * g->residual_row + j0 + k * LANES);
+                x[k] += vec_at(true, g->residual, i * g->residual_row + j0 + k * LANES);
         }
         _mm512_stream_si512((void *)((uint16_t *)g->c + i * g->c_row + j0),
                             (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]));

@@ -36,10 +36,6 @@ VEC_INLINE void grad_lanes(int64_t i, int count, void *dx, const void *x, float 
     row_store(dx, i, count, vec_exp(row_load(x, i, count, bf16) - max) * scale, bf16);
 }
 
-VEC_INLINE float element(const void *row, int64_t i, bool bf16) {
-    return bf16 ? bf16_to_float(((const uint16_t *)row)[i]) : ((const float *)row)[i];
-}
-
 VEC_INLINE void set_element(void *row, int64_t i, float x, bool bf16) {
     if (bf16)
         ((uint16_t *)row)[i] = bf16_from_float(x);
@@ -74,7 +70,7 @@ VEC_INLINE double softmax_sum(const void *row, int64_t n, float *largest, bool b
 // them: -1. dx may be x.
 VEC_INLINE void gradient_row(void *dx, const void *x, int64_t n, int64_t columns, int64_t target, float max, double sum,
                              double scale, bool bf16) {
-    double p = target < 0 ? 0 : exp((double)element(x, target, bf16) - max) / sum; // before dx overwrites it
+    double p = target < 0 ? 0 : exp((double)float_at(bf16, x, target) - max) / sum; // before dx overwrites it
     ROW_EACH(n, grad_lanes, dx, x, max, (float)(scale / sum), bf16);
     if (target >= 0)
         set_element(dx, target, (float)((p - 1) * scale), bf16);
@@ -93,7 +89,7 @@ VEC_INLINE void loss_row(const struct loss *loss, int64_t r, bool bf16) {
     }
     float max;
     double sum = softmax_sum(x, loss->vocab, &max, bf16);
-    loss->nll[r] = (float)(log(sum) - ((double)element(x, target, bf16) - max));
+    loss->nll[r] = (float)(log(sum) - ((double)float_at(bf16, x, target) - max));
     if (dx)
         gradient_row(dx, x, loss->vocab, loss->columns, target, max, sum, loss->scale, bf16);
 }
@@ -211,7 +207,7 @@ VEC_INLINE void sum_row(const struct split *split, int64_t r, bool bf16) {
     }
     int64_t target = own_target(split, r);
     split->out[r] = (float)sum;
-    split->picked[r] = target < 0 ? 0 : element(x, target, bf16);
+    split->picked[r] = target < 0 ? 0 : float_at(bf16, x, target);
 }
 
 static void sum_rows(const void *args, int64_t from, int64_t to) {
@@ -269,7 +265,7 @@ VEC_INLINE void exp_store_lanes(int64_t i, int count, int slot, vec_f32 *sum, vo
 // The maximum passes over what is no number; where there is nothing else, so would the sum.
 static bool has_nan(const void *x, int64_t n, bool bf16) {
     for (int64_t i = 0; i < n; i++)
-        if (isnan(element(x, i, bf16)))
+        if (isnan(float_at(bf16, x, i)))
             return true;
     return false;
 }
@@ -289,7 +285,7 @@ VEC_INLINE void exp_row(const struct split *split, int64_t rows, int64_t r, bool
     }
     memset(row_part(e, n, bf16), 0, (size_t)(split->columns - n) * (bf16 ? 2 : 4));
     split->out[OWN_SUM * rows + r] = (float)sum;
-    split->out[OWN_PICKED * rows + r] = target < 0 ? 0 : element(x, target, bf16);
+    split->out[OWN_PICKED * rows + r] = target < 0 ? 0 : float_at(bf16, x, target);
 }
 
 struct exp_rows {

@@ -107,7 +107,7 @@ VEC_INLINE void pack_a_along(bool bf16, const struct matrix *a, int64_t i0, int6
         }
         if (sums)
             for (int64_t j = 0; j < k; j++)
-                sums[i] += bf16 ? bf16_to_float(((const uint16_t *)p)[j]) : ((const float *)p)[j];
+                sums[i] += float_at(bf16, p, j);
     }
 }
 

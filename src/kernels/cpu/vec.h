@@ -4,6 +4,7 @@
 #ifndef KERNELS_CPU_VEC_H
 #define KERNELS_CPU_VEC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __SSE2__
@@ -175,6 +176,11 @@ VEC_INLINE vec_f32 vec_load_bf16(const uint16_t *p) {
     vec_u16 v;
     memcpy(&v, p, sizeof v);
     return vec_from_bf16(v);
+}
+
+// Elements i to i + LANES of bf16 or f32.
+VEC_INLINE vec_f32 vec_at(bool bf16, const void *p, int64_t i) {
+    return bf16 ? vec_load_bf16((const uint16_t *)p + i) : vec_load((const float *)p + i);
 }
 
 VEC_INLINE void vec_store_bf16(uint16_t *p, vec_f32 v) {
