@@ -1,25 +1,13 @@
 // Communication rows of ops.def, as calls of the transport.
 #include "exec/executor.h"
 
-// The ranks of a channel. With a `peer` these are two coordinates of the one axis only: the rank's own and its peer's.
-static int members_of(const struct mesh *mesh, int rank, const struct channel *channel, int members[]) {
-    int size = mesh_group_size(mesh, channel->group);
-    int peer = mesh_peer(mesh, rank, channel->group, channel->peer), count = 0;
-    for (int i = 0; i < size; i++) {
-        int member = mesh_member(mesh, rank, channel->group, i);
-        if (!channel->peer || member == rank || member == peer)
-            members[count++] = member;
-    }
-    return count;
-}
-
 static trireme_status open_channel(struct streams *s, const struct channel *channel, trireme_error *error) {
     const struct mesh *mesh = &s->mesh;
     struct communicator *opened;
     char text[AXES_TEXT];
     char *name = mem_printf("%s%s/%d", axes_print(channel->group, text), channel->peer ? " ends" : "", channel->number);
     int *members = mem_alloc((size_t)mesh_group_size(mesh, channel->group) * sizeof *members);
-    int count = members_of(mesh, s->member.rank, channel, members);
+    int count = mesh_members(mesh, s->member.rank, channel->group, channel->peer, members);
     trireme_status status = communicator_open(&opened, s->member.world, s->member.rank, count, members, name, error);
     free(members);
     free(name);

@@ -59,6 +59,19 @@ int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance) {
     return mesh_member(mesh, rank, group, index);
 }
 
+int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, int members[]) {
+    if (peer) {
+        int other = mesh_peer(mesh, rank, group, peer);
+        members[0] = MIN(rank, other);
+        members[1] = MAX(rank, other);
+        return 2;
+    }
+    int size = mesh_group_size(mesh, group);
+    for (int i = 0; i < size; i++)
+        members[i] = mesh_member(mesh, rank, group, i);
+    return size;
+}
+
 axis_set mesh_present(const struct mesh *mesh, axis_set group) {
     axis_set present = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)

@@ -43,6 +43,9 @@ int mesh_index(const struct mesh *mesh, int rank, axis_set group);
 int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index);
 // The rank that is `distance` further along `group`, around its end.
 int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance);
+// The ranks of the group along `group` that `rank` is in, in ascending order; where `peer` is not 0, only itself and
+// the one that is so much further along the group's one axis. Returns how many they are.
+int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, int members[]);
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 

@@ -119,21 +119,6 @@ static int peer_of(const struct topology *p, int rank, const struct link_use *us
     return mesh_peer(&p->mesh, rank, use->group, use->peer);
 }
 
-// The members of a rank's group, in ascending order.
-static int members_of(const struct links *l, int rank, int *member) {
-    const struct topology *p = l->topology;
-    if (l->use->peer) {
-        int other = peer_of(p, rank, l->use);
-        member[0] = MIN(rank, other);
-        member[1] = MAX(rank, other);
-        return 2;
-    }
-    int size = mesh_group_size(&p->mesh, l->use->group);
-    for (int i = 0; i < size; i++)
-        member[i] = mesh_member(&p->mesh, rank, l->use->group, i);
-    return size;
-}
-
 // Behind the members of a group that are in the same part as the first of them.
 static int part_end(const int *part, const int *member, int count, int first) {
     int end = first + 1;
@@ -241,7 +226,7 @@ static void find_collectives(struct links *l, struct route *route) {
             bool pair = l->use->peer != 0, first = counts(p, r, l->use);
             if (!first && (!pair || pass == 0))
                 continue;
-            int count = members_of(l, r, member);
+            int count = mesh_members(&p->mesh, r, l->use->group, l->use->peer, member);
             if (pass == 0) {
                 count_users(l, member, count);
                 continue;
