@@ -125,9 +125,9 @@ struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
     return files;
 }
 
-static bool member_is(const json_t *object, const char *key, const char *string) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value && strcmp(value, string) == 0;
+static bool type_is(const json_t *object, const char *type) {
+    const char *value = json_string_value(json_object_get(object, "type"));
+    return value && strcmp(value, type) == 0;
 }
 
 // Null or absent.
@@ -175,18 +175,18 @@ static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
         return false;
     }
     // With no merges the regular expression changes nothing; a prefix space would add a token.
-    if (!member_is(split, "type", "ByteLevel") || !json_is_false(json_object_get(split, "add_prefix_space"))) {
+    if (!type_is(split, "ByteLevel") || !json_is_false(json_object_get(split, "add_prefix_space"))) {
         snprintf(why, size, "its pre_tokenizer is not ByteLevel without add_prefix_space");
         return false;
     }
-    if (!member_is(json_object_get(root, "decoder"), "type", "ByteLevel")) {
+    if (!type_is(json_object_get(root, "decoder"), "ByteLevel")) {
         snprintf(why, size, "its decoder is not ByteLevel");
         return false;
     }
     // What transformers saves after opening ours: a template that puts no special token around the text.
     const json_t *after = json_object_get(root, "post_processor"), *special = json_object_get(after, "special_tokens");
-    bool plain_template = member_is(after, "type", "TemplateProcessing") && special && json_object_size(special) == 0;
-    if (!member_is_null(root, "post_processor") && !member_is(after, "type", "ByteLevel") && !plain_template) {
+    bool plain_template = type_is(after, "TemplateProcessing") && special && json_object_size(special) == 0;
+    if (!member_is_null(root, "post_processor") && !type_is(after, "ByteLevel") && !plain_template) {
         snprintf(why, size, "its post_processor may add tokens");
         return false;
     }

@@ -345,9 +345,9 @@ static bool is_unit(const struct program *p, const struct operand *o) {
            (o->along == AXES_NONE || o->step == o->dim[0]);
 }
 
-static const struct instruction *find_op(const struct program *p, enum op op, enum phase phase) {
+static const struct instruction *find_forward(const struct program *p, enum op op) {
     FOR_INSTRUCTIONS(in, p)
-        if (in->op == op && in->phase == phase)
+        if (in->op == op && in->phase == PHASE_FORWARD)
             return in;
     return NULL;
 }
@@ -355,7 +355,7 @@ static const struct instruction *find_op(const struct program *p, enum op op, en
 // A tied embedding is on both ends of a pipeline; the rank that embeds counts it.
 static bool counted_elsewhere(const struct program *p, int gradient) {
     return p->mesh.degree[AXIS_PP] > 1 && p->buffers.item[gradient].placement[AXIS_PP] == PLACE_REPLICATE &&
-           !find_op(p, OP_EMBED, PHASE_FORWARD);
+           !find_forward(p, OP_EMBED);
 }
 
 // The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 when one stands there twice.
@@ -540,7 +540,7 @@ static trireme_status check_updates(struct update_check *c) {
     // A stage of a pipeline that has no loss adds zero to it.
     const struct instruction *maker = c->role[ROLE_TOTAL].count ? c->role[ROLE_TOTAL].item[0].instruction : NULL;
     int loss = input(c, clip->instruction, "loss");
-    bool zero = !maker && strcmp(p->buffers.item[loss].as, "loss") == 0 && find_op(p, OP_SEND, PHASE_FORWARD);
+    bool zero = !maker && strcmp(p->buffers.item[loss].as, "loss") == 0 && find_forward(p, OP_SEND);
     if (maker ? loss != output(c, maker, "loss") : !zero)
         REFUSE("%s: %s is not the loss of the step", site_of(c, clip).text,
                name_of(c, input(c, clip->instruction, "loss")));

@@ -157,9 +157,9 @@ static bool takes_over(const struct program *p, const struct op_table *ops, int 
     return false;
 }
 
-static int64_t instance_begin(const struct program *p, int root, int slot) {
+static int64_t instance_begin(const struct program *p, int root) {
     const struct buffer *b = &p->buffers.item[root];
-    return b->offset + (b->scope == SCOPE_SLOT ? p->pools.item[b->pool].base[slot] : p->scratch_base);
+    return b->offset + (b->scope == SCOPE_SLOT ? p->pools.item[b->pool].base[0] : p->scratch_base);
 }
 
 // No two buffers that live in one microbatch at the same time share a byte; one may take over where another dies.
@@ -188,7 +188,7 @@ static void check_no_overlap(const struct program *p, const struct op_table *ops
             if (a == b || x->parent != NONE || y->parent != NONE || x->scope < SCOPE_SLOT || y->scope < SCOPE_SLOT ||
                 life[a].first < 0 || life[b].first < 0)
                 continue;
-            int64_t i = instance_begin(p, (int)a, 0), k = instance_begin(p, (int)b, 0);
+            int64_t i = instance_begin(p, (int)a), k = instance_begin(p, (int)b);
             if (i >= k + buffer_bytes(y) || k >= i + buffer_bytes(x))
                 continue;
             shared++;
