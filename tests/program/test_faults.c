@@ -1,4 +1,5 @@
 // Faults by name: each is refused, in words that say what is wrong with which buffer.
+#include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"
 
@@ -14,19 +15,13 @@ static int64_t *offset_of(struct program *p, const char *buffer) {
 }
 
 // The program is refused in words that contain both.
-static void assert_refused(const struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
-    trireme_error error = {0};
-    assert_int_equal(program_verify(p, ops, &error), TRIREME_ERROR_PROGRAM);
-    if (!strstr(error.message, what) || !strstr(error.message, buffer))
-        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
-}
-
-#define FAULT(fault, what, buffer)               \
-    do {                                         \
-        struct program p = mutant_copy(program); \
-        fault;                                   \
-        assert_refused(&p, ops, what, buffer);   \
-        mutant_release(&p);                      \
+#define FAULT(fault, what, buffer)                                           \
+    do {                                                                     \
+        struct program p = mutant_copy(program);                             \
+        trireme_error error = {0};                                           \
+        fault;                                                               \
+        assert_words(program_verify(&p, ops, &error), &error, what, buffer); \
+        mutant_release(&p);                                                  \
     } while (0)
 
 static void named_faults(void **unused) {

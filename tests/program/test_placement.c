@@ -1,4 +1,5 @@
 // Faults that only many ranks can have, by name: each is refused, in words that say what is wrong with which buffer.
+#include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"
 
@@ -11,12 +12,6 @@
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" #name
-
-static void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *buffer) {
-    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
-    if (!strstr(error->message, what) || !strstr(error->message, buffer))
-        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error->message);
-}
 
 // With a fault in the program of one stage, on all of its ranks or on one alone, the programs are refused in words that
 // contain both.

@@ -4,12 +4,6 @@
 #include "support/fleet.h"
 #include "support/test.h"
 
-static void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *name) {
-    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
-    if (!strstr(error->message, what) || !strstr(error->message, name))
-        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, name, error->message);
-}
-
 // A program of one template, `body` its buffers and instructions, that is invoked once for each of the microbatches.
 static struct program read_program(const struct op_table *ops, const char *mesh, int microbatches, const char *body) {
     struct text text = {0};

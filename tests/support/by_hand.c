@@ -32,13 +32,17 @@ void check_round_trip(const struct program *p, const struct op_table *ops) {
     text_release(&third);
 }
 
+void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *buffer) {
+    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
+    if (!strstr(error->message, what) || !strstr(error->message, buffer))
+        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error->message);
+}
+
 void assert_program_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
     trireme_error error = {0};
     trireme_status status = program_plan(p, ops, 0, &error); // looks at the structure alone
     if (status == TRIREME_OK)
         status = program_verify(p, ops, &error);
-    assert_int_equal(status, TRIREME_ERROR_PROGRAM);
-    if (!strstr(error.message, what) || !strstr(error.message, buffer))
-        fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error.message);
+    assert_words(status, &error, what, buffer);
     program_release(p);
 }

@@ -11,11 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool exists(const char *path) {
-    struct stat info;
-    return lstat(path, &info) == 0;
-}
-
 static void assert_content(const char *path, const char *expected) {
     char *bytes;
     size_t length;
@@ -103,7 +98,7 @@ static void file_write_replaces_and_leaves_nothing_else(void **state) {
     assert_int_equal(file_write_atomic(path, "old", 3, NULL), TRIREME_OK);
     assert_int_equal(file_write_atomic(path, "newer", 5, NULL), TRIREME_OK);
     assert_content(path, "newer");
-    assert_false(exists(temporary));
+    assert_false(path_exists(temporary));
 
     // A leftover of a killed writer, longer than what comes now, is in nobody's way.
     int file = open(temporary, O_WRONLY | O_CREAT, 0600);
@@ -111,7 +106,7 @@ static void file_write_replaces_and_leaves_nothing_else(void **state) {
     close(file);
     assert_int_equal(file_write_atomic(path, "new", 3, NULL), TRIREME_OK);
     assert_content(path, "new");
-    assert_false(exists(temporary));
+    assert_false(path_exists(temporary));
     free(temporary);
     free(path);
 }
@@ -143,7 +138,7 @@ static void file_write_keeps_the_old_file_when_the_disk_fills(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_content(path, "old");
-    assert_false(exists(temporary));
+    assert_false(path_exists(temporary));
     free(temporary);
     free(path);
 }
@@ -166,8 +161,8 @@ static void file_write_fails_cleanly(void **state) {
     assert_int_equal(directory_create(inside, NULL), TRIREME_OK);
     assert_int_equal(file_write_atomic(path, "new", 3, &error), TRIREME_ERROR_IO);
     assert_non_null(strstr(error.message, "rename"));
-    assert_true(exists(inside));
-    assert_false(exists(temporary));
+    assert_true(path_exists(inside));
+    assert_false(path_exists(temporary));
 
     // No such directory.
     char *nowhere = mem_printf("%s/no/such/file", (char *)*state);
