@@ -6,7 +6,6 @@
 //
 // Fails when the median step is more than 1% off, or its bubble more than .01. What misses is measured again, up to
 // three times in all: others on the machine may have been in the way.
-#include "base/clock.h"
 #include "train/engine.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"

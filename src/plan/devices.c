@@ -1,5 +1,4 @@
 // The devices that ranks are on, where they are not all alike.
-#include "compile/options.h"
 #include "plan/estimate.h"
 #include "plan/evaluate.h"
 #include "sim/topology.h"

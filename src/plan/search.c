@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/crew.h"
-#include "plan/evaluate.h"
 #include "plan/listing.h"
 #include "plan/mix.h"
 

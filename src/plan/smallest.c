@@ -1,6 +1,5 @@
 // Where nothing that is promising fits, or all that is asked is whether anything does: what needs least memory.
 #include "base/clock.h"
-#include "plan/evaluate.h"
 #include "plan/mix.h"
 #include "plan/search.h"
 

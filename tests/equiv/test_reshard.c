@@ -2,10 +2,8 @@
 // one rank does, and one that keeps it does not lose a bit.
 #include "support/runs.h"
 
-#include "ckpt/convert.h"
 #include "ckpt/tree.h"
 #include "train/checkpoint.h"
-#include "train/corpus.h"
 #include "train/ranks.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
 // A kernel against the reference, and the reference in one dtype against itself in f64.
-#include "base/text.h"
 #include "kernels/ref/tensor.h"
 #include "support/ops_internal.h"
 

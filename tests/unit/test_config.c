@@ -1,6 +1,5 @@
 // Tests of src/config/: what is accepted, where values come from, every kind of refusal, and the resolved print.
 #include "config/key.h"
-#include "config/value.h"
 
 #include <locale.h>
 #include <setjmp.h>

@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <time.h>
 
 enum { VOCAB = 1000000 };
 

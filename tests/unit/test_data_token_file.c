@@ -1,6 +1,5 @@
 // Token files: what the writer leaves on the disk, what the readers accept, and every way in which files can be wrong.
 #include "data/token_set.h"
-#include "data/token_shard.h"
 #include "support/sanitized.h"
 #include "test_data.h"
 

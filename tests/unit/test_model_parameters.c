@@ -1,5 +1,4 @@
 // What follows from a model's configuration: parameter tables, initial values, rotary tables, flops.
-#include "base/rng.h"
 #include "test_model.h"
 
 #include <math.h>

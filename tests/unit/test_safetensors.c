@@ -1,6 +1,5 @@
 // ckpt/safetensors.h: what is read, everything that is refused and in which words, what is written, a full disk.
 #include "base/json.h"
-#include "base/text.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/tree.h"
 #include "support/checkpoint.h"

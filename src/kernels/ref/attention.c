@@ -7,7 +7,6 @@
 #include "kernels/ref/tensor.h"
 
 #include <float.h>
-#include <math.h>
 
 enum { TILE = 256 }; // head elements summed at a time; scores are computed again for each further tile
 
