@@ -123,10 +123,6 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
     qsort(out->op, OP_COUNT, sizeof *out->op, compare_shares);
 }
 
-static trireme_status meet(struct communicator *all, trireme_error *error) {
-    return all ? comm_barrier(all, error) : TRIREME_OK;
-}
-
 // All ranks stand still while one looks, or each at its own process; none has given anything back.
 static trireme_status measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
                                      trireme_error *error) {
@@ -139,7 +135,7 @@ static trireme_status measure_memory(const struct engine *e, struct communicator
     if (all && world_place(e->member.world))
         TRY(comm_all_reduce(all, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     m->resident = (size_t)resident;
-    return meet(all, error);
+    return ranks_meet(all, error);
 }
 
 // Rank 0 decides for all whether another step is to be measured.
@@ -162,7 +158,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         TRY(memory_bandwidth(threads, &m->bandwidth, error));
     if (processes)
         TRY(comm_all_reduce(all, &m->bandwidth, &m->bandwidth, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
-    TRY(meet(all, error));
+    TRY(ranks_meet(all, error));
     engine_initialise(e, 1);
     synthetic_fill(e, 1);
     if (leads) // whose events alone are looked at
@@ -177,11 +173,11 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         if (leads)
             progress_line("step %zu", m->steps.count + 1);
         trace->events.count = 0;
-        TRY(meet(all, error));
+        TRY(ranks_meet(all, error));
         int64_t begin = clock_now();
         TRY(engine_step(e, 1e-4, leads ? trace : NULL, &result, error));
         int64_t end = clock_now();
-        TRY(meet(all, error));
+        TRY(ranks_meet(all, error));
         if (leads) {
             struct step step = {.seconds = 1e-9 * (double)((all ? clock_now() : end) - begin)};
             divide_step(e, trace, m->peak / m->ranks, m->bandwidth / m->ranks, &step);

@@ -141,8 +141,7 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
     trireme_status status = TRIREME_OK;
     for (int s = 0; s < t->steps && status == TRIREME_OK; s++) {
         trace->events.count = 0;
-        if (all)
-            status = comm_barrier(all, error);
+        status = ranks_meet(all, error);
         int64_t begin = clock_now();
         if (status == TRIREME_OK)
             status = engine_step(e, 1e-4, trace, &result, error);
@@ -151,12 +150,12 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
             seconds[(size_t)s * events + i] = 1e-9 * (double)(trace->events.item[i].end - trace->events.item[i].begin);
     }
     // All ranks stand still, and have touched what they have.
-    if (all && status == TRIREME_OK)
-        status = comm_barrier(all, error);
+    if (status == TRIREME_OK)
+        status = ranks_meet(all, error);
     if (e->member.rank == 0 && t->done == 0) // later rounds find what the C library has kept
         t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel.mesh) * (int64_t)engine_bytes(e);
-    if (all && status == TRIREME_OK)
-        status = comm_barrier(all, error);
+    if (status == TRIREME_OK)
+        status = ranks_meet(all, error);
     if (status == TRIREME_OK && e->member.rank == 0) {
         if (!t->seconds)
             t->seconds = mem_alloc((size_t)t->all * events * sizeof *seconds);

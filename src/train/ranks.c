@@ -180,3 +180,7 @@ trireme_status ranks_control(struct communicator **out, const struct member *mem
     free(all);
     return status;
 }
+
+trireme_status ranks_meet(struct communicator *all, trireme_error *error) {
+    return all ? comm_barrier(all, error) : TRIREME_OK;
+}

@@ -17,5 +17,7 @@ trireme_status ranks_run_guarded(int ranks, double deadline,
                                  void *user, bool *stuck, trireme_error *error);
 // Opens, on every rank, the communicator of all by number, for what they agree on; NULL for nobody's member.
 trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error);
+// A barrier of all ranks; nothing where there is no communicator, for one stands alone.
+trireme_status ranks_meet(struct communicator *all, trireme_error *error);
 
 #endif

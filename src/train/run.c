@@ -177,19 +177,16 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
 // All ranks have found the same: none breaks the world before all have said what the step was.
 static void end_together(const struct run *r) {
     trireme_error broken; // by another rank: what this one ends with is known
-    if (r->control)
-        comm_barrier(r->control, &broken);
+    ranks_meet(r->control, &broken);
 }
 
 // A machine that was busy while its peak was timed did less than it can: a step at `rate`, which is more, has it timed
 // again, and is itself the peak where it still is more.
 static trireme_status time_peak_again(struct run *r, double rate, trireme_error *error) {
     double now;
-    if (r->control) // nobody computes while rank 0 measures
-        TRY(comm_barrier(r->control, error));
+    TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
     TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &now, error));
-    if (r->control)
-        TRY(comm_barrier(r->control, error));
+    TRY(ranks_meet(r->control, error));
     r->peak = MAX(rate, MAX(r->peak, now));
     return TRIREME_OK;
 }
@@ -277,7 +274,7 @@ static trireme_status choose_next(struct run *r, enum next *next, trireme_error 
 // With what this rank found. Others wait for one that has: it breaks the world.
 static trireme_status fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
     if (batch->status == TRIREME_OK)
-        return comm_barrier(r->control, error);
+        return ranks_meet(r->control, error);
     *error = *batch;
     return error->status;
 }

@@ -4,6 +4,7 @@
 #include "base/crew.h"
 #include "ckpt/model_files.h"
 #include "train/checkpoint.h"
+#include "train/ranks.h"
 #include "train/same_run.h"
 
 #include <sys/stat.h>
@@ -219,8 +220,7 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
 
 static trireme_status open_directory(struct run *r, trireme_error *error) {
     // Everything that can be refused without touching the run directory has been, once all ranks stand here.
-    if (r->control)
-        TRY(comm_barrier(r->control, error));
+    TRY(ranks_meet(r->control, error));
     if (!r->leads) {
         TRY(wait_for_files(r, error));
         return share_checkpoint(r, error);
@@ -301,8 +301,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         run_prune(r); // a run of which nothing is left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
     }
-    if (r->control)
-        TRY(comm_barrier(r->control, error));
+    TRY(ranks_meet(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
     if (r->directory.remark)
@@ -323,8 +322,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
         TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     if (r->engine.kernels == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
-    if (r->control) // nobody computes while rank 0 measures
-        TRY(comm_barrier(r->control, error));
+    TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
     if (!r->leads)
         return TRIREME_OK;
     const struct world_place *place = world_place(r->engine.member.world);
