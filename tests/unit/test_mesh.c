@@ -21,6 +21,10 @@ static void tensor_ranks_are_neighbours_then_data_then_stages(void **state) {
     assert_int_equal(mesh_index(&mesh, 9, AXES_DATA), 1);
     assert_int_equal(mesh_member(&mesh, 9, AXES(AXIS_PP), 0), 3);
     assert_int_equal(mesh_member(&mesh, 9, AXES_DATA, 2), 11);
+    int pair[2];
+    assert_int_equal(mesh_members(&mesh, 9, AXES(AXIS_PP), 1, pair), 2); // around the end
+    assert_int_equal(pair[0], 3);
+    assert_int_equal(pair[1], 9);
     // Tensor innermost, so index 3 of tp+fsdp is tp 1, fsdp 1.
     assert_int_equal(mesh_member(&mesh, 6, AXES_TENSOR | AXES_DATA, 3), 9);
 }
@@ -32,12 +36,15 @@ static void groups_partition_the_ranks(void **state) {
             const struct mesh *mesh = &meshes[m];
             int size = mesh_group_size(mesh, group);
             for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
-                int index = mesh_index(mesh, rank, group);
+                int index = mesh_index(mesh, rank, group), members[96];
                 assert_in_range(index, 0, size - 1);
+                assert_int_equal(mesh_members(mesh, rank, group, 0, members), size);
                 assert_int_equal(mesh_member(mesh, rank, group, index), rank);
                 for (int i = 0; i < size; i++) {
                     int other = mesh_member(mesh, rank, group, i);
                     assert_in_range(other, 0, mesh_ranks(mesh) - 1);
+                    assert_int_equal(members[i], other);
+                    assert_true(i == 0 || other > members[i - 1]);
                     assert_int_equal(mesh_index(mesh, other, group), i);
                     assert_int_equal(mesh_member(mesh, other, group, index), rank);
                     for (int a = 0; a < AXIS_COUNT; a++)
