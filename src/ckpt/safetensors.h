@@ -1,6 +1,6 @@
 // The safetensors format: 8 bytes of header length (little-endian), the header (JSON: name -> dtype, shape,
-// data_offsets;
-// `__metadata__` -> strings), then the tensors' bytes without holes. https://github.com/huggingface/safetensors
+// data_offsets; `__metadata__` -> strings), then the tensors' bytes without holes.
+// https://github.com/huggingface/safetensors
 //
 // Reading maps files and checks everything before it answers. Writing streams: declare, then hand over the data in
 // pieces. A Hugging Face model is one file or several ("shards") with an index that maps names to files.
