@@ -35,13 +35,8 @@ static double traffic(size_t operation, double bytes, int ranks) {
     return operation < 2 ? 2 * ranks * bytes : (ranks + 1) * bytes;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    sort_doubles(values, (size_t)count);
     return values[count / 2];
 }
 

@@ -54,13 +54,8 @@ static struct tensor matrix(struct arena *arena, enum dtype dtype, int64_t rows,
     return make(arena, dtype, 2, (int64_t[]){rows, columns});
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *x) {
-    qsort(x, REPEATS, sizeof *x, compare);
+    sort_doubles(x, REPEATS);
     return x[REPEATS / 2];
 }
 

@@ -85,11 +85,6 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Of a step in passes of a chunk; 0: none is known.
 static double closed_form(const char *name, const struct schedule *s) {
     int p = s->stages, m = s->microbatches, v = s->chunks;
@@ -140,7 +135,7 @@ static double median_step(const struct run *run) {
             longest = MAX(longest, run->span[i][r].end - run->span[i][r].begin);
         cost[i] = 1e-9 * (double)longest;
     }
-    qsort(cost, STEPS, sizeof *cost, compare);
+    sort_doubles(cost, STEPS);
     return cost[STEPS / 2];
 }
 

@@ -74,3 +74,13 @@ char *mem_printf(const char *format, ...) {
     va_end(args);
     return text;
 }
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return COMPARE(x, y);
+}
+
+void sort_doubles(double *item, size_t count) {
+    if (count)
+        qsort(item, count, sizeof *item, compare_doubles);
+}

@@ -43,9 +43,7 @@ static void candidates_release(struct candidates *c) {
 
 static int compare_newest_first(const void *a, const void *b) {
     const struct candidate *x = a, *y = b;
-    if (x->number != y->number)
-        return x->number > y->number ? -1 : 1;
-    return strcmp(x->name, y->name);
+    return COMPARE(y->number, x->number) ?: strcmp(x->name, y->name);
 }
 
 static trireme_status list_candidates(const char *parent, struct candidates *out, trireme_error *error) {

@@ -152,11 +152,7 @@ static trireme_status read_metadata(struct safetensors *s, size_t file, const js
 
 static int compare_positions(const void *a, const void *b) {
     const struct safetensors_tensor *x = a, *y = b;
-    if (x->position != y->position)
-        return x->position < y->position ? -1 : 1;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1;
-    return strcmp(x->name, y->name);
+    return COMPARE(x->position, y->position) ?: COMPARE(x->bytes, y->bytes) ?: strcmp(x->name, y->name);
 }
 
 // The tensors of one file: from the first byte of data to the file's last, without hole or overlap. Makes positions
@@ -290,14 +286,12 @@ static trireme_status map_file(struct safetensors *s, const char *path, trireme_
 
 static int compare_tensors(const void *a, const void *b) {
     const struct safetensors_tensor *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : (x->file > y->file) - (x->file < y->file);
+    return strcmp(x->name, y->name) ?: COMPARE(x->file, y->file);
 }
 
 static int compare_pairs(const void *a, const void *b) {
     const struct safetensors_pair *x = a, *y = b;
-    int order = strcmp(x->key, y->key);
-    return order ? order : (x->file > y->file) - (x->file < y->file);
+    return strcmp(x->key, y->key) ?: COMPARE(x->file, y->file);
 }
 
 // Sorts what was collected from all files.

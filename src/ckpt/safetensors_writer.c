@@ -88,9 +88,7 @@ static unsigned width(const struct declared *t) {
 
 static int compare_for_layout(const void *a, const void *b) {
     const struct declared *x = a, *y = b;
-    if (width(x) != width(y))
-        return width(x) > width(y) ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
+    return COMPARE(width(y), width(x)) ?: COMPARE(x->number, y->number);
 }
 
 static int compare_names(const void *a, const void *b) {

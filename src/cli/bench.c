@@ -73,12 +73,12 @@ struct measured {
 
 static int compare_shares(const void *a, const void *b) {
     const struct share *x = a, *y = b;
-    return (x->seconds < y->seconds) - (x->seconds > y->seconds);
+    return COMPARE(y->seconds, x->seconds);
 }
 
 static int compare_steps(const void *a, const void *b) {
     const struct step *x = a, *y = b;
-    return (x->seconds > y->seconds) - (x->seconds < y->seconds);
+    return COMPARE(x->seconds, y->seconds);
 }
 
 static const struct step *median_step(const struct measured *m) {

@@ -39,7 +39,7 @@ static trireme_status read_times(const struct command_value *v, struct schedule_
              !v[SIMULATE_FORWARD].given          ? "forward"
              : !v[SIMULATE_BACKWARD_INPUT].given ? "backward_input"
                                                  : "backward_weight");
-    else if (times->forward + times->backward_input + times->backward_weight <= 0)
+    else if (schedule_chunk_time(times) <= 0)
         FAIL(TRIREME_ERROR_USAGE, "forward, backward_input and backward_weight are all 0: one must be above");
     return TRIREME_OK;
 }
@@ -172,10 +172,7 @@ static void print_timeline(const struct schedule_report *s, struct text *out) {
 
 static void print_table(const struct schedule_report *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
-    const struct schedule_times *t = &s->times;
-    double work = schedule->microbatches * schedule->chunks * (t->forward + t->backward_input + t->backward_weight);
-    if (schedule->vocabulary)
-        work += schedule->microbatches * (t->embed + t->loss + t->loss_weight + t->embed_weight);
+    double work = schedule_work(schedule, &s->times);
     text_add(out, "%s: %s, %d microbatch%s, %s a rank\n", s->name, counted(schedule->stages, "stage").text,
              schedule->microbatches, schedule->microbatches == 1 ? "" : "es", counted(schedule->chunks, "chunk").text);
     const double most = most_activations(s);

@@ -210,7 +210,7 @@ static double first_seconds(const struct trial *t) {
 static int compare_worth(const void *a, const void *b) {
     const struct trial *s = a, *t = b;
     double x = cost(s) / first_seconds(s), y = cost(t) / first_seconds(t);
-    return (x < y) - (x > y);
+    return COMPARE(y, x);
 }
 
 static bool is_stopped(const struct choices *choices) {

@@ -212,10 +212,10 @@ static struct kind kind_of(const struct splitter *s, const struct parameter *p) 
 static int compare(const struct splitter *s, const struct parameter *p, const struct parameter *q, bool units_alone) {
     struct kind a = kind_of(s, p), b = kind_of(s, q);
     int x[] = {a.first, a.half, a.split, a.apart, !p->decayed}, y[] = {b.first, b.half, b.split, b.apart, !q->decayed};
-    for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone; i++)
-        if (x[i] != y[i])
-            return x[i] < y[i] ? -1 : 1;
-    return 0;
+    int order = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone && order == 0; i++)
+        order = COMPARE(x[i], y[i]);
+    return order;
 }
 
 // "layers.4-7.share", "layers.3.mlp". The caller frees.

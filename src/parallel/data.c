@@ -60,7 +60,7 @@ struct uses {
 
 static int compare_uses(const void *a, const void *b) {
     const struct use *x = a, *y = b;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : x->unit - y->unit;
+    return COMPARE(x->first, y->first) ?: COMPARE(x->unit, y->unit);
 }
 
 static void replace_reads(struct template *t, const int *again, size_t known) {

@@ -195,9 +195,7 @@ static double gain_of(const struct recomputation *r, const struct instruction *f
 static int compare_candidates(const void *a, const void *b) {
     const struct candidate *x = a, *y = b;
     double first = x->gain * y->cost, second = y->gain * x->cost;
-    if (first != second)
-        return first > second ? -1 : 1;
-    return (x->instruction > y->instruction) - (x->instruction < y->instruction);
+    return COMPARE(second, first) ?: COMPARE(x->instruction, y->instruction);
 }
 
 // The most bytes for the budget: what saves most for its cost first, and of the same the earliest, which is made again

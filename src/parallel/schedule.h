@@ -61,6 +61,14 @@ struct schedule_times {
     double link; // of a message's latency what joins two ranks is busy with it alone; 0: any number goes at once
 };
 
+// All passes of a chunk, and all of a rank's part of the vocabulary, for one microbatch.
+static inline double schedule_chunk_time(const struct schedule_times *t) {
+    return t->forward + t->backward_input + t->backward_weight;
+}
+static inline double schedule_vocabulary_time(const struct schedule_times *t) {
+    return t->embed + t->loss + t->loss_weight + t->embed_weight;
+}
+
 // What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.
 struct schedule_options {
     int chunks;           // of each rank: 0: as many as the schedule has by itself
@@ -211,9 +219,12 @@ struct schedule_span {
     double start, end;
 };
 
+// What a rank computes in a step: microbatches * (chunks * (F + B + W) + E + L + T + G).
+double schedule_work(const struct schedule *schedule, const struct schedule_times *times);
+
 struct schedule_cost {
     double cost;                 // largest over ranks of own last end minus own first start
-    double bubble;               // 1 - microbatches * (chunks * (F + B + W) + E + L + T + G) / cost
+    double bubble;               // 1 - schedule_work / cost
     struct schedule_span *rank;  // first start and last end: [stages]
     struct schedule_span **pass; // [stages][count of the rank]
     int ranks;                   // stages

@@ -75,9 +75,8 @@ struct best {
 
 // No schedule costs less than the work of a rank.
 static bool is_least(const struct best *best) {
-    const struct schedule_times *t = &best->options->times;
-    double work = t->forward + t->backward_input + t->backward_weight;
-    return best->cost <= work * best->schedule.chunks * best->schedule.microbatches * (1 + 1e-12);
+    double work = schedule_chunk_time(&best->options->times) * best->schedule.chunks * best->schedule.microbatches;
+    return best->cost <= work * (1 + 1e-12);
 }
 
 static bool holds(const struct schedule *s, const struct best *best) {

@@ -12,7 +12,7 @@ struct timed_pass {
 
 static int compare_times(const void *a, const void *b) {
     const struct timed_pass *x = a, *y = b;
-    return x->time < y->time ? -1 : x->time > y->time;
+    return COMPARE(x->time, y->time);
 }
 
 int plan_by_time(struct schedule *plan, const int (*when)[3], int interval) {

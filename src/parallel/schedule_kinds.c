@@ -98,7 +98,7 @@ trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct
 // Times become parts of a whole microbatch's, so that rounding is the same for any unit.
 static trireme_status complete_times(const struct schedule_kind *kind, struct schedule_times *t, trireme_error *error) {
     double *const all[] = {&t->forward, &t->backward_input, &t->backward_weight, &t->latency};
-    double whole = t->forward + t->backward_input + t->backward_weight;
+    double whole = schedule_chunk_time(t);
     if (whole == 0 && t->latency == 0) {
         *t = (struct schedule_times){.forward = 1, .backward_input = 1, .backward_weight = 1};
         whole = 3;

@@ -482,6 +482,11 @@ trireme_status schedule_verify(const struct schedule *schedule, trireme_error *e
 
 // ---- cost
 
+double schedule_work(const struct schedule *schedule, const struct schedule_times *times) {
+    double chunks = schedule->chunks * schedule_chunk_time(times);
+    return schedule->microbatches * (chunks + (schedule->vocabulary ? schedule_vocabulary_time(times) : 0));
+}
+
 void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost) {
     size_t ranks = (size_t)schedule->stages;
     struct schedule_span **pass = mem_alloc(ranks * sizeof *pass);
@@ -498,10 +503,7 @@ void schedule_cost(const struct schedule *schedule, const struct schedule_times 
         cost->rank[r] = (struct schedule_span){pass[r][0].start, replay.free_at[r]};
         cost->cost = MAX(cost->cost, cost->rank[r].end - cost->rank[r].start);
     }
-    double work = schedule->chunks * (times->forward + times->backward_input + times->backward_weight);
-    if (schedule->vocabulary)
-        work += times->embed + times->loss + times->loss_weight + times->embed_weight;
-    cost->bubble = MAX(0, 1 - (double)schedule->microbatches * work / cost->cost);
+    cost->bubble = MAX(0, 1 - schedule_work(schedule, times) / cost->cost);
     replay_release(&replay);
 }
 

@@ -34,8 +34,7 @@ void search_begin(struct schedule_search *s, const struct schedule *like, const 
     s->plan = schedule_empty_like(like);
     s->rank = mem_alloc((size_t)like->stages * sizeof *s->rank);
     s->fill = (struct fill){.times = o->times, .limit = limit, .weight_share = o->weight_share, .rank = s->rank};
-    s->work =
-        (o->times.forward + o->times.backward_input + o->times.backward_weight) * like->chunks * like->microbatches;
+    s->work = schedule_chunk_time(&o->times) * like->chunks * like->microbatches;
     s->bound = least_cost(like, &s->fill, s->work) * (1 + 1e-12);
 }
 
@@ -204,9 +203,7 @@ struct kept {
 
 static int compare_kept(const void *a, const void *b) {
     const struct kept *x = a, *y = b;
-    if (x->cost.most != y->cost.most)
-        return x->cost.most < y->cost.most ? -1 : 1;
-    return x->plan < y->plan ? -1 : x->plan > y->plan;
+    return COMPARE(x->cost.most, y->cost.most) ?: COMPARE(x->plan, y->plan);
 }
 
 void search_plans(struct schedule_search *s, struct schedule *plan, size_t count, size_t most) {

@@ -85,16 +85,11 @@ static void find_passes(const struct schedule *s, struct passes_at *at) {
     schedule_cost_release(&cost);
 }
 
-static int compare_times(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The most that are sent and not yet taken. Microbatches may come in any order: times are put into their own.
 static int most_on_way(double *sent, double *taken, int microbatches) {
     int most = 0;
-    qsort(sent, (size_t)microbatches, sizeof *sent, compare_times);
-    qsort(taken, (size_t)microbatches, sizeof *taken, compare_times);
+    sort_doubles(sent, (size_t)microbatches);
+    sort_doubles(taken, (size_t)microbatches);
     for (int m = 0, on_way = 0; m < microbatches; m++) {
         while (on_way < microbatches && sent[on_way] <= taken[m])
             on_way++;

@@ -37,8 +37,8 @@ static bool is_forward(struct pass pass) {
 }
 
 static void begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
-    double vocabulary = t->embed + t->loss + t->loss_weight + t->embed_weight;
-    double own = plan->chunks * (t->forward + t->backward_input + t->backward_weight);
+    double vocabulary = schedule_vocabulary_time(t);
+    double own = plan->chunks * schedule_chunk_time(t);
     double longer = own > 0 ? 1 + vocabulary / own : 1, work = own + vocabulary > 0 ? own + vocabulary : 1;
     double least = 1e-6 * work; // what takes no time comes behind what it needs, too
     *s = (struct spreader){.plan = plan,
@@ -95,11 +95,8 @@ static double vocabulary_at(const struct spreader *s, enum pass_kind kind, int m
 
 static int compare_timed(const void *a, const void *b) {
     const struct timed *x = a, *y = b;
-    if (x->at != y->at)
-        return (x->at > y->at) - (x->at < y->at);
-    if (x->pass.kind != y->pass.kind)
-        return (int)y->pass.kind - (int)x->pass.kind; // E before F
-    return x->pass.microbatch - y->pass.microbatch;
+    int order = COMPARE(x->at, y->at) ?: COMPARE(y->pass.kind, x->pass.kind); // E before F
+    return order ?: COMPARE(x->pass.microbatch, y->pass.microbatch);
 }
 
 static struct schedule order(const struct spreader *s) {

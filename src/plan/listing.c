@@ -6,13 +6,9 @@
 enum { OTHERS = 16, ROUNDS = 4 };
 
 static int compare_families(const struct plan_choice *a, const struct plan_choice *b) {
-    if (a->tensor != b->tensor)
-        return a->tensor < b->tensor ? -1 : 1;
-    if (a->stages != b->stages)
-        return a->stages < b->stages ? -1 : 1;
-    if (a->micro_batch_size != b->micro_batch_size)
-        return a->micro_batch_size < b->micro_batch_size ? -1 : 1;
-    return a->stages > 1 ? strcmp(a->schedule, b->schedule) : 0;
+    int order = COMPARE(a->tensor, b->tensor)
+                    ?: COMPARE(a->stages, b->stages) ?: COMPARE(a->micro_batch_size, b->micro_batch_size);
+    return order || a->stages == 1 ? order : strcmp(a->schedule, b->schedule);
 }
 
 void listing_note(struct search *s, const struct plan_answer *answer) {
@@ -34,7 +30,7 @@ struct lines {
 // Equal ones as they were found.
 static int by_seconds(const void *x, const void *y) {
     const struct plan_answer *a = *(struct plan_answer *const *)x, *b = *(struct plan_answer *const *)y;
-    return a->seconds != b->seconds ? (a->seconds < b->seconds ? -1 : 1) : (a > b) - (a < b);
+    return COMPARE(a->seconds, b->seconds) ?: COMPARE(a, b);
 }
 
 static int64_t free_bytes(const struct plan_answer *a) {
@@ -74,8 +70,7 @@ static struct lines choose_lines(struct search *s, bool trades) {
 // Families side by side.
 static int by_family(const void *x, const void *y) {
     const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
-    int order = compare_families(&a->choice, &b->choice);
-    return order ? order : (a > b) - (a < b);
+    return compare_families(&a->choice, &b->choice) ?: COMPARE(a, b);
 }
 
 static bool is_found(const struct search *s, const struct plan_choice *c) {

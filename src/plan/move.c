@@ -160,7 +160,7 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
 
 static int by_seconds(const void *x, const void *y) {
     const struct plan_answer *a = x, *b = y;
-    return (a->seconds > b->seconds) - (a->seconds < b->seconds);
+    return COMPARE(a->seconds, b->seconds);
 }
 
 // The three best, and the best of three kinds, however long that takes; and of all that were found the best of each

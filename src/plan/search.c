@@ -54,9 +54,7 @@ void evaluate_all(const struct plan_request *request, struct job *job, int jobs,
 
 static int by_bytes(const void *x, const void *y) {
     const struct candidate *a = x, *b = y;
-    if (a->estimate.bytes != b->estimate.bytes)
-        return a->estimate.bytes < b->estimate.bytes ? -1 : 1;
-    return (a->estimate.seconds > b->estimate.seconds) - (a->estimate.seconds < b->estimate.seconds);
+    return COMPARE(a->estimate.bytes, b->estimate.bytes) ?: COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
 
 // ---- searching
@@ -252,7 +250,7 @@ static bool is_sibling(const struct plan_choice *a, const struct plan_choice *b)
 
 static int by_seconds(const void *x, const void *y) {
     const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
-    return (a->estimate.seconds > b->estimate.seconds) - (a->estimate.seconds < b->estimate.seconds);
+    return COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
 
 // Other schedules and layouts on the meshes of the best, as far as they were not simulated: what was learnt of a

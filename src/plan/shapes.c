@@ -93,8 +93,7 @@ double shape_waiting(struct shape *s, bool vocabulary, double latency, double li
 
 static void fill_order(const struct shape *s, struct shape_order *o) {
     const struct schedule_times times = times_of(s, o->schedule.vocabulary);
-    double layers = (times.forward + times.backward_input + times.backward_weight) * o->schedule.chunks,
-           vocabulary = times.embed + times.loss + times.loss_weight + times.embed_weight;
+    double layers = schedule_chunk_time(&times) * o->schedule.chunks, vocabulary = schedule_vocabulary_time(&times);
     o->without = time_schedule(&o->schedule, &times);
     o->idle = MAX(0, (o->without.few - s->microbatches * (layers + vocabulary)) / layers);
     o->messages = mem_alloc((size_t)s->stages * sizeof *o->messages);

@@ -3,10 +3,8 @@
 // A pair behind what all of a group open: its two ranks tell the peer differently.
 static int compare(const void *a, const void *b) {
     const struct channel *x = a, *y = b;
-    return x->group != y->group     ? (x->group > y->group) - (x->group < y->group)
-           : x->number != y->number ? x->number - y->number
-           : !x->peer != !y->peer   ? !y->peer - !x->peer
-                                    : x->peer - y->peer;
+    return COMPARE(x->group, y->group)
+               ?: COMPARE(x->number, y->number) ?: COMPARE(!y->peer, !x->peer) ?: COMPARE(x->peer, y->peer);
 }
 
 struct channel channel_of(const struct instruction *i) {

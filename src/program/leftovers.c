@@ -4,7 +4,7 @@
 
 static int compare_edges(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return COMPARE(x, y);
 }
 
 void leftovers_create(struct leftovers *l, const int64_t *edge, size_t count) {

@@ -52,29 +52,25 @@ static int64_t place(struct placing *p) {
 typedef int (*comparison)(const struct allocation *a, const struct allocation *b);
 
 static int by_bytes(const struct allocation *a, const struct allocation *b) {
-    if (a->bytes != b->bytes)
-        return a->bytes > b->bytes ? -1 : 1;
-    return (a->last - a->first < b->last - b->first) - (a->last - a->first > b->last - b->first);
+    return COMPARE(b->bytes, a->bytes) ?: COMPARE(b->last - b->first, a->last - a->first);
 }
 
 static int by_lifetime(const struct allocation *a, const struct allocation *b) {
-    int x = a->last - a->first, y = b->last - b->first;
-    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
+    return COMPARE(b->last - b->first, a->last - a->first) ?: by_bytes(a, b);
 }
 
 // As they come where they live as long.
 static int by_lifetime_alone(const struct allocation *a, const struct allocation *b) {
-    int x = a->last - a->first, y = b->last - b->first;
-    return (x < y) - (x > y);
+    return COMPARE(b->last - b->first, a->last - a->first);
 }
 
 static int by_area(const struct allocation *a, const struct allocation *b) {
     double x = (double)a->bytes * (a->last - a->first + 1), y = (double)b->bytes * (b->last - b->first + 1);
-    return x != y ? (x > y ? -1 : 1) : by_bytes(a, b);
+    return COMPARE(y, x) ?: by_bytes(a, b);
 }
 
 static int by_birth(const struct allocation *a, const struct allocation *b) {
-    return a->first != b->first ? (a->first > b->first) - (a->first < b->first) : by_bytes(a, b);
+    return COMPARE(a->first, b->first) ?: by_bytes(a, b);
 }
 
 struct sort_context {
@@ -84,8 +80,8 @@ struct sort_context {
 
 static int compare_indices(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
-    int i = *(const int *)a, k = *(const int *)b, order = c->compare(&c->item[i], &c->item[k]);
-    return order ? order : (i > k) - (i < k);
+    int i = *(const int *)a, k = *(const int *)b;
+    return c->compare(&c->item[i], &c->item[k]) ?: COMPARE(i, k);
 }
 
 static void sort(const struct placing *p, comparison compare) {

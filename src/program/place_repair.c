@@ -201,14 +201,12 @@ static int compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;
     const struct in_use *x = &c->range[i], *y = &c->range[k];
-    int small = (x->bytes <= c->small) - (y->bytes <= c->small);
-    if (small)
-        return small;
-    int windows = x->first / c->window - y->first / c->window;
-    if (windows)
-        return windows;
-    double score = score_of(x) - score_of(y);
-    return score != 0 ? (score < 0) - (score > 0) : x->first != y->first ? x->first - y->first : i - k;
+    int order =
+        COMPARE(x->bytes <= c->small, y->bytes <= c->small) ?: COMPARE(x->first / c->window, y->first / c->window);
+    if (order)
+        return order;
+    double p = score_of(x), q = score_of(y);
+    return COMPARE(q, p) ?: COMPARE(x->first, y->first) ?: COMPARE(i, k);
 }
 
 int64_t in_use_most(const struct in_use *range, size_t count) {

@@ -151,8 +151,7 @@ struct scored {
 
 static int compare_scores(const void *a, const void *b) {
     const struct scored *x = a, *y = b;
-    return x->score != y->score ? (x->score < y->score) - (x->score > y->score)
-                                : (x->range > y->range) - (x->range < y->range);
+    return COMPARE(y->score, x->score) ?: COMPARE(x->range, y->range);
 }
 
 // What lives longest is best; of two that live about as long, the larger.
@@ -164,8 +163,7 @@ static double score_of(const struct in_use *r, int weight_of_bytes) {
 static int compare_begins(const void *a, const void *b, void *context) {
     const struct in_use *range = context;
     int i = *(const int *)a, k = *(const int *)b;
-    return range[i].first != range[k].first ? (range[i].first > range[k].first) - (range[i].first < range[k].first)
-                                            : (i > k) - (i < k);
+    return COMPARE(range[i].first, range[k].first) ?: COMPARE(i, k);
 }
 
 int64_t place_skyline(struct in_use *range, size_t count, int64_t enough) {

@@ -108,18 +108,15 @@ static int compare_classes(const struct sort_context *c, const struct live_range
     if (c->by == BY_INVOCATION && crosses != too)
         return crosses ? -1 : 1;
     if (c->by == BY_INVOCATION && crosses && x->from != y->from)
-        return x->from < y->from ? -1 : 1;
-    return (p < q) - (p > q);
+        return COMPARE(x->from, y->from);
+    return COMPARE(q, p);
 }
 
 static int compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;
     const struct live_range *x = &c->s->item[i], *y = &c->s->item[k];
-    int order = compare_classes(c, x, y);
-    if (order)
-        return order;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (i > k) - (i < k);
+    return compare_classes(c, x, y) ?: COMPARE(x->first, y->first) ?: COMPARE(i, k);
 }
 
 static void arrange(struct stepping *s, enum order by) {

@@ -224,7 +224,7 @@ struct slice {
 
 static int compare_slices(const void *a, const void *b) {
     int64_t x = ((const struct slice *)a)->offset, y = ((const struct slice *)b)->offset;
-    return (x > y) - (x < y);
+    return COMPARE(x, y);
 }
 
 // Links the tensors of each flat buffer, in the order in which they lie. Slices that overlap others are no tensors of

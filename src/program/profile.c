@@ -3,7 +3,7 @@
 
 static int compare_sizes(const void *a, const void *b) {
     const struct memory_holder *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->buffer > y->buffer) - (x->buffer < y->buffer);
+    return COMPARE(y->bytes, x->bytes) ?: COMPARE(x->buffer, y->buffer);
 }
 
 // Allocations in use at one moment for the microbatch at work there.

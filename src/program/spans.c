@@ -32,7 +32,7 @@ void spans_insert(spans *by_offset, struct span span) {
 
 static int by_offset(const void *a, const void *b) {
     const struct span *x = a, *y = b;
-    return (x->offset > y->offset) - (x->offset < y->offset);
+    return COMPARE(x->offset, y->offset);
 }
 
 void spans_merge(spans *to, spans *more) {

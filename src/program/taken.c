@@ -4,7 +4,7 @@ enum { LISTS = 3 * 32 }; // that a search looks at: at most three of each level
 
 static int compare_times(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
+    return COMPARE(x, y);
 }
 
 void taken_create(struct taken *s, int *times, size_t count) {

@@ -196,7 +196,7 @@ static bool matches(struct gradient_check *c, const struct instruction *b, const
 }
 
 static int compare_numbers(const void *a, const void *b) {
-    return *(const int *)a - *(const int *)b;
+    return COMPARE(*(const int *)a, *(const int *)b);
 }
 
 // Those that make a tensor as their output of that number, or one whose gradient is the tensor's.

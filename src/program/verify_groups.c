@@ -94,16 +94,13 @@ struct key {
 };
 
 static int compare_groups(const struct key *a, const struct key *b) {
-    return a->group != b->group     ? (a->group > b->group) - (a->group < b->group)
-           : a->stream != b->stream ? a->stream - b->stream
-           : a->low != b->low       ? a->low - b->low
-                                    : a->high - b->high;
+    return COMPARE(a->group, b->group)
+               ?: COMPARE(a->stream, b->stream) ?: COMPARE(a->low, b->low) ?: COMPARE(a->high, b->high);
 }
 
 static int compare_keys(const void *a, const void *b) {
     const struct key *x = a, *y = b;
-    int order = compare_groups(x, y);
-    return order ? order : x->rank != y->rank ? x->rank - y->rank : x->channel - y->channel;
+    return compare_groups(x, y) ?: COMPARE(x->rank, y->rank) ?: COMPARE(x->channel, y->channel);
 }
 
 static void open_communicator(struct world *w, const struct key *key) {
@@ -390,8 +387,7 @@ struct held_parameter {
 
 static int compare_parameters(const void *a, const void *b) {
     const struct held_parameter *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : x->rank - y->rank;
+    return strcmp(x->name, y->name) ?: COMPARE(x->rank, y->rank);
 }
 
 // A parameter that two stages update is declared to be the same on both, one that all have parts of to be spread, and

@@ -123,7 +123,7 @@ static trireme_status create(struct memory_check *c, trireme_error *error) {
 
 static int compare_bounds(const void *a, const void *b) {
     int64_t x = ((const struct bounds *)a)->begin, y = ((const struct bounds *)b)->begin;
-    return (x > y) - (x < y);
+    return COMPARE(x, y);
 }
 
 // Buffers that live throughout have memory of their own.

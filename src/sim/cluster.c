@@ -258,11 +258,7 @@ static trireme_status read_link_point(const struct reading *r, int list, struct 
 
 int link_point_compare(const void *a, const void *b) {
     const struct link_point *x = a, *y = b;
-    if (x->op != y->op)
-        return x->op < y->op ? -1 : 1;
-    if (x->ranks != y->ranks)
-        return x->ranks < y->ranks ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return COMPARE(x->op, y->op) ?: COMPARE(x->ranks, y->ranks) ?: COMPARE(x->bytes, y->bytes);
 }
 
 static trireme_status read_measured(const struct reading *r, int list, struct link_level *level, trireme_error *error) {

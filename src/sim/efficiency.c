@@ -164,17 +164,12 @@ struct listed {
 };
 
 static int compare_shapes(const struct curve_point *a, const struct curve_point *b) {
-    const double keys[][2] = {{a->dtype, b->dtype}, {a->m, b->m}, {a->n, b->n}, {a->k, b->k}};
-    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    return COMPARE(a->dtype, b->dtype) ?: COMPARE(a->m, b->m) ?: COMPARE(a->n, b->n) ?: COMPARE(a->k, b->k);
 }
 
 static int compare_listed(const void *a, const void *b) {
     const struct listed *x = a, *y = b;
-    int shapes = compare_shapes(&x->point, &y->point);
-    return shapes ? shapes : (x->node > y->node) - (x->node < y->node);
+    return compare_shapes(&x->point, &y->point) ?: COMPARE(x->node, y->node);
 }
 
 // One shape has one time. What moves as many bytes as another may still be of another shape.

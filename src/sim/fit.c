@@ -41,10 +41,10 @@ static int compare_shapes(const void *a, const void *b) {
                               {x->bytes, y->bytes},
                               {x->flops, y->flops},
                               {x->seconds, y->seconds}};
-    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
+    int order = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(keys) && order == 0; i++)
+        order = COMPARE(keys[i][0], keys[i][1]);
+    return order;
 }
 
 static bool same_shape(const struct fit_sample *a, const struct fit_sample *b) {

@@ -72,14 +72,9 @@ struct trials {
     VEC(struct trial);
 };
 
-static int compare_doubles(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 // From what something took several times: other programs of the machine only make it longer.
 static double typical(double *seconds, int count) {
-    qsort(seconds, (size_t)count, sizeof *seconds, compare_doubles);
+    sort_doubles(seconds, (size_t)count);
     return seconds[count / 3];
 }
 
@@ -88,7 +83,7 @@ static double typical(double *seconds, int count) {
 static int choose_steps(const double *steps, int count, bool *chosen) {
     double *sorted = mem_alloc((size_t)count * sizeof *sorted);
     memcpy(sorted, steps, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+    sort_doubles(sorted, (size_t)count);
     const double least = sorted[count / 3], most = sorted[count - 1 - count / 3];
     int kept = 0;
     for (int s = 0; s < count; s++)

@@ -218,9 +218,7 @@ trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t
 
 static int compare_weights(const void *a, const void *b) {
     const struct token_weight *x = a, *y = b;
-    if (x->weight != y->weight)
-        return x->weight > y->weight ? -1 : 1;
-    return (x->token > y->token) - (x->token < y->token);
+    return COMPARE(y->weight, x->weight) ?: COMPARE(x->token, y->token);
 }
 
 // One choice among the logits: `uniform` in [0, 1). Temperature 0 takes the largest.

@@ -4,11 +4,6 @@
 
 enum { MOST_RUNS = 1000 };
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double flops_of(const struct op_table *table, const struct call *call) {
     struct operand in[OP_MAX_IN] = {0}, out[OP_MAX_OUT] = {0};
     struct instruction instruction = {
@@ -42,7 +37,7 @@ trireme_status op_time(const struct op_table *table, const char *spec, const str
             kernel->run(&instance.call);
             seconds[runs] = (double)(clock_now() - start) * 1e-9;
         }
-        qsort(seconds, (size_t)runs, sizeof *seconds, by_value);
+        sort_doubles(seconds, (size_t)runs);
         *timing = (struct op_timing){seconds[runs / 2], flops_of(table, &instance.call)};
         free(seconds);
         if (kernel->release && instance.call.prepared)
