@@ -174,6 +174,8 @@ static trireme_status run(const struct command_value *values, trireme_error *err
     progress_clear();
     if (status == TRIREME_OK) {
         status = write_cluster(&cluster, ops, values[CALIBRATE_OUT].given, error);
+        if (status == TRIREME_OK && values[CALIBRATE_OUT].given && !values[CALIBRATE_FROM].given)
+            fprintf(stderr, "%s\n", cluster.about);
         cluster_release(&cluster);
     }
     free(ops);

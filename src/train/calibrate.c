@@ -341,8 +341,17 @@ static void list_trials(struct work *w, int device, int ranks) {
             }
 }
 
+static int rounds_of(const struct work *w) {
+    return MIN(ROUNDS, w->steps);
+}
+
+// Steps that are measured of a model before this round.
+static int steps_before(const struct work *w, int round) {
+    return w->steps * round / rounds_of(w);
+}
+
 static trireme_status run_rounds(struct work *w, trireme_error *error) {
-    int rounds = MIN(ROUNDS, w->steps);
+    int rounds = rounds_of(w);
     w->of = rounds * (int)w->trials.count + w->links;
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < w->trials.count; i++) {
@@ -351,7 +360,7 @@ static trireme_status run_rounds(struct work *w, trireme_error *error) {
             if (t->left_out)
                 continue;
             measure_peaks(w);
-            trireme_status status = run_trial(t, w->steps * (round + 1) / rounds - t->done, error);
+            trireme_status status = run_trial(t, steps_before(w, round + 1) - t->done, error);
             t->left_out = status == TRIREME_ERROR_MEMORY && t->settings != MODELS[0];
             if (!t->left_out)
                 TRY(status);
@@ -452,21 +461,50 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// How much longer the same steps took in the slowest round than in the fastest.
+static double unsteadiness(const struct work *w, const struct trial *t) {
+    double least = INFINITY, most = 0;
+    for (int round = 0; round < rounds_of(w); round++) {
+        const int begin = steps_before(w, round), end = steps_before(w, round + 1);
+        double sum = 0;
+        for (int s = begin; s < end; s++)
+            sum += t->step[s];
+        least = fmin(least, sum / (end - begin));
+        most = fmax(most, sum / (end - begin));
+    }
+    return most / least - 1;
+}
+
+// What the file says of how it came about: no prediction is better than the machine is steady. The caller frees.
+static char *describe_measurement(const struct work *w) {
+    struct text about = {0};
+    VEC(double) each = {0};
+    for (size_t i = 0; i < w->trials.count; i++)
+        if (!w->trials.item[i].left_out)
+            VEC_PUSH(&each, unsteadiness(w, &w->trials.item[i]));
+    sort_doubles(each.item, each.count);
+    text_add(&about, "measured by trireme bench calibrate%s",
+             w->left_out ? ", without models that memory was too small for" : "");
+    if (rounds_of(w) > 1)
+        text_add(&about,
+                 "; the same steps took %.1f%% longer in the slowest of %d rounds than in the fastest, %.1f%% at most",
+                 100 * each.item[each.count / 2], rounds_of(w), 100 * each.item[each.count - 1]);
+    VEC_RELEASE(&each);
+    return about.text;
+}
+
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error) {
-    struct cluster cluster = {.name = mem_strdup("this machine"),
-                              .about = mem_strdup("measured by trireme bench calibrate")};
+    struct cluster cluster = {.name = mem_strdup("this machine")};
     struct work work = {.table = table, .options = options, .cluster = &cluster, .cores = usable_cores()};
     work.resident = (int64_t)memory_resident();
     work.models = options->models ? options->models : CALIBRATE_SHAPES;
     work.steps = options->steps ? options->steps : 6;
     work.cores = MIN(work.cores, CORES_MOST);
     trireme_status status = measure_all(&work, error);
+    if (status == TRIREME_OK)
+        cluster.about = describe_measurement(&work);
     release_trials(&work.trials);
-    if (status == TRIREME_OK && work.left_out) {
-        free(cluster.about);
-        cluster.about = mem_strdup("measured by trireme bench calibrate, without models that memory was too small for");
-    }
     if (status == TRIREME_OK)
         *out = cluster;
     else

@@ -16,8 +16,8 @@ struct calibrate_options {
     void (*say)(const char *what, int done, int of); // NULL: nobody listens
 };
 
-// Takes some minutes, with nothing else running, and about 1 GB for each core; models that do not fit are left out, and
-// the cluster's `about` says so.
+// Takes some minutes, with nothing else running, and about 1 GB for each core. The cluster's `about` says whether
+// models were left out that did not fit, and how steady the machine was.
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error);
 

@@ -277,9 +277,11 @@ def test_import():
 def test_this_machine_is_measured_and_simulated():
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "this.yaml")
-        said = tool.good("bench", "calibrate", "models=1", "steps=1", f"out={out}")
+        said = tool.good("bench", "calibrate", "models=1", "steps=2", f"out={out}")
         assert said == f"{out} is written: trireme simulate CONFIG.yaml cluster={out}\n", said
         cluster = open(out, encoding="utf-8").read()
+        each = re.search(r"took ([\d.]+)% longer in the slowest of 2 rounds than in the fastest, ([\d.]+)% at", cluster)
+        assert each and 0 <= float(each[1]) <= float(each[2]), cluster
         assert "matmul" in cluster and "adamw" in cluster
         small = ["--model.preset=llama-5m", "--training.seq_len=128", "--training.micro_batch_size=8",
                  "--training.global_batch_size=8"]
