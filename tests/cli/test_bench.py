@@ -1,4 +1,4 @@
-"""What the scripts of bench/ refuse: in one line and before anything is measured."""
+"""What the scripts of bench/ and tools/ refuse: in one line and before anything is measured or built."""
 
 import os
 import shutil
@@ -41,6 +41,24 @@ def test_nothing_to_measure():
     refused(1, "nothing of that can be measured here", "run", "llm_c", "pytorch", "--python=/none", f"--name={NAME}")
     refused(2, "run: error: argument --rounds: 0 is not a number from 1 on", "run", "own", "--rounds=0")
     refused(2, "llm_c.py: error: argument --steps: -1 is not a number from 1 on", "llm_c.py", "--steps=-1", ".")
+
+
+def test_missing_programs():
+    """Of the two programs that each wants, one is not enough."""
+    path = os.path.abspath("bin")
+    os.makedirs("arm/usr")
+    os.mkdir(path)
+    for name in ("dirname", "true"):
+        os.symlink(shutil.which(name), os.path.join(path, name))
+    for script, programs in (("try_arm64", ("aarch64-linux-gnu-gcc", "qemu-aarch64")),
+                             ("try_mpich", ("mpicc.mpich", "mpirun.mpich"))):
+        for program in programs:
+            os.symlink("true", os.path.join(path, program))
+            process = subprocess.run([os.path.join(BENCH, "../tools", script), "arm"], text=True, capture_output=True,
+                                     env={"PATH": path}, timeout=tool.TIMEOUT, check=False)
+            os.remove(os.path.join(path, program))
+            assert process.returncode == 77 and not process.stdout, (script, program, process)
+            assert f"{script}: install the Debian packages " in process.stderr, process.stderr
 
 
 tool.main(globals())
