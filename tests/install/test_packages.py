@@ -28,9 +28,10 @@ def version_of_header():
 
 
 def check_names(library, *kind):
-    """Everything that a library shows to the linker begins with trireme_."""
+    """Everything that a library shows to the linker begins with trireme_. No program can have a name with a dot before
+    it, as clang gives to the locks of OpenMP."""
     symbols = [line.split() for line in run("nm", "-P", "--defined-only", *kind, library).splitlines()]
-    foreign = [symbol[0] for symbol in symbols if len(symbol) > 1 and not symbol[0].startswith("trireme_")]
+    foreign = [symbol[0] for symbol in symbols if len(symbol) > 1 and not symbol[0].startswith(("trireme_", "."))]
     if foreign:
         sys.exit(f"{library}: names that should be hidden: {' '.join(foreign[:10])}")
 
