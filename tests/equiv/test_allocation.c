@@ -1,6 +1,7 @@
 // Nothing is allocated during a step: malloc and its kin, and mmap, are replaced by ones that count.
 #include "support/models.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -22,10 +23,17 @@ int main(void) {
 static atomic_bool counting;
 static atomic_int allocations;
 
-static void count(void) {
-    if (atomic_load(&counting))
+// LLVM's OpenMP takes and frees memory of its own for each loop whose turns threads take as they come.
+static bool is_llvm_openmp(const void *caller) {
+    Dl_info info;
+    return dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "/libomp.so");
+}
+
+static void count_for(const void *caller) {
+    if (atomic_load(&counting) && !is_llvm_openmp(caller))
         atomic_fetch_add(&allocations, 1);
 }
+#define count() count_for(__builtin_return_address(0))
 
 // glibc's own, under their second names.
 void *__libc_malloc(size_t bytes);
@@ -78,14 +86,15 @@ static void test_counter(void **state) {
     (void)state;
     atomic_store(&allocations, 0);
     atomic_store(&counting, true);
-    char *copy = strdup("allocated inside the C library");
+    void *volatile copy = strdup("allocated inside the C library"); // or what nobody reads would not be asked for
     void *p = NULL;
     int failed = posix_memalign(&p, 64, 100);
+    void *volatile aligned = p;
     atomic_store(&counting, false);
     assert_int_equal(failed, 0);
     assert_int_equal(atomic_load(&allocations), 2);
     free(copy);
-    free(p);
+    free(aligned);
 }
 
 static void check(enum small small, const char *dtype, const char *kernels, const char *recompute) {
