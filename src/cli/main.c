@@ -99,13 +99,17 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
-static int refuse_name(const char *name) {
+static int refuse_name(const char *name, const struct launcher *launcher) {
     const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
+    trireme_error error;
     if (*name == '-')
-        fprintf(stderr, "trireme: a command comes before %s; `trireme help` lists all\n", name);
+        error_set(&error, TRIREME_ERROR_USAGE, "a command comes before %s; `trireme help` lists all", name);
     else
-        fprintf(stderr, "trireme: there is no command %s%s%s%s `trireme help` lists all\n", name,
-                nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
+        error_set(&error, TRIREME_ERROR_USAGE, "there is no command %s%s%s%s `trireme help` lists all", name,
+                  nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
+    processes_let_first_tell(launcher, &error);
+    if (error.message[0])
+        fprintf(stderr, "trireme: %s\n", error.message);
     return EXIT_USAGE;
 }
 
@@ -237,13 +241,13 @@ int main(int argc, char **argv) {
     const char *name = argc < 2 ? "help" : argv[1];
     bool overview = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     const struct command *command = find_command(overview ? "help" : name);
+    struct launcher launcher = launcher_find();
     if (!command)
-        return refuse_name(name);
+        return refuse_name(name, &launcher);
     struct arguments arguments = {.command = command};
     // Who stops reading what a command prints has seen enough; only training goes on without its reader.
     signal(SIGPIPE, command->run == command_train ? SIG_IGN : SIG_DFL);
     // A launcher ends all ranks when the first has ended: the one that has something to say must live on for a moment.
-    struct launcher launcher = launcher_find();
     if (launcher_processes(&launcher) > 1 && command->run != command_help)
         stop_on_signals();
     sort_arguments(&arguments, argc - 2, argv + 2);

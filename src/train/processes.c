@@ -355,13 +355,16 @@ static trireme_status begin(const struct launcher *launcher, double deadline, st
     }
     if (started && world_place(*world)->ranks != launcher->ranks)
         status = refuse_launcher(launcher, world_place(*world)->ranks, error);
-    bool together = status == TRIREME_OK;
-    if (together)
+    if (status == TRIREME_OK)
         status = ranks_control(control, &(struct member){*world, world_place(*world)->rank}, launcher->ranks, error);
-    if (status != TRIREME_OK && started)
-        world_free(*world);
-    if (!together)
+    if (status == TRIREME_OK)
+        return TRIREME_OK;
+    if (!started || world_place(*world)->ranks == 1)
         processes_let_first_tell(launcher, error);
+    else // others may find nothing wrong, and wait for this one
+        tell_failure(*world, world_place(*world), error);
+    if (started)
+        world_free(*world);
     return status;
 }
 

@@ -45,10 +45,20 @@ def test_bad_starts():
     refused(2, 2, r"usage: trireme train", "train", "c.yaml", "d.yaml")
     refused(2, 2, r"peak, step or calibrate, not \"speed\"", "bench", "speed")
     refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
+    code, _, err = mpi.run(2, "trane", "c.yaml")
+    assert code == 2 and err.count("there is no command trane; did you mean train?") == 1, (code, err)
     # One rank alone.
     process = by_rank("train c.yaml", "verify c.yaml")
     code, _, err = tool.finish(process)
     assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
+    # One of three, in whose environment another launcher has been.
+    for rank in 0, 1:
+        process = mpi.start(3, "sh", "-c", f'[ $OMPI_COMM_WORLD_RANK != {rank} ] || export OMPI_COMM_WORLD_SIZE=4; '
+                            'exec "$@"', "sh", tool.BINARY, "train", "c.yaml", "training.global_batch_size=3")
+        begin = time.monotonic()
+        code, _, err = tool.finish(process)
+        assert code == 2 and time.monotonic() - begin < 30, (code, err)
+        assert len(mpi.told(err)) == 1 and "mpirun has started 4 processes, but MPI sees 3 ranks" in err, err
     # CPUs that differ.
     one = ['[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export TRIREME_ISA=base; exec "$0" "$@"', tool.BINARY, "train", "c.yaml"]
     code, _, err = tool.finish(mpi.start(2, "sh", "-c", *one, "training.kernels=reference", "training.steps=1"))
