@@ -1,5 +1,7 @@
 #include "base/base.h"
 
+#include <signal.h>
+
 // A message is one line, whatever is quoted in it.
 static void make_one_line(char *message) {
     for (char *c = message; *c; c++)
@@ -39,15 +41,34 @@ void bug(const char *file, int line, const char *what) {
     abort();
 }
 
+// No place in the source is to blame: MPI, which catches the signal, would print one.
+static _Noreturn void end_without_memory(size_t bytes) {
+    fprintf(stderr,
+            "trireme: out of memory: %zu bytes more are refused: raise the limit (ulimit -v, or a job's), or ask for "
+            "less\n",
+            bytes);
+    signal(SIGABRT, SIG_DFL);
+    abort();
+}
+
 void *mem_alloc(size_t bytes) {
     void *p = calloc(1, bytes ? bytes : 1);
-    CHECK(p != NULL);
+    if (!p)
+        end_without_memory(bytes);
+    return p;
+}
+
+void *mem_aligned(size_t alignment, size_t bytes) {
+    void *p = aligned_alloc(alignment, (size_t)round_up((int64_t)bytes, (int64_t)alignment));
+    if (!p)
+        end_without_memory(bytes);
     return p;
 }
 
 void *mem_resize(void *p, size_t bytes) {
     void *q = realloc(p, bytes ? bytes : 1);
-    CHECK(q != NULL);
+    if (!q)
+        end_without_memory(bytes);
     return q;
 }
 

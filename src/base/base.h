@@ -62,10 +62,11 @@ trireme_status error_prefix(trireme_error *error, trireme_status status, const c
 _Noreturn void bug(const char *file, int line, const char *what);
 #define CHECK(condition) ((condition) ? (void)0 : bug(__FILE__, __LINE__, #condition))
 
-// Bookkeeping memory: never returns NULL (running out of it is a bug of the machine, not an input error).
+// Bookkeeping memory: never returns NULL (running out of it ends the process, with a line that says so).
 // Large regions (arenas, file buffers) go through region_create, which reports failure.
-void *mem_alloc(size_t bytes);           // zeroed
-void *mem_resize(void *p, size_t bytes); // contents kept, tail not zeroed
+void *mem_alloc(size_t bytes);                     // zeroed
+void *mem_resize(void *p, size_t bytes);           // contents kept, tail not zeroed
+void *mem_aligned(size_t alignment, size_t bytes); // not zeroed
 char *mem_strdup(const char *s);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args);

@@ -4,9 +4,12 @@
 #include "base/rng.h"
 #include "base/text.h"
 
+#include "support/sanitized.h"
 #include "support/test.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // ---- errors and bookkeeping memory
@@ -41,6 +44,35 @@ static void error_message_is_cut_not_overrun(void **state) {
     for (size_t i = 0; i < sizeof a.guard; i++)
         assert_int_equal(a.guard[i], 'g');
     free(longest);
+}
+
+static void print_trace(int number) {
+    (void)number;
+    fputs("a trace\n", stderr); // as MPI does
+}
+
+// Not a bug at some line, nor anything of those who catch the signal.
+static void without_memory_one_line_tells(void **state) {
+    (void)state;
+    if (SANITIZED)
+        skip(); // allocators of sanitizers end the process themselves
+    int ends[2], status;
+    char said[256] = "";
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGABRT, print_trace);
+        dup2(ends[1], STDERR_FILENO);
+        mem_alloc(SIZE_MAX / 4);
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_true(read(ends[0], said, sizeof said - 1) > 0);
+    close(ends[0]);
+    assert_ptr_equal(strstr(said, "trireme: out of memory: "), said);
+    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
 static void vec_grows_and_keeps_its_items(void **state) {
@@ -329,6 +361,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_is_filled_and_prefixed),
         cmocka_unit_test(error_message_is_cut_not_overrun),
+        cmocka_unit_test(without_memory_one_line_tells),
         cmocka_unit_test(vec_grows_and_keeps_its_items),
         cmocka_unit_test(clock_advances),
         cmocka_unit_test(text_grows),

@@ -104,8 +104,7 @@ static struct process_communicator *create(struct process_world *w, int size, co
     find_nodes(c);
     for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS); i++)
         c->staging[i] = mem_alloc(2 * n * (size_t)c->segment);
-    c->chunk = aligned_alloc(64, sizeof *c->chunk);
-    CHECK(c->chunk);
+    c->chunk = mem_aligned(64, sizeof *c->chunk);
     return c;
 }
 

@@ -5,9 +5,7 @@
 
 // The first `zeroed` bytes of it are. What comes behind them takes memory where it is used.
 static void *aligned(size_t bytes, size_t zeroed) {
-    void *p = aligned_alloc(LINE, round_up(bytes, LINE));
-    CHECK(p);
-    return memset(p, 0, zeroed);
+    return memset(mem_aligned(LINE, bytes), 0, zeroed);
 }
 
 static struct thread_world *world_of(struct world *world) {
