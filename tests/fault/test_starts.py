@@ -167,12 +167,14 @@ def test_two_runs_of_one_name():
     disagree("elsewhere", r'rank 0 has "model\.init_from: elsewhere/run/.*rank 1 .*"model.*weights of its own"')
 
 
-# Rank 0 starts, rank 1 is something else, rank 2 is stopped before it can, rank 3 starts from within a shell.
+# Rank 0 starts, rank 1 is something else, rank 2 is stopped before it can, rank 3 starts from within a shell, rank 4
+# ends with nothing to complain about.
 UNSTARTED = """case $OMPI_COMM_WORLD_RANK in
 0) exec "$@" ;;
 1) exec sleep 100 ;;
 2) kill -STOP $$ ;;
 3) "$@"; exit $? ;;
+4) exit 0 ;;
 esac
 """
 
@@ -180,14 +182,15 @@ esac
 def test_ranks_that_do_not_start():
     # MPI's start has 20 seconds, however short the deadline is.
     begin = time.monotonic()
-    process = mpi.start(4, "sh", "-c", UNSTARTED, "sh", tool.BINARY, "train", "c.yaml",
+    process = mpi.start(5, "sh", "-c", UNSTARTED, "sh", tool.BINARY, "train", "c.yaml",
                         "--comm.train_timeout_seconds=1")
     code, _, err = tool.finish(process)
     assert code != 0 and 15 < time.monotonic() - begin < 50, (code, err)
     told = mpi.told(err)
     assert len(told) == 1 and "MPI has not started on all ranks within 20 s: rank " in told[0], err
     named = re.findall(r"rank (\d) \(process \d+\) (is stopped|runs \w+)", told[0])
-    assert sorted(named) == [("1", "runs sleep"), ("2", "is stopped")], err
+    assert sorted(named) == [("1", "runs sleep"), ("2", "is stopped")] and "rank 4 has no process here" in told[0], err
+    assert told[0].count("no process") == 1, err
 
 
 if __name__ == "__main__":

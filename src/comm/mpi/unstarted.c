@@ -74,6 +74,19 @@ static bool starts(const fellows *all, long rank) {
     return false;
 }
 
+static bool has_process(const fellows *all, long rank) {
+    for (size_t i = 0; i < all->count; i++)
+        if (all->item[i].rank == rank)
+            return true;
+    return false;
+}
+
+// Ranks that this machine must have, if it has all of the job.
+static long ranks_here(void) {
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    return all && here && strcmp(all, here) == 0 ? strtol(all, NULL, 10) : 0;
+}
+
 void unstarted_print(char *text, size_t limit) {
     const char *job = getenv("PMIX_NAMESPACE");
     fellows all = {0};
@@ -90,7 +103,10 @@ void unstarted_print(char *text, size_t limit) {
         else if (n < limit)
             n += (size_t)snprintf(text + n, limit - n, "runs %s", f->program);
     }
+    for (long rank = 0; all.count > 0 && rank < ranks_here() && n < limit; rank++)
+        if (!has_process(&all, rank))
+            n += (size_t)snprintf(text + n, limit - n, "%srank %ld has no process here", n ? ", " : "", rank);
     if (n == 0)
-        snprintf(text, limit, "one of them hangs, or runs something else");
+        snprintf(text, limit, "one of them hangs, has ended, or runs something else");
     VEC_RELEASE(&all);
 }
