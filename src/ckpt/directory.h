@@ -54,9 +54,9 @@ struct directory_search {
     VEC(struct directory_skipped) skipped; // newer than what was found, newest first: tell the user
 };
 
-// The complete directory `parent`/step-N with the largest N. A missing parent is an empty one. Finishes a
-// replacement that a crash left half done. `watch` (may be NULL) is told while content is read. Caller releases
-// *out, whatever comes of it.
+// The complete directory `parent`/step-N with the largest N, past damaged ones; one that cannot be read fails. A
+// missing parent is an empty one. Finishes a replacement that a crash left half done. `watch` (may be NULL) is told
+// while content is read. Caller releases *out; on failure it is empty.
 trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
                                 struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);

@@ -105,41 +105,51 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-// False where it was pruned meanwhile: then there are newer ones.
-static bool examine(char *path, int64_t number, struct manifest_check check, const struct checksum_watch *watch,
-                    struct directory_search *out) {
+// *pruned where it was, meanwhile: then there are newer ones. What cannot be read may be whole.
+static trireme_status examine(char *path, int64_t number, struct manifest_check check,
+                              const struct checksum_watch *watch, struct directory_search *out, bool *pruned,
+                              trireme_error *error) {
     struct stat st;
     trireme_error reason = {0};
     int hold = directory_hold(path);
-    if (hold < 0 && lstat(path, &st) != 0 && errno == ENOENT) {
-        free(path);
-        return false;
-    }
-    if (directory_verify(path, check, watch, &reason) == TRIREME_OK) {
+    *pruned = hold < 0 && lstat(path, &st) != 0 && errno == ENOENT;
+    trireme_status status = *pruned ? TRIREME_OK : directory_verify(path, check, watch, &reason);
+    if (status == TRIREME_OK && !*pruned) {
         out->path = path;
         out->number = number;
         out->hold = hold;
-        return true;
+        return TRIREME_OK;
     }
-    VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
     directory_let_go(hold);
-    return true;
+    if (status == TRIREME_ERROR_CORRUPT) {
+        VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
+        return TRIREME_OK;
+    }
+    if (status != TRIREME_OK)
+        error_set(error, status, "%s: try again once it can be read, or move %s away for the one before it",
+                  reason.message, path);
+    free(path);
+    return status;
 }
 
 trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
                                 struct directory_search *out, trireme_error *error) {
     *out = (struct directory_search){0};
     temporary_sweep(parent, STEP, false);
-    for (bool all = false; !all;) {
+    trireme_status status = TRIREME_OK;
+    for (bool pruned = true; pruned && status == TRIREME_OK;) {
         struct candidates c = {0};
         directory_search_release(out);
         TRY(list_candidates(parent, &c, error));
-        all = true;
-        for (size_t i = 0; i < c.entry.count && !out->path && all; i++)
-            all = examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check, watch, out);
+        pruned = false;
+        for (size_t i = 0; i < c.entry.count && !out->path && !pruned && status == TRIREME_OK; i++)
+            status = examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check, watch,
+                             out, &pruned, error);
         candidates_release(&c);
     }
-    return TRIREME_OK;
+    if (status != TRIREME_OK)
+        directory_search_release(out);
+    return status;
 }
 
 void directory_sweep(const char *parent) {

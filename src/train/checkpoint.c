@@ -2,6 +2,7 @@
 
 #include "ckpt/manifest.h"
 #include "ckpt/model_files.h"
+#include "train/ranks.h"
 #include "train/whole.h"
 
 #include <errno.h>
@@ -126,11 +127,21 @@ trireme_status checkpoint_load_model(struct engine *e, struct communicator *cont
     return TRIREME_OK;
 }
 
-trireme_status checkpoint_verify(const char *path, const struct checksum_watch *watch, trireme_error *error) {
+static trireme_status verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
+                             trireme_error *error) {
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
-    return ours ? directory_verify(path, MODEL_CONTENT, watch, error) : TRIREME_OK;
+    return ours ? directory_verify(path, check, watch, error) : TRIREME_OK;
+}
+
+trireme_status checkpoint_verify_once(const char *path, struct communicator *control, bool reads,
+                                      trireme_error *error) {
+    const struct checksum_watch watch = {ranks_tell_more, control};
+    if (!reads)
+        return ranks_await_end(control, error);
+    TRY(verify(path, MODEL_CONTENT, &watch, error));
+    return ranks_tell_end(control, error);
 }
 
 bool checkpoint_config(struct config *out, const char *directory) {
@@ -213,10 +224,11 @@ static bool is_model(const char *path) {
     return may_be;
 }
 
-trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error) {
+static trireme_status resolve(const char *path, struct manifest_check check, char **out, int *hold,
+                              trireme_error *error) {
     if (is_model(path)) {
         *hold = directory_hold(path);
-        trireme_status status = checkpoint_verify(path, NULL, error);
+        trireme_status status = verify(path, check, NULL, error);
         if (status == TRIREME_OK) {
             *out = mem_strdup(path);
             return TRIREME_OK;
@@ -225,8 +237,16 @@ trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trire
         *hold = -1;
         return status;
     }
-    TRY(find_newest(path, MODEL_CONTENT, out, hold, error));
+    TRY(find_newest(path, check, out, hold, error));
     return *out ? TRIREME_OK : refuse_path(path, error);
+}
+
+trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error) {
+    return resolve(path, MODEL_CONTENT, out, hold, error);
+}
+
+trireme_status checkpoint_find(const char *path, char **out, int *hold, trireme_error *error) {
+    return resolve(path, MODEL_SIZES, out, hold, error);
 }
 
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
@@ -257,23 +277,24 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
 // The checkpoint that a run goes on from, NULL where there is none; of weights and states only the sizes are looked at,
 // which all of a run's are alike in. Where all are damaged, any that has a model: run_start says what is wrong with
 // them.
-static char *find_own(const char *run) {
-    char *parent = mem_printf(CHECKPOINTS_PATH, run), *own = NULL;
+static trireme_status find_own(const char *run, char **own, trireme_error *error) {
+    char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};
     const struct manifest_check check = {.content_of = "config.json"};
-    trireme_error ignored;
-    if (directory_newest(parent, check, NULL, &search, &ignored) == TRIREME_OK && search.path)
-        own = mem_strdup(search.path);
-    struct model_config model;
-    for (size_t i = 0; i < search.skipped.count && !own; i++)
-        if (model_config_read(&model, search.skipped.item[i].path, &ignored) == TRIREME_OK)
-            own = mem_strdup(search.skipped.item[i].path);
-    for (size_t i = 0; i < search.skipped.count && !own; i++)
-        if (is_model(search.skipped.item[i].path))
-            own = mem_strdup(search.skipped.item[i].path); // reading it says what is wrong
-    directory_search_release(&search);
+    trireme_status status = is_directory(parent) ? directory_newest(parent, check, NULL, &search, error) : TRIREME_OK;
     free(parent);
-    return own;
+    TRY(status);
+    *own = search.path ? mem_strdup(search.path) : NULL;
+    struct model_config model;
+    trireme_error ignored;
+    for (size_t i = 0; i < search.skipped.count && !*own; i++)
+        if (model_config_read(&model, search.skipped.item[i].path, &ignored) == TRIREME_OK)
+            *own = mem_strdup(search.skipped.item[i].path);
+    for (size_t i = 0; i < search.skipped.count && !*own; i++)
+        if (is_model(search.skipped.item[i].path))
+            *own = mem_strdup(search.skipped.item[i].path); // reading it says what is wrong
+    directory_search_release(&search);
+    return TRIREME_OK;
 }
 
 // The tokens that begin and end a text, of the model in the directory `path`.
@@ -295,7 +316,8 @@ static trireme_status new_model(struct model_config *out, const struct config *c
 
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, int *hold, trireme_error *error) {
-    char *own = find_own(config->run.directory);
+    char *own;
+    TRY(find_own(config->run.directory, &own, error));
     if (!own)
         return new_model(out, config, vocab_size, start, hold, error);
     struct config with = *config; // for a moment, nothing in it is owned

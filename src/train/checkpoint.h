@@ -36,9 +36,11 @@ void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // run directory. Content is verified, where there is a manifest; the training state may be missing. Caller frees *out,
 // and lets *hold go (directory_hold) once it has read what it needs.
 trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error);
-// Where the directory has a manifest, all of its content is checked, of the training state what is there; `watch` may
-// be NULL.
-trireme_status checkpoint_verify(const char *path, const struct checksum_watch *watch, trireme_error *error);
+// The same by the sizes of files alone: checkpoint_verify_once is to follow.
+trireme_status checkpoint_find(const char *path, char **out, int *hold, trireme_error *error);
+// Where the directory has a manifest, all of its content is checked, of the training state what is there. For all
+// ranks, over `control` (NULL: this one is alone): one `reads`, the others wait.
+trireme_status checkpoint_verify_once(const char *path, struct communicator *control, bool reads, trireme_error *error);
 // The model of a configuration (model_config_resolve). model.init_from may name a run: *start (may be NULL; the caller
 // frees it) is the directory whose weights are meant, empty without any, complete by its sizes; *hold as above.
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,

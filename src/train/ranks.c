@@ -181,6 +181,24 @@ trireme_status ranks_control(struct communicator **out, const struct member *mem
     return status;
 }
 
+void ranks_tell_more(void *all) {
+    int32_t more = 1;
+    trireme_error ignored;
+    if (all)
+        comm_broadcast(all, &more, sizeof more, 0, &ignored);
+}
+
+trireme_status ranks_tell_end(struct communicator *all, trireme_error *error) {
+    int32_t more = 0;
+    return all ? comm_broadcast(all, &more, sizeof more, 0, error) : TRIREME_OK;
+}
+
+trireme_status ranks_await_end(struct communicator *all, trireme_error *error) {
+    for (int32_t more = 1; more && all;)
+        TRY(comm_broadcast(all, &more, sizeof more, 0, error));
+    return TRIREME_OK;
+}
+
 trireme_status ranks_meet(struct communicator *all, trireme_error *error) {
     return all ? comm_barrier(all, error) : TRIREME_OK;
 }

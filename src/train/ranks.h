@@ -17,6 +17,12 @@ trireme_status ranks_run_guarded(int ranks, double deadline,
                                  void *user, bool *stuck, trireme_error *error);
 // Opens, on every rank, the communicator of all by number, for what they agree on; NULL for nobody's member.
 trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error);
+// Rank 0 does what may take longer than any other wait: it tells now and then that it goes on (`all`, a struct
+// communicator *; where another rank is lost, what comes next fails), and once that it has ended. The others wait.
+// Nothing where there is no communicator.
+void ranks_tell_more(void *all);
+trireme_status ranks_tell_end(struct communicator *all, trireme_error *error);
+trireme_status ranks_await_end(struct communicator *all, trireme_error *error);
 // A barrier of all ranks; nothing where there is no communicator, for one stands alone.
 trireme_status ranks_meet(struct communicator *all, trireme_error *error);
 

@@ -25,26 +25,6 @@ void run_tell(const struct run *r, const char *format, ...) {
     free(text);
 }
 
-// Rank 0 reads all of a checkpoint before it is loaded, which may take longer than any other wait: others see that it
-// goes on. Where one is lost, what comes next fails.
-static void tell_of_file(void *user) {
-    struct run *r = user;
-    int32_t more = 1;
-    trireme_error ignored;
-    comm_broadcast(r->control, &more, sizeof more, 0, &ignored);
-}
-
-static trireme_status end_of_files(struct run *r, trireme_error *error) {
-    int32_t more = 0;
-    return r->control ? comm_broadcast(r->control, &more, sizeof more, 0, error) : TRIREME_OK;
-}
-
-static trireme_status wait_for_files(struct run *r, trireme_error *error) {
-    for (int32_t more = 1; more;)
-        TRY(comm_broadcast(r->control, &more, sizeof more, 0, error));
-    return TRIREME_OK;
-}
-
 static void tell_differences(const struct run *r) {
     struct text other = {0};
     same_run_differences(r->config, &r->progress, &other);
@@ -54,10 +34,10 @@ static void tell_differences(const struct run *r) {
 }
 
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
-    const struct checksum_watch watch = {tell_of_file, r};
+    const struct checksum_watch watch = {ranks_tell_more, r->control};
     char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
     struct directory_search search;
-    trireme_status status = directory_newest(parent, MANIFEST_CONTENT, r->control ? &watch : NULL, &search, error);
+    trireme_status status = directory_newest(parent, MANIFEST_CONTENT, &watch, &search, error);
     free(parent);
     TRY(status);
     for (size_t i = 0; i < search.skipped.count; i++)
@@ -173,13 +153,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     if (other.length)
         run_tell(r, "the model is not quite what the weights are of: %s", other.text);
     text_release(&other);
-    if (!r->leads) {
-        TRY(wait_for_files(r, error));
-    } else {
-        const struct checksum_watch watch = {tell_of_file, r};
-        TRY(checkpoint_verify(r->start, r->control ? &watch : NULL, error));
-        TRY(end_of_files(r, error));
-    }
+    TRY(checkpoint_verify_once(r->start, r->control, r->leads, error));
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
@@ -222,13 +196,13 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     // Everything that can be refused without touching the run directory has been, once all ranks stand here.
     TRY(ranks_meet(r->control, error));
     if (!r->leads) {
-        TRY(wait_for_files(r, error));
+        TRY(ranks_await_end(r->control, error));
         return share_checkpoint(r, error);
     }
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
     TRY(find_checkpoint(r, error)); // which may read for minutes
     TRY(run_directory_check(&r->directory, error));
-    TRY(end_of_files(r, error));
+    TRY(ranks_tell_end(r->control, error));
     checkpoint_sweep(r->config->run.directory); // before anything is written: it may be what fills the disk
     return share_checkpoint(r, error);
 }

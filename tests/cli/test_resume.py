@@ -255,6 +255,14 @@ def test_damaged_newest():
     passed = [line for line in err.splitlines() if "passed over" in line]
     assert len(passed) == 1 and "step-6" in passed[0] and 'tensor "' in passed[0], err
     assert tool.weights("run", 6)[0] == before[0]
+    # One that cannot be read, as on a disk that is not there, may be whole.
+    os.rename("run/checkpoint/step-6", "away")
+    os.symlink("nowhere", "run/checkpoint/step-6")
+    for command in arguments, ["eval", "run", "data.path=text/t"]:
+        tool.refused(1, "step-6: cannot open: No such file or directory: try again once it can be read, or move "
+                     "run/checkpoint/step-6 away for the one before it", *command)
+    os.remove("run/checkpoint/step-6")
+    os.rename("away", "run/checkpoint/step-6")
     # What is saved last is kept beside a damaged one of a higher number.
     tool.flip("run/checkpoint/step-6/model.safetensors", -100)
     tool.good("train", "c.yaml", "--training.steps=5", "--checkpoint.keep_latest_k=1")

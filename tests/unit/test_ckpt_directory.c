@@ -259,6 +259,12 @@ static void test_newest_skips_damaged(void **state) {
         assert_sample_saved(path_in(folder, "step-9"), 2);
         assert_ok(tree_remove(path_in(folder, "step-9"), NULL), NULL);
     }
+    // What cannot be read may be whole.
+    assert_int_equal(symlink("nowhere", path_in(folder, "step-9")), 0);
+    assert_int_equal(directory_newest(folder, MANIFEST_SIZES, NULL, &found, &error), TRIREME_ERROR_IO);
+    assert_null(found.path);
+    assert_says(error.message, "/step-9: cannot open: No such file or directory: try again");
+    assert_int_equal(unlink(path_in(folder, "step-9")), 0);
 }
 
 static void count_file(void *user) {
