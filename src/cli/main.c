@@ -27,9 +27,10 @@ const struct command commands[] = {
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that "
      "data.split\n"
      "sets apart; validation.steps limits the batches. A run's model is given sequences as long as the run's, as many\n"
-     "in a batch, unless training.seq_len or training.global_batch_size say otherwise.\n"
+     "in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many ranks share the work, and\n"
+     "the model, as the keys of parallelism say.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
-     command_eval, ALL_OF_IT, NULL, NULL},
+     command_eval, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
      "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. A terminal is shown\n"
      "control characters as \\xNN. The keys below may be given without their section.\n"

@@ -307,7 +307,7 @@ def test_disk_full():
 
 def test_settings_of_no_use():
     tool.good("train", "c.yaml")
-    untouched(2, "command line: model.hidden_size: eval has no use for it: it takes data.path, data.split, .*_threads$",
+    untouched(2, "model.hidden_size: eval has no use for it: it takes data.path, data.split, .*_threads, parallelism",
               "eval", "run", "data.path=text/t", "--model.hidden_size=77")
     # Nor is a key of no use, beside others of its section that are, passed over.
     untouched(2, "training.steps: eval has no use", "eval", "run", "data.path=text/t", "--training.steps=7")

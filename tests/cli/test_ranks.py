@@ -76,6 +76,24 @@ def test_going_on_elsewhere():
         assert abs(a["loss"] - b["loss"]) < 1e-9, (a, b)
 
 
+def test_eval():
+    """A model that one rank has is evaluated by many, and the other way round."""
+    tool.good(*TRAIN, "--ranks=2", "--tensor_parallel_degree=2")
+    evaluate = ["eval", "run", "data.path=text/t"]
+    one = tool.good_json(*evaluate)
+    for mesh in (["--ranks=2"], ["--ranks=4", "--tensor_parallel_degree=2", "--zero_stage=1"],
+                 ["--ranks=4", "--pipeline_parallel_degree=2", "--training.micro_batch_size=1"],
+                 ["--pipeline_parallel_degree=2", "--vocabulary_parallel=true"]):
+        many = tool.good_json(*evaluate, *mesh)
+        assert many["tokens"] == one["tokens"] and many["seq_len"] == one["seq_len"], (mesh, many, one)
+        assert all(abs(many[key] - one[key]) < 1e-5 for key in ("loss", "bits_per_byte")), (mesh, many, one)
+    tool.refused(2, r"training.global_batch_size: given \d+, which does not split over 7 data", *evaluate, "--ranks=7")
+    tool.refused(2, "optimizer.lr: eval has no use for it", *evaluate, "--optimizer.lr=1")
+    # One process it is in a job's script, however many tasks the job has.
+    script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
+    assert tool.strict_json(tool.good(*evaluate, "--json", env=script))["loss"] == one["loss"]
+
+
 def test_interrupt():
     process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0",
                          "--checkpoint.interval=0")

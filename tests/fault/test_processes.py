@@ -38,6 +38,24 @@ def test_bits_of_threads():
         assert shown.count(": ended, last step done") == 4, shown
 
 
+def test_eval():
+    tool.good("train", "c.yaml", *LAYERS)
+    for mesh in [], ["--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"]:
+        evaluate = ["eval", "run", "data.path=text/t", "--ranks=4", "training.global_batch_size=4", *mesh, "--json"]
+        threads, processes = (tool.strict_json(out) for out in (tool.good(*evaluate), mpi.good(4, *evaluate)))
+        for key in "loss", "tokens", "bits_per_byte", "predicted_bytes":
+            assert threads[key] == processes[key], (key, threads, processes)
+        assert processes["resident_bytes"] > processes["predicted_bytes"] > 0, processes
+    # Of what is wrong one rank tells.
+    for code, pattern, more in ((1, "no.bin: no such file", ["data.path=no"]),
+                                (2, "optimizer.lr: eval", ["optimizer.lr=1"]),
+                                (1, r"run/checkpoint/step-6/model.safetensors: tensor \S+ .* is damaged", [])):
+        if not more:
+            tool.flip("run/checkpoint/step-6/model.safetensors", -100)
+        got, _, err = mpi.run(2, "eval", "run", *(more or ["data.path=text/t"]))
+        assert got == code and len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (more, got, err)
+
+
 def test_bench():
     shown = tool.strict_json(mpi.good(2, "bench", "step", "c.yaml", "--training.steps=2", "--json"))
     assert shown["ranks"] == 2 and shown["steps"] == 2 and shown["step_seconds"] > 0, shown
