@@ -427,16 +427,8 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     double deadline = (double)config->comm.train_timeout_seconds;
     struct launcher launcher = launcher_find();
     const struct processes_work work = {&b, bench_prepare, NULL, bench_rank};
-    trireme_status status;
-    if (launcher.ranks > 1) {
-        status = processes_run(&launcher, deadline, config, &work, error);
-    } else {
-        status = processes_check_one(&launcher, config, error);
-        if (status == TRIREME_OK)
-            status = bench_prepare(&b, error);
-        if (status == TRIREME_OK)
-            status = ranks_run(mesh_ranks(&b.plan.mesh), deadline, bench_rank, &b, error);
-    }
+    trireme_status status =
+        processes_or_threads_run(&launcher, launcher.ranks > 1, deadline, config, &work, &b.plan.mesh, NULL, error);
     parallel_release(&b.plan);
     tuning_release(&tuning);
     return status;

@@ -171,11 +171,7 @@ static trireme_status run_job(struct job *job, trireme_error *error) {
     const struct processes_work work = {job, prepare, identify, run_rank};
     const bool many = launcher_processes(&launcher) > 1;
     job->verified = !many; // else the others would wait too long for one that reads all of it
-    if (many)
-        return processes_run(&launcher, deadline, &job->config, &work, error);
-    TRY(processes_check_one(&launcher, &job->config, error));
-    TRY(prepare(job, error));
-    return ranks_run(mesh_ranks(&job->plan.mesh), deadline, run_rank, job, error);
+    return processes_or_threads_run(&launcher, many, deadline, &job->config, &work, &job->plan.mesh, NULL, error);
 }
 
 trireme_status evaluation_run(struct evaluation *out, const struct config *config, const char *path,

@@ -243,7 +243,8 @@ static trireme_status check_threads(const struct config *config, const struct la
     return status;
 }
 
-trireme_status processes_check_one(const struct launcher *launcher, const struct config *config, trireme_error *error) {
+// The only process that a launcher has started, if any has.
+static trireme_status check_one(const struct launcher *launcher, const struct config *config, trireme_error *error) {
     if (!launcher->name)
         return TRIREME_OK;
     char host[HOST_BYTES] = "this machine";
@@ -402,4 +403,14 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
     // Another rank has failed since this one was done: it tells why, and the launcher ends it once this one has ended.
     error->message[0] = 0;
     return error->status = TRIREME_ERROR_LOST;
+}
+
+trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, double deadline,
+                                        struct config *config, const struct processes_work *work,
+                                        const struct mesh *mesh, bool *stuck, trireme_error *error) {
+    if (many)
+        return processes_run(launcher, deadline, config, work, error);
+    TRY(check_one(launcher, config, error));
+    TRY(work->prepare(work->user, error));
+    return ranks_run_guarded(mesh_ranks(mesh), deadline, work->body, work->user, stuck, error);
 }

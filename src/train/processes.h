@@ -34,8 +34,11 @@ struct processes_work {
 };
 trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,
                              const struct processes_work *work, trireme_error *error);
-// Of the only process that a launcher has started, if any has: refuses more threads than it is bound to cores.
-trireme_status processes_check_one(const struct launcher *launcher, const struct config *config, trireme_error *error);
+// Ranks as processes, where `many` were started; else all as threads of this one (ranks_run_guarded), as many as *mesh
+// has once `prepare` has succeeded. Refuses more threads than a process that a launcher has started is bound to cores.
+trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, double deadline,
+                                        struct config *config, const struct processes_work *work,
+                                        const struct mesh *mesh, bool *stuck, trireme_error *error);
 // Of a process that cannot even begin: agrees with the others, in place of processes_run. Returns `status`, or what
 // another rank fails with; the message is rank 0's, unless they do not find together.
 trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error);

@@ -11,7 +11,7 @@ trireme_status ranks_run(int ranks, double deadline,
                          trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                          void *user, trireme_error *error);
 // The same, but threads that have not ended some seconds after the first failure are left behind. Then, and when one
-// has died within `body`, *stuck is set: `user` and what it names must stay.
+// has died within `body`, *stuck is set: `user` and what it names must stay. NULL: as ranks_run.
 trireme_status ranks_run_guarded(int ranks, double deadline,
                                  trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                                  void *user, bool *stuck, trireme_error *error);

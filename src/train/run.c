@@ -471,11 +471,8 @@ static trireme_status run_job(struct job *job, const struct launcher *launcher, 
     if (deadline > 0)
         deadline = MAX(deadline, START_LEAST);
     const struct processes_work work = {job, prepare, identify, run_rank};
-    if (launcher->ranks > 1)
-        return processes_run(launcher, deadline, &job->config, &work, error);
-    TRY(processes_check_one(launcher, &job->config, error));
-    TRY(prepare(job, error));
-    return ranks_run_guarded(job->ranks, deadline, run_rank, job, stuck, error);
+    return processes_or_threads_run(launcher, launcher->ranks > 1, deadline, &job->config, &work, &job->plan.mesh,
+                                    stuck, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
