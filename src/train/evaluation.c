@@ -11,7 +11,7 @@ struct job {
     const struct evaluation_watch *watch;
     const char *path;
     char *directory; // of the model
-    int hold;        // of it, until it is read
+    int hold;        // of it
     bool verified;   // its content is
     struct model_config model;
     struct corpus corpus;
