@@ -63,7 +63,7 @@ typedef struct trireme_progress {
 typedef struct trireme_trained {
     int64_t step;         // last step done
     double loss;          // of that step; NaN when there was none left to do, or it predicted nothing
-    double val_loss;      // NaN without validation data
+    double val_loss;      // of that step; NaN where it was not measured
     char checkpoint[512]; // a Hugging Face directory; a run.directory too long for it is refused
 } trireme_trained;
 

@@ -249,7 +249,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         TRY(write_trace(r, error));
     out->step = step;
     out->loss = s.loss;
-    out->val_loss = isnan(s.val_loss) ? out->val_loss : s.val_loss;
+    out->val_loss = s.val_loss;
     return save_is_due(r) ? save(r, error) : TRIREME_OK;
 }
 

@@ -56,7 +56,7 @@ struct train_callbacks {
 struct train_result {
     int64_t step;         // last step done
     double loss;          // of that step; NaN when none was run, or it had no targets
-    double val_loss;      // over the whole validation budget at the end; NaN without validation data
+    double val_loss;      // of that step, over the whole validation budget; NaN where it was not measured
     char checkpoint[512]; // newest checkpoint
 };
 

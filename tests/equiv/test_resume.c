@@ -3,6 +3,8 @@
 
 #include "base/json.h"
 
+#include <math.h>
+
 enum { STEPS = 10, STOP_AT = 4 };
 
 static const char *const OVERRIDES[] = {RUNS_LLAMA,          "training.steps=10",  "data.split=[0.9, 0.1]",
@@ -72,9 +74,27 @@ static void test_sgd(void **state) {
     check(*state, (const char *const[]){"optimizer.name=sgd", "checkpoint.interval=3", "training.threads=1", NULL});
 }
 
+static void stop_in_last_step(void *user, int rank, int64_t step) {
+    struct runs_watch *watch = user;
+    (void)rank;
+    watch->stop = step == watch->stop_at;
+}
+
+// What an earlier step's validation found is not the end's.
+static void test_stopped_at_the_end(void **state) {
+    trireme_error error = {0};
+    struct train_result result;
+    struct runs_watch watch = {.stop_at = STEPS, .rank_step = stop_in_last_step};
+    runs_prepare(*state);
+    assert_ok(runs_train(*state, OVERRIDES, NULL, &watch, &result, &error), &error);
+    assert_int_equal(result.step, STEPS);
+    assert_true(isnan(result.val_loss));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_f32), IN_FOLDER(test_bf16), IN_FOLDER(test_f64), IN_FOLDER(test_lion), IN_FOLDER(test_sgd),
+        IN_FOLDER(test_f32),  IN_FOLDER(test_bf16), IN_FOLDER(test_f64),
+        IN_FOLDER(test_lion), IN_FOLDER(test_sgd),  IN_FOLDER(test_stopped_at_the_end),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }
