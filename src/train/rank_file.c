@@ -340,10 +340,16 @@ static void add_json(void *user, int rank) {
     json_add_integer(user, NULL, rank);
 }
 
+// The file's own words, whoever wrote it: a terminal may be told them.
+static void add_words(struct text *out, const char *words, size_t most) {
+    text_add_shown(out, words, strnlen(words, most), true);
+}
+
 static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
     const struct rank_record *record = &view->record[rank];
     const struct counter *c = &record->counter[stream];
-    text_add(out, "    %-9s %-13s %s", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state), op_of(view, c));
+    text_add(out, "    %-9s %-13s ", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state));
+    add_words(out, op_of(view, c), RANK_FILE_OP_BYTES);
     text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
              word(PHASE_WORDS, PHASE_COUNT, c->phase));
     if (c->layer != NONE)
@@ -373,8 +379,11 @@ static void print_text(const struct rank_view *view, int64_t now, struct text *o
         if (record->activity != RANK_ENDED)
             text_add(out, " for %.1f s", seconds(record, now, record->changed));
         text_add(out, ", last step done %lld\n", (long long)record->step);
-        if (record->activity == RANK_FAILED)
-            text_add(out, "    %.*s\n", (int)strnlen(record->error, sizeof record->error), record->error);
+        if (record->activity == RANK_FAILED) {
+            text_add(out, "    ");
+            add_words(out, record->error, sizeof record->error);
+            text_add(out, "\n");
+        }
         for (int s = 0; s < STREAM_COUNT; s++)
             if (record->counter[s].state != COUNTER_IDLE)
                 print_counter(view, r, s, now, out);

@@ -417,6 +417,31 @@ static void damaged_counters_are_refused(void **state) {
     rank_view_release(&view);
 }
 
+// A terminal does nothing for what somebody has put into a file.
+static void words_of_the_file_are_shown(void **state) {
+    (void)state;
+    trireme_error error = {0};
+    struct rank_view view;
+    struct text text = {0};
+    char *bytes;
+    size_t length;
+    assert_ok(file_read(TRIREME_SOURCE "/fuzz/seeds/ranks/two.bin", 1 << 20, &bytes, &length, &error), &error);
+    const struct rank_file_header *header = (const void *)bytes;
+    struct rank_record *record = (void *)(bytes + header->header_bytes);
+    record->activity = RANK_FAILED;
+    strcpy(record->error, "\x1b]0;a title\x07");
+    record->counter[STREAM_COMPUTE].state = COUNTER_RUNNING;
+    record->counter[STREAM_COMPUTE].op = 1;
+    strcpy(bytes + sizeof *header + RANK_FILE_OP_BYTES, "\x1b[2J");
+    assert_ok(rank_view_parse(&view, bytes, length, "seed", &error), &error);
+    rank_view_print(&view, view.latest, false, &text);
+    assert_null(strchr(text.text, '\x1b'));
+    assert_non_null(strstr(text.text, "    \\x1b]0;a title\\x07\n"));
+    assert_non_null(strstr(text.text, " \\x1b[2J ("));
+    text_release(&text);
+    rank_view_release(&view);
+}
+
 int main(void) {
     fault.time = mmap(NULL, sizeof *fault.time, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (fault.time == MAP_FAILED)
@@ -431,6 +456,7 @@ int main(void) {
         IN_FOLDER(a_killed_run_leaves_its_counters),
         IN_FOLDER(meetings_of_unlike_ranks_are_told),
         IN_FOLDER(damaged_counters_are_refused),
+        cmocka_unit_test(words_of_the_file_are_shown),
     };
     return cmocka_run_group_tests_name("lost_ranks", tests, NULL, NULL);
 }
