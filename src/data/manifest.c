@@ -75,30 +75,27 @@ trireme_status token_manifest_read(const char *path, int64_t tokens, struct toke
 
 trireme_status token_manifest_of_set(const struct token_set *set, struct token_manifest *out, bool *found,
                                      trireme_error *error) {
-    struct token_manifest all = {0};
-    *found = false;
-    const char *first = token_set_shard_path(set, 0);
+    struct token_manifest first = {0};
+    bool first_has = false;
+    const char *first_path = token_set_shard_path(set, 0);
     for (size_t i = 0; i < token_set_shards(set); i++) {
         const char *path = token_set_shard_path(set, i);
-        struct token_manifest m;
+        struct token_manifest m = {0};
         bool has;
         TRY(token_manifest_read(path, token_set_shard_tokens(set, i), &m, &has, error));
-        if (i > 0 && has != *found)
+        if (i == 0) {
+            first = m;
+            first_has = has;
+        }
+        if (has != first_has)
             FAIL(TRIREME_ERROR_USAGE,
                  "%s was made by `trireme prepare`, %s was not: they may be of different tokenizers",
-                 has ? path : first, has ? first : path);
-        if (i > 0 && has &&
-            (strcmp(m.tokenizer_checksum, all.tokenizer_checksum) != 0 || m.vocab_size != all.vocab_size))
-            FAIL(TRIREME_ERROR_USAGE, "%s and %s were made with different tokenizers", first, path);
-        *found = has;
-        if (!has)
-            continue;
-        m.tokens += all.tokens;
-        m.documents += all.documents;
-        m.text_bytes += all.text_bytes;
-        all = m;
+                 has ? path : first_path, has ? first_path : path);
+        if (strcmp(m.tokenizer_checksum, first.tokenizer_checksum) != 0 || m.vocab_size != first.vocab_size)
+            FAIL(TRIREME_ERROR_USAGE, "%s and %s were made with different tokenizers", first_path, path);
     }
-    *out = all;
+    *found = first_has;
+    *out = first;
     return TRIREME_OK;
 }
 

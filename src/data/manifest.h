@@ -25,8 +25,8 @@ void token_manifest_print(const struct token_manifest *m, struct text *out);
 // Without a PREFIX.json, *found is false and *out untouched. CORRUPT when it belongs to other token files.
 trireme_status token_manifest_read(const char *path, int64_t tokens, struct token_manifest *out, bool *found,
                                    trireme_error *error);
-// The manifest of a set of token files: that of each of them, with all they hold. Without any, *found is false.
-// Refuses (TRIREME_ERROR_USAGE) files of several tokenizers, or of which some have a manifest and some have none.
+// The manifest of a set's first file, whose tokenizer is that of all. Without any, *found is false. Refuses
+// (TRIREME_ERROR_USAGE) files of several tokenizers, or of which some have a manifest and some have none.
 trireme_status token_manifest_of_set(const struct token_set *set, struct token_manifest *out, bool *found,
                                      trireme_error *error);
 // Whether the file at `path` is a manifest of any version.

@@ -426,6 +426,29 @@ static void test_manifest(void **state) {
     }
 }
 
+// Of several files, each of which may say what it likes of its text.
+static void test_manifest_of_set(void **state) {
+    put_text(in(state, "a.txt"), "abc");
+    const char *prefixes[] = {in(state, "out/t1"), in(state, "out/t2")};
+    for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++) {
+        struct prepare_result result;
+        struct text json = {0};
+        assert_ok(prepare(prefixes[i], &plain, &error, &result, in(state, "a.txt"), NULL));
+        result.manifest.documents = result.manifest.text_bytes = INT64_MAX;
+        token_manifest_print(&result.manifest, &json);
+        put_text(in(state, i ? "out/t2.json" : "out/t1.json"), json.text);
+        text_release(&json);
+    }
+    struct token_set *set;
+    struct token_manifest m;
+    bool found = false;
+    assert_ok(token_set_open(in(state, "out/t*.bin"), &set, &error));
+    assert_ok(token_manifest_of_set(set, &m, &found, &error));
+    assert_true(found);
+    assert_string_equal(m.tokenizer_kind, "bytes");
+    token_set_close(set);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
@@ -442,6 +465,7 @@ int main(void) {
         TEST(test_progress_and_cancel),
         TEST(test_disk_full),
         TEST(test_manifest),
+        TEST(test_manifest_of_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
