@@ -14,27 +14,33 @@ static bool parts_narrow(const struct process_communicator *c) {
     return c->call->wire != c->call->dtype;
 }
 
-int64_t part_segment(const struct process_communicator *c, int member, int number, int64_t *begin) {
+// Elements of a member's part, which begins at *begin.
+static int64_t part_elements(const struct process_communicator *c, int member, int64_t *begin) {
     const struct comm_call *call = c->call;
-    int64_t size = dtype_size(call->dtype), first, end;
-    if (call->operation == OPERATION_ALL_REDUCE) {
-        first = part_begin(call->count, size, c->base.size, member);
-        end = part_begin(call->count, size, c->base.size, member + 1);
-    } else {
-        first = member * call->count;
-        end = first + call->count;
+    const int64_t size = dtype_size(call->dtype);
+    if (call->operation != OPERATION_ALL_REDUCE) {
+        *begin = member * call->count;
+        return call->count;
     }
-    *begin = first + number * (c->segment / size);
-    return MAX(0, MIN(c->segment / size, end - *begin));
+    *begin = part_begin(call->count, size, c->base.size, member);
+    return part_begin(call->count, size, c->base.size, member + 1) - *begin;
+}
+
+static int64_t segment_elements(const struct process_communicator *c) {
+    return c->segment / dtype_size(c->call->dtype);
+}
+
+int64_t part_segment(const struct process_communicator *c, int member, int number, int64_t *begin) {
+    const int64_t most = segment_elements(c), before = number * most, all = part_elements(c, member, begin);
+    *begin += before;
+    return MAX(0, MIN(most, all - before));
 }
 
 int part_segments(const struct process_communicator *c) {
-    int count = 0;
-    int64_t begin;
+    int64_t begin, longest = 0;
     for (int m = 0; m < c->base.size; m++)
-        while (part_segment(c, m, count, &begin) > 0)
-            count++;
-    return count;
+        longest = MAX(longest, part_elements(c, m, &begin));
+    return (int)divide_up(longest, segment_elements(c));
 }
 
 // Of segment `number`: two lie there.
@@ -117,7 +123,7 @@ void part_finish(struct process_communicator *c, int ranks, int number) {
         loops.add = cpu_reduction_loops(call->dtype, call->wire)->add;
         loops.store = NULL;
     }
-    reduce(c, &loops, ranks, count, (char *)call->out + number * (c->segment / size) * size, size, call->accumulate);
+    reduce(c, &loops, ranks, count, (char *)call->out + number * segment_elements(c) * size, size, call->accumulate);
 }
 
 // `next` is called with c->round 0 when the contributions to segment 0 have come.
