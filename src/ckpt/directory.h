@@ -24,7 +24,8 @@ trireme_status directory_begin(const char *path, enum directory_taken taken, str
 const char *directory_path(const struct directory *d);
 // Tells the size and checksums of a file written, so that the commit need not read it again. Copies *file.
 void directory_record(struct directory *d, const struct checksum_file *file);
-// Frees `d` whether it succeeds or not; on failure nothing of the new one is left and the old one stays.
+// Frees `d` whether it succeeds or not. On failure nothing of the new one is left and the old one stays; but where only
+// the parent could not be synced, the new one has its name, and after a power failure either may be there.
 trireme_status directory_commit(struct directory *d, trireme_error *error);
 // Removes and frees. NULL is allowed.
 void directory_abort(struct directory *d);
