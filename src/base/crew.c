@@ -1,7 +1,8 @@
 #include "base/crew.h"
 
-#include "base/base.h"
+#include "base/system.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -101,10 +102,37 @@ int *processors_list(int *count) {
     return processor;
 }
 
-int usable_cores(void) {
+int bound_cores(void) {
     int count, *processor = usable_processors(&count), cores = cores_first(processor, count, core_of);
     free(processor);
     return MAX(cores, 1);
+}
+
+// In cores, rounded up.
+static uint64_t quota_of_group(const char *root, const char *directory, bool is_v1, const void *unused) {
+    (void)unused;
+    unsigned long long quota = UINT64_MAX, period = 0; // microseconds
+    char text[64];
+    if (is_v1) {
+        quota = system_number(root, directory, "cpu.cfs_quota_us"); // -1: none
+        period = system_number(root, directory, "cpu.cfs_period_us");
+    } else if (!system_read(root, directory, "cpu.max", text, sizeof text) ||
+               sscanf(text, "%llu %llu", &quota, &period) != 2) { // "max 100000": none
+        return UINT64_MAX;
+    }
+    if (quota > INT64_MAX || period == 0 || period > INT64_MAX)
+        return UINT64_MAX;
+    return MAX(1ull, quota / period + (quota % period != 0));
+}
+
+int cores_of_quota(const char *root) {
+    uint64_t cores = cgroup_least(root, "cpu", quota_of_group, NULL);
+    return (int)MIN(cores, (uint64_t)INT_MAX);
+}
+
+int usable_cores(void) {
+    int bound = bound_cores(), quota = cores_of_quota("");
+    return MIN(bound, quota);
 }
 
 void processors_keep_to(const int *processor, int count) {

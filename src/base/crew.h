@@ -8,8 +8,12 @@ void crew_run(int threads, int count, void (*work)(void *argument, int i), void 
 // A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads, which share what
 // computes, so that one of them is enough for it.
 
-// Cores that the calling thread may use, at least 1.
+// Cores that the calling thread may run on, at least 1.
+int bound_cores(void);
+// The same, or those whose time control groups leave it (docker --cpus), where that is less: as many threads as pay.
 int usable_cores(void);
+// Of how many cores that is the time, rounded up; INT_MAX: of all. `root` as in system.h.
+int cores_of_quota(const char *root);
 // The processors that it may use, one of each core before all others, each part ascending; the caller frees them.
 // *count is 0 where the system does not tell.
 int *processors_list(int *count);

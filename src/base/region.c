@@ -1,5 +1,7 @@
 #include "base/region.h"
 
+#include "base/system.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,63 +17,18 @@ static const size_t HUGE_PAGE = (size_t)2 << 20;
 // ---- how much there is
 // Nothing below allocates: the figures are also read while a step runs.
 
-// Reads the start of the file root/directory/name. Returns false if there is no such file.
-static bool read_start(const char *root, const char *directory, const char *name, char *text, size_t size) {
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s%s/%s", root, directory, name);
-    if (length < 0 || (size_t)length >= sizeof path)
-        return false;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return false;
-    size_t count = 0;
-    while (count < size - 1) {
-        ssize_t got = read(file, text + count, size - 1 - count);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        count += (size_t)got;
-    }
-    close(file);
-    text[count] = '\0';
-    return count > 0;
-}
-
-// The number after `name` at the start of a line; `fallback` where there is none.
-static uint64_t number_after(const char *text, const char *name, uint64_t fallback) {
-    size_t length = strlen(name);
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        unsigned long long number;
-        if (strncmp(line, name, length) == 0 && sscanf(line + length, " %llu", &number) == 1)
-            return number;
-        if (!*line)
-            break;
-    }
-    return fallback;
-}
-
-// A file that holds one number; UINT64_MAX where it is absent or says "max".
-static uint64_t read_number(const char *root, const char *directory, const char *name) {
-    char text[64];
-    return read_start(root, directory, name, text, sizeof text) ? number_after(text, "", UINT64_MAX) : UINT64_MAX;
-}
-
 // The names that the two versions of control groups give to the same figures.
 struct cgroup_names {
-    const char *mount, *limit, *soft_limit, *usage, *reclaimable;
+    const char *limit, *soft_limit, *usage, *reclaimable;
 };
 
 static const struct cgroup_names cgroup_v1 = {
-    .mount = "/sys/fs/cgroup/memory",
     .limit = "memory.limit_in_bytes",
     .soft_limit = "memory.limit_in_bytes",
     .usage = "memory.usage_in_bytes",
     .reclaimable = "total_inactive_file ",
 };
 static const struct cgroup_names cgroup_v2 = {
-    .mount = "/sys/fs/cgroup",
     .limit = "memory.max",
     .soft_limit = "memory.high",
     .usage = "memory.current",
@@ -80,91 +37,33 @@ static const struct cgroup_names cgroup_v2 = {
 
 // What one group may have, or what it leaves of that. File pages that nobody used lately are given back before anything
 // fails.
-static uint64_t cgroup_room_here(const char *root, const char *directory, const struct cgroup_names *names,
-                                 enum memory_room room) {
-    uint64_t limit = read_number(root, directory, names->limit);
-    uint64_t soft_limit = read_number(root, directory, names->soft_limit);
+static uint64_t memory_of_group(const char *root, const char *directory, bool is_v1, const void *user) {
+    const enum memory_room *room = user;
+    const struct cgroup_names *names = is_v1 ? &cgroup_v1 : &cgroup_v2;
+    uint64_t limit = system_number(root, directory, names->limit);
+    uint64_t soft_limit = system_number(root, directory, names->soft_limit);
     limit = MIN(limit, soft_limit);
-    if (room == MEMORY_WHOLE)
+    if (*room == MEMORY_WHOLE)
         return limit;
-    uint64_t usage = read_number(root, directory, names->usage);
+    uint64_t usage = system_number(root, directory, names->usage);
     if (limit == UINT64_MAX || usage == UINT64_MAX)
         return UINT64_MAX;
     char stat[8192];
     uint64_t reclaimable = 0;
-    if (read_start(root, directory, "memory.stat", stat, sizeof stat))
-        reclaimable = number_after(stat, names->reclaimable, 0);
+    if (system_read(root, directory, "memory.stat", stat, sizeof stat))
+        reclaimable = system_number_after(stat, names->reclaimable, 0);
     usage -= MIN(reclaimable, usage);
     return usage < limit ? limit - usage : 0;
 }
 
-// The least of `group` and those above it. In a container the path may not exist below the mount: those of its
-// parents that do are asked all the same.
-static uint64_t cgroup_room(const char *root, const char *group, const struct cgroup_names *names,
-                            enum memory_room room) {
-    char directory[PATH_MAX];
-    size_t mount = strlen(names->mount);
-    int length = snprintf(directory, sizeof directory, "%s%s", names->mount, group);
-    if (length < 0 || (size_t)length >= sizeof directory)
-        return UINT64_MAX;
-    uint64_t least = UINT64_MAX;
-    for (;;) {
-        uint64_t here = cgroup_room_here(root, directory, names, room);
-        least = MIN(least, here);
-        char *slash = strrchr(directory, '/');
-        if (strlen(directory) <= mount || (size_t)(slash - directory) < mount)
-            return least;
-        *slash = '\0';
-    }
-}
-
-// The path in a line "ID:CONTROLLERS:PATH" of /proc/self/cgroup whose controllers hold `memory` (v1) or are empty (v2).
-static bool cgroup_path(const char *line, size_t length, bool *is_v1, char *path, size_t size) {
-    const char *end = line + length;
-    const char *controllers = memchr(line, ':', length);
-    if (!controllers)
-        return false;
-    controllers++;
-    const char *group = memchr(controllers, ':', (size_t)(end - controllers));
-    if (!group || (size_t)(end - group) > size)
-        return false;
-    *is_v1 = group != controllers;
-    if (*is_v1) {
-        bool has_memory = false;
-        for (const char *word = controllers; word < group;) {
-            const char *comma = memchr(word, ',', (size_t)(group - word));
-            const char *stop = comma ? comma : group;
-            has_memory |= stop - word == 6 && memcmp(word, "memory", 6) == 0;
-            word = stop + 1;
-        }
-        if (!has_memory)
-            return false;
-    }
-    size_t count = (size_t)(end - group - 1);
-    memcpy(path, group + 1, count);
-    path[count] = '\0';
-    return true;
-}
-
 size_t memory_below(const char *root, enum memory_room room) {
-    char text[16384], group[PATH_MAX / 2];
+    char text[16384];
     const char *name = room == MEMORY_WHOLE ? "MemTotal:" : "MemAvailable:";
-    uint64_t bytes = UINT64_MAX;
-    if (read_start(root, "/proc", "meminfo", text, sizeof text)) {
-        uint64_t kibibytes = number_after(text, name, UINT64_MAX);
+    uint64_t bytes = cgroup_least(root, "memory", memory_of_group, &room);
+    if (system_read(root, "/proc", "meminfo", text, sizeof text)) {
+        uint64_t kibibytes = system_number_after(text, name, UINT64_MAX);
         if (kibibytes <= UINT64_MAX / 1024)
-            bytes = kibibytes * 1024;
-    }
-    if (read_start(root, "/proc/self", "cgroup", text, sizeof text)) {
-        for (const char *line = text; *line;) {
-            size_t length = strcspn(line, "\n");
-            bool is_v1;
-            if (cgroup_path(line, length, &is_v1, group, sizeof group)) {
-                uint64_t here = cgroup_room(root, group, is_v1 ? &cgroup_v1 : &cgroup_v2, room);
-                bytes = MIN(bytes, here);
-            }
-            line += length + (line[length] == '\n');
-        }
+            bytes = MIN(bytes, kibibytes * 1024);
     }
     return (size_t)MIN(bytes, (uint64_t)SIZE_MAX);
 }
@@ -177,7 +76,7 @@ size_t memory_whole(void) {
 static bool own_memory(uint64_t *mapped, uint64_t *resident) {
     char text[256];
     unsigned long long pages[2];
-    if (!read_start("", "/proc/self", "statm", text, sizeof text) ||
+    if (!system_read("", "/proc/self", "statm", text, sizeof text) ||
         sscanf(text, "%llu %llu", &pages[0], &pages[1]) != 2)
         return false;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -212,8 +111,8 @@ void memory_give_back(void) {
 // made it, as Python does, of all that its parent had then.
 size_t memory_peak(void) {
     char status[1 << 14];
-    return read_start("", "/proc/self", "status", status, sizeof status)
-               ? (size_t)number_after(status, "VmHWM:", 0) * 1024
+    return system_read("", "/proc/self", "status", status, sizeof status)
+               ? (size_t)system_number_after(status, "VmHWM:", 0) * 1024
                : 0;
 }
 

@@ -424,11 +424,10 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
     tuning_create(&tuning);
     if (config_is_set(config, "training.steps"))
         b.most = MAX(config->training.steps, 1);
-    double deadline = (double)config->comm.train_timeout_seconds;
     struct launcher launcher = launcher_find();
     const struct processes_work work = {&b, bench_prepare, NULL, bench_rank};
     trireme_status status =
-        processes_or_threads_run(&launcher, launcher.ranks > 1, deadline, config, &work, &b.plan.mesh, NULL, error);
+        processes_or_threads_run(&launcher, launcher.ranks > 1, config, &work, &b.plan.mesh, NULL, error);
     parallel_release(&b.plan);
     tuning_release(&tuning);
     return status;

@@ -247,7 +247,7 @@ static void pin(struct engine *e) {
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
     const int first = (place ? place->core_rank : e->member.rank) * e->threads;
     int count, *processor = processors_list(&count);
-    if (ranks * e->threads == usable_cores() || ranks * e->threads == count)
+    if (ranks * e->threads == bound_cores() || ranks * e->threads == count)
         streams_pin(e->streams, processor + first);
     free(processor);
 }

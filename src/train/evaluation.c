@@ -166,12 +166,11 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 // ---- all of it
 
 static trireme_status run_job(struct job *job, trireme_error *error) {
-    double deadline = (double)job->config.comm.train_timeout_seconds;
     struct launcher launcher = launcher_find();
     const struct processes_work work = {job, prepare, identify, run_rank};
     const bool many = launcher_processes(&launcher) > 1;
     job->verified = !many; // else the others would wait too long for one that reads all of it
-    return processes_or_threads_run(&launcher, many, deadline, &job->config, &work, &job->plan.mesh, NULL, error);
+    return processes_or_threads_run(&launcher, many, &job->config, &work, &job->plan.mesh, NULL, error);
 }
 
 trireme_status evaluation_run(struct evaluation *out, const struct config *config, const char *path,

@@ -251,7 +251,7 @@ static trireme_status check_one(const struct launcher *launcher, const struct co
     gethostname(host, sizeof host - 1);
     int processors;
     free(processors_list(&processors));
-    const int cores = usable_cores();
+    const int cores = bound_cores();
     const struct world_place place = {.ranks = 1,
                                       .node_ranks = 1,
                                       .core_ranks = 1,
@@ -266,7 +266,8 @@ static trireme_status set_threads(struct config *config, const struct launcher *
     TRY(agree(control, place, check_threads(config, launcher, place, error), error));
     // All run the same program, so all have as many threads as the least of them.
     int64_t threads = config->training.threads;
-    int32_t fewest = -(int32_t)(threads ? threads : MAX(1, place->cores / place->core_ranks));
+    const int own = MIN(place->cores / place->core_ranks, cores_of_quota("") / place->node_ranks);
+    int32_t fewest = -(int32_t)(threads ? threads : MAX(1, own));
     TRY(comm_all_reduce(control, &fewest, &fewest, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
     config->training.threads = -fewest;
     return TRIREME_OK;
@@ -405,9 +406,15 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
     return error->status = TRIREME_ERROR_LOST;
 }
 
-trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, double deadline,
-                                        struct config *config, const struct processes_work *work,
-                                        const struct mesh *mesh, bool *stuck, trireme_error *error) {
+// Seconds that ranks wait for others at least until all have done their first step: threads and memory come with it.
+static const double START_LEAST = 20;
+
+trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, struct config *config,
+                                        const struct processes_work *work, const struct mesh *mesh, bool *stuck,
+                                        trireme_error *error) {
+    double deadline = (double)config->comm.train_timeout_seconds;
+    if (deadline > 0)
+        deadline = MAX(deadline, START_LEAST);
     if (many)
         return processes_run(launcher, deadline, config, work, error);
     TRY(check_one(launcher, config, error));

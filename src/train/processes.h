@@ -35,10 +35,11 @@ struct processes_work {
 trireme_status processes_run(const struct launcher *launcher, double deadline, struct config *config,
                              const struct processes_work *work, trireme_error *error);
 // Ranks as processes, where `many` were started; else all as threads of this one (ranks_run_guarded), as many as *mesh
-// has once `prepare` has succeeded. Refuses more threads than a process that a launcher has started is bound to cores.
-trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, double deadline,
-                                        struct config *config, const struct processes_work *work,
-                                        const struct mesh *mesh, bool *stuck, trireme_error *error);
+// has once `prepare` has succeeded. They wait for one another as long as comm.train_timeout_seconds, or as long as all
+// need to begin. Refuses more threads than a process that a launcher has started is bound to cores.
+trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, struct config *config,
+                                        const struct processes_work *work, const struct mesh *mesh, bool *stuck,
+                                        trireme_error *error);
 // Of a process that cannot even begin: agrees with the others, in place of processes_run. Returns `status`, or what
 // another rank fails with; the message is rank 0's, unless they do not find together.
 trireme_status processes_refuse(const struct launcher *launcher, trireme_status status, trireme_error *error);

@@ -340,9 +340,6 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
 
 // ---- ranks
 
-// Seconds that ranks wait for others at least until all have done their first step: threads and memory come with it.
-static const double START_LEAST = 20;
-
 // Fails only with what keeps the other ranks from ending: the first failure of a rank breaks the world, and rank 0 may
 // still be at work when the others are done.
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
@@ -467,12 +464,8 @@ static trireme_status prepare(void *user, trireme_error *error) {
 }
 
 static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
-    double deadline = (double)job->config.comm.train_timeout_seconds;
-    if (deadline > 0)
-        deadline = MAX(deadline, START_LEAST);
     const struct processes_work work = {job, prepare, identify, run_rank};
-    return processes_or_threads_run(launcher, launcher->ranks > 1, deadline, &job->config, &work, &job->plan.mesh,
-                                    stuck, error);
+    return processes_or_threads_run(launcher, launcher->ranks > 1, &job->config, &work, &job->plan.mesh, stuck, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,

@@ -1,4 +1,5 @@
 // Tests of src/base/region.h: memory of arenas, and how much there is.
+#include "base/crew.h"
 #include "base/region.h"
 #include "base/text.h"
 
@@ -92,6 +93,31 @@ static void available_memory_knows_version_1(void **state) {
     assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
 }
 
+static void quotas_are_in_whole_cores(void **state) {
+    const char *root = *state;
+    assert_int_equal(cores_of_quota(root), INT_MAX);
+    plant(root, "/proc/self/cgroup", "3:cpu,cpuacct:/docker/12ab\n4:memory:/docker/12ab\n0::/user/job\n");
+    plant(root, "/sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
+    assert_int_equal(cores_of_quota(root), INT_MAX);
+    plant(root, "/sys/fs/cgroup/user/cpu.max", "650000 100000\n");
+    assert_int_equal(cores_of_quota(root), 7);
+    plant(root, "/sys/fs/cgroup/user/job/cpu.max", "300000 50000\n");
+    assert_int_equal(cores_of_quota(root), 6);
+    // Version 1.
+    plant(root, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    plant(root, "/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cores_of_quota(root), 6);
+    plant(root, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
+    assert_int_equal(cores_of_quota(root), 2);
+    plant(root, "/sys/fs/cgroup/user/cpu.max", "1000 100000\n");
+    assert_int_equal(cores_of_quota(root), 1);
+    static const char *const NONSENSE[] = {"", "100000 0\n", "-5 -7\n"};
+    for (size_t i = 0; i < ARRAY_LENGTH(NONSENSE); i++) {
+        plant(root, "/sys/fs/cgroup/user/cpu.max", NONSENSE[i]);
+        assert_int_equal(cores_of_quota(root), 2);
+    }
+}
+
 static void available_memory_survives_nonsense(void **state) {
     const char *root = *state;
     plant(root, "/proc/meminfo", "MemAvailable:");
@@ -115,9 +141,13 @@ static void own_memory_is_plausible(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(region_is_zeroed_aligned_and_writable), cmocka_unit_test(region_too_large_is_refused),
-        IN_FOLDER(available_memory_is_the_least_of_all_limits),  IN_FOLDER(available_memory_knows_version_1),
-        IN_FOLDER(available_memory_survives_nonsense),           cmocka_unit_test(own_memory_is_plausible),
+        cmocka_unit_test(region_is_zeroed_aligned_and_writable),
+        cmocka_unit_test(region_too_large_is_refused),
+        IN_FOLDER(available_memory_is_the_least_of_all_limits),
+        IN_FOLDER(available_memory_knows_version_1),
+        IN_FOLDER(quotas_are_in_whole_cores),
+        IN_FOLDER(available_memory_survives_nonsense),
+        cmocka_unit_test(own_memory_is_plausible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
