@@ -69,7 +69,7 @@ trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, 
 
 // ---- links
 
-// The part that a rank belongs to at a level; at level -1 it is a part of its own.
+// The number of the part that a rank belongs to at a level; at level -1 it is a part of its own.
 static int part_of(const struct topology *p, int rank, int level) {
     if (level < 0)
         return rank;
@@ -87,7 +87,8 @@ static int part_of(const struct topology *p, int rank, int level) {
     }
 }
 
-// For one use: parts of all ranks at all levels, and how much goes on at the adapters of each part.
+// For one use: parts of all ranks at all levels, and how much goes on at the adapters of each part. A level's parts are
+// counted from the first rank's on, so that there are no more than ranks wherever these are on the cluster.
 struct links {
     const struct topology *topology;
     const struct link_use *use;
@@ -103,7 +104,7 @@ static void links_create(struct links *l, const struct topology *p, const struct
         l->ranks[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         l->users[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         for (int r = 0; r < p->ranks; r++)
-            l->ranks[level][l->part[level][r] = part_of(p, r, level - 1)]++;
+            l->ranks[level][l->part[level][r] = part_of(p, r, level - 1) - part_of(p, 0, level - 1)]++;
     }
 }
 

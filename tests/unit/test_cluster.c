@@ -322,6 +322,27 @@ static void adapters_are_shared_by_groups(void **unused) {
     cluster_release(&c);
 }
 
+// As estimates measure tensor ranks whose links are slowest, behind many others.
+static void ranks_may_be_far_behind_the_first(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    char *many = with_line(14, "  - {device: small, nodes: 500000, devices: 2}");
+    assert_ok(parse(&c, many, &error), &error);
+    c.ranks_before = 999997; // one on the last node but one, two on the last
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 3;
+    const struct link_use use = {AXES(AXIS_TP), 0, false};
+    struct topology p;
+    assert_ok(topology_create(&p, &c, &mesh, &use, 1, false, &error), &error);
+    assert_int_equal(p.route[0][0].parts[0], 2);
+    assert_int_equal(p.route[0][0].parts[1], 2);
+    assert_true(p.route[0][0].bandwidth[1] == 1e9 / 2); // of a node's one adapter, which two of its ranks share
+    topology_release(&p);
+    cluster_release(&c);
+    free(many);
+}
+
 // Three stages on two nodes. The ends of the pipeline lie on both, though the middle one is beside the first.
 static void pairs_have_their_own_route(void **unused) {
     (void)unused;
@@ -399,6 +420,7 @@ int main(void) {
         cmocka_unit_test(shipped_clusters_are_good),
         cmocka_unit_test(resizing_keeps_nodes_whole),
         cmocka_unit_test(adapters_are_shared_by_groups),
+        cmocka_unit_test(ranks_may_be_far_behind_the_first),
         cmocka_unit_test(pairs_have_their_own_route),
         cmocka_unit_test(stragglers_make_classes),
     };
