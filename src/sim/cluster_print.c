@@ -92,11 +92,16 @@ static void print_points(struct text *out, const struct device *d, int op) {
     text_add(out, "]\n");
 }
 
+// Sums, and what has no dtype of the model's, are f32 (instruction_dtype), whatever the device has a peak of.
+static bool is_used(const struct device *d, int dtype) {
+    return d->peak[dtype] > 0 || dtype == DTYPE_F32;
+}
+
 static void print_curves(struct text *out, const struct device *d, const struct curve *curve, const struct curve *base,
                          const struct op_table *table, enum op op) {
     static const struct curve none;
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (d->peak[t] > 0) {
+        if (is_used(d, t)) {
             text_add(out, "        %s: ", dtype_name((enum dtype)t));
             struct curve own = meant(&curve[t], table, op), taken = base ? meant(&base[t], table, op) : none;
             print_curve(out, &own, &taken);
@@ -116,7 +121,7 @@ static void print_efficiency(struct text *out, const struct device *d, const str
         bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
         for (int t = 0; t < DTYPE_COUNT; t++) {
             struct curve own = meant(&d->curve[op][t], table, (enum op)op), taken = meant(&base[t], table, (enum op)op);
-            differs |= d->peak[t] > 0 && !same_curve(&own, &taken);
+            differs |= is_used(d, t) && !same_curve(&own, &taken);
         }
         if (!differs)
             continue;

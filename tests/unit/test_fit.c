@@ -59,6 +59,26 @@ static void printed_clusters_read_back(void **unused) {
     }
 }
 
+// Instructions without a dtype of the model's are f32, also on a device that has no peak of that.
+static void curves_without_a_peak_read_back(void **unused) {
+    (void)unused;
+    static const char ONE[] = "devices:\n"
+                              "  d: {peak: {bf16: 1 TFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s,\n"
+                              "      efficiency: {other: {memory: 0.125}, zero: {f32: {memory: 0.25}}}}\n"
+                              "nodes: [{device: d, nodes: 1, devices: 1}]\n";
+    struct cluster c, again;
+    trireme_error error = {0};
+    struct text printed = {0};
+    assert_ok(cluster_parse(&c, ops, "one", ONE, strlen(ONE), &error), &error);
+    cluster_print(&c, ops, &printed);
+    assert_ok(cluster_parse(&again, ops, "printed", printed.text, printed.length, &error), &error);
+    assert_true(again.devices.item[0].curve[OP_NORM_SUM][DTYPE_F32].memory == 0.125);
+    assert_true(again.devices.item[0].curve[OP_ZERO][DTYPE_F32].memory == 0.25);
+    text_release(&printed);
+    cluster_release(&again);
+    cluster_release(&c);
+}
+
 // Names and a line about it that YAML would take for something else come back as they were.
 static void printed_names_read_back(void **unused) {
     (void)unused;
@@ -486,7 +506,7 @@ int main(void) {
         cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
         cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(products_leave_the_host),
         cmocka_unit_test(cells_stay_in_their_columns),      cmocka_unit_test(letters_of_others_are_left_out),
-        cmocka_unit_test(many_shapes_are_thinned_evenly),
+        cmocka_unit_test(many_shapes_are_thinned_evenly),   cmocka_unit_test(curves_without_a_peak_read_back),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);
