@@ -119,6 +119,10 @@ static trireme_status read_shared(const struct reading *r, int mapping, struct d
                                   device->cores);
         int other;
         TRY(read_device_name(r, node, &other, error));
+        for (int d = 0; d < DTYPE_COUNT; d++)
+            if (device->peak[d] > 0 && r->cluster->devices.item[other].peak[d] <= 0)
+                return outline_refuse(t, node, error, "%s has no peak of %s, which %s has", text_of(t, node),
+                                      dtype_name((enum dtype)d), device->name);
         VEC_PUSH(&device->shared, (struct shared){(int)ranks, other});
     }
     return TRIREME_OK;

@@ -103,6 +103,10 @@ static void refusals_name_line_and_key(void **unused) {
         {4, "    peak: {f32: 1000 PFLOP/s}", "my.yaml:4: devices.small.peak.f32", "expected from"},
         {8, "    launch: 5 s", "my.yaml:8: devices.small.launch", "expected from 0 ns to 1 s"},
         {4, "    peak: {f32: 1 TFLOP}", "my.yaml:4: devices.small.peak.f32", "expected operations"},
+        {8,
+         "    cores: 2\n    shared: {2: half}\n    efficiency: {other: {memory: 1}}\n  half:\n"
+         "    peak: {f32: 1 TFLOP/s}\n    memory: 8 GB\n    bandwidth: 50 GB/s",
+         "my.yaml:9: devices.small.shared.2", "half has no peak of bf16, which small has"},
         {9, "    shared:", "my.yaml:3: devices.small", "as in {other: {memory: 0.8}, matmul: "},
         {10, "      other: {compute: 0.5}", "my.yaml:10: devices.small.efficiency.other", "memory is missing"},
         {10, "      other: {memory: 0.5}\n      matmull: {compute: 1}", "my.yaml:11: devices.small.efficiency.matmull",
