@@ -114,7 +114,11 @@ void model_config_meanings(const struct model_config *weights, const struct mode
     } number[] = {{"sliding_window", (double)weights->sliding_window, (double)model->sliding_window},
                   {"norm_eps", weights->norm_eps, model->norm_eps},
                   {"rope_theta", weights->rope_theta, model->rope_theta},
-                  {"rope_factor", weights->rope_factor, model->rope_factor}};
+                  {"rope_factor", weights->rope_factor, model->rope_factor},
+                  {"rope_low_freq_factor", weights->rope_low_freq_factor, model->rope_low_freq_factor},
+                  {"rope_high_freq_factor", weights->rope_high_freq_factor, model->rope_high_freq_factor},
+                  {"rope_original_max_position_embeddings", (double)weights->rope_original_max_position_embeddings,
+                   (double)model->rope_original_max_position_embeddings}};
     if (weights->rope_scaling != model->rope_scaling)
         text_add(out, "rope_scaling %s (theirs: %s)", SCALING[model->rope_scaling], SCALING[weights->rope_scaling]);
     for (size_t i = 0; i < ARRAY_LENGTH(number); i++)

@@ -373,6 +373,25 @@ static void the_first_difference_is_named(void **state) {
     assert_says(model_config_compare(&a, &b, false, &error), &error, "their activation is gelu_tanh, the model's gelu");
 }
 
+// Of what model_config_compare minds only where it is to be exact.
+static void other_meanings_are_all_named(void **state) {
+    (void)state;
+    struct model_config a, b;
+    trireme_error error = {0};
+    struct text said = {0};
+    assert_ok(model_config_preset(&a, "llama3.1-8b", &error), &error);
+    model_config_meanings(&a, &a, &said);
+    assert_int_equal(said.length, 0);
+    b = a;
+    b.rope_low_freq_factor = 2;
+    b.rope_high_freq_factor = 8;
+    b.rope_original_max_position_embeddings = 4096;
+    model_config_meanings(&a, &b, &said);
+    assert_string_equal(said.text, "rope_low_freq_factor 2 (theirs: 1), rope_high_freq_factor 8 (theirs: 4), "
+                                   "rope_original_max_position_embeddings 4096 (theirs: 8192)");
+    text_release(&said);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_sizes),
@@ -389,6 +408,7 @@ int main(void) {
         cmocka_unit_test(impossible_keys_are_refused),
         cmocka_unit_test(a_vocabulary_must_come_from_somewhere),
         cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(other_meanings_are_all_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
