@@ -78,18 +78,11 @@ static trireme_status choose_dtype(struct config *config, const struct cluster *
     return check_dtype_on(config, cluster, ranks, error);
 }
 
-static bool shares_devices(const struct cluster *c) {
-    bool has_cores = false;
-    for (size_t i = 0; i < c->groups.count; i++)
-        has_cores |= c->devices.item[c->groups.item[i].device].cores > 1;
-    return has_cores;
-}
-
 static trireme_status choose_ranks(int *ranks, const struct config *config, struct cluster *cluster,
                                    const struct command_value *devices, trireme_error *error) {
     int64_t given = config->parallelism.ranks;
     *ranks = given > 0 ? (int)given : devices->given ? (int)devices->integer : cluster->total_devices;
-    if (devices->given && devices->integer > cluster->total_devices && shares_devices(cluster))
+    if (devices->given && devices->integer > cluster->total_devices && cluster_has_cores(cluster))
         FAIL(TRIREME_ERROR_USAGE, "devices=%s: %s has %d; their cores may have a rank each: ranks=%s", devices->given,
              cluster->name, cluster->total_devices, devices->given);
     if (devices->given && devices->integer > cluster->total_devices)

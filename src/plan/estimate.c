@@ -469,8 +469,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
     for (size_t kind = 0; kind < e->kinds.count; kind++)
         possible &= find_layers(e, c, c->stages * chunks, (int)kind, &of_kind[kind]);
     possible &= !e->collecting;
-    *out = (struct pipe_estimate){.ranks = data,
-                                  .microbatches = microbatches,
+    *out = (struct pipe_estimate){.microbatches = microbatches,
                                   .layer_units = MAX(1, of_kind->layer.units),
                                   .layer_parameters = of_kind->layer.parameters,
                                   .layer_gradients = of_kind->layer.gradients};

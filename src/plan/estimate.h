@@ -153,7 +153,6 @@ struct pipe_estimate {
     double forward, backward; // of one pass of the busiest rank
     double last_backward;     // that reductions at the end may hide behind
     int microbatches;
-    int ranks;
     double update;                        // seconds
     double parameters, gradients, states; // bytes, of the rank that has least room left
     double layer_parameters, layer_gradients;

@@ -6,11 +6,7 @@
 #include <math.h>
 
 bool estimator_chooses_logits(const struct plan_request *request) {
-    const struct cluster *c = request->cluster;
-    bool cores = false;
-    for (size_t i = 0; i < c->groups.count; i++)
-        cores |= c->devices.item[c->groups.item[i].device].cores > 1;
-    return !cores && !config_is_set(request->config, "training.logits_rows");
+    return !cluster_has_cores(request->cluster) && !config_is_set(request->config, "training.logits_rows");
 }
 
 static int64_t rows_of(const struct estimator *e, const struct plan_choice *c) {

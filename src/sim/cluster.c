@@ -483,6 +483,13 @@ int cluster_type(const struct cluster *c, int device) {
     return group_of(c, &device, &nodes)->device;
 }
 
+bool cluster_has_cores(const struct cluster *c) {
+    bool has = false;
+    for (size_t i = 0; i < c->groups.count; i++)
+        has |= c->devices.item[c->groups.item[i].device].cores > 1;
+    return has;
+}
+
 trireme_status cluster_resize(struct cluster *c, int devices, trireme_error *error) {
     if (devices < 1 || devices > c->total_devices)
         FAIL(TRIREME_ERROR_USAGE, "devices: given %d, but %s has %d", devices, c->name, c->total_devices);

@@ -141,6 +141,8 @@ int link_point_compare(const void *a, const void *b);
 // Of a device's number: its node, its type (an index of `devices`).
 int cluster_node(const struct cluster *cluster, int device);
 int cluster_type(const struct cluster *cluster, int device);
+// Whether a device has cores, each of which may have a rank: a CPU.
+bool cluster_has_cores(const struct cluster *cluster);
 
 // The shipped clusters, one line each, for people.
 trireme_status clusters_help(struct text *out, const struct op_table *table, trireme_error *error);

@@ -23,7 +23,6 @@ static const struct shades SHADES[PICTURE_KINDS] = {
     [PICTURE_BACKWARD_INPUT] = {"backward, input", 0xc4590f, 0xf2b887},
     [PICTURE_BACKWARD_WEIGHT] = {"backward, weights", 0x0f4f5c, 0x78aeb4},
     [PICTURE_OPTIMIZER] = {"optimizer", 0x5f3c7d, 0x5f3c7d},
-    [PICTURE_COMMUNICATION] = {"communication", 0xa31f3b, 0xa31f3b},
     [PICTURE_OTHER] = {"other", 0x8a8a8a, 0x8a8a8a},
 };
 #define SINGLE_CHUNK .35

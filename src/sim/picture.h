@@ -12,7 +12,6 @@ enum picture_kind {
     PICTURE_BACKWARD_INPUT,  // for the input alone
     PICTURE_BACKWARD_WEIGHT, // for the weights
     PICTURE_OPTIMIZER,
-    PICTURE_COMMUNICATION,
     PICTURE_OTHER,
     PICTURE_KINDS
 };
