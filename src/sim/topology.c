@@ -269,14 +269,16 @@ static bool same_route(const struct route *a, const struct route *b, int levels)
 // Numbers for what ranks see: equal where nothing tells them apart.
 static int *describe_ranks(const struct topology *p) {
     int *number = mem_alloc((size_t)p->ranks * sizeof *number);
-    VEC(int) seen = {0}; // the first rank of each description
+    struct station *station = mem_alloc((size_t)p->ranks * sizeof *station); // takes long where stragglers are many
+    VEC(int) seen = {0};                                                     // the first rank of each description
     for (int r = 0; r < p->ranks; r++) {
-        struct station s = topology_station(p, r);
+        const struct station *s = &station[r];
+        station[r] = topology_station(p, r);
         size_t k = 0;
         for (; k < seen.count; k++) {
             int other = seen.item[k];
-            struct station t = topology_station(p, other);
-            bool same = s.device == t.device && s.part == t.part && s.slower == t.slower;
+            const struct station *t = &station[other];
+            bool same = s->device == t->device && s->part == t->part && s->slower == t->slower;
             for (size_t u = 0; u < p->uses && same; u++)
                 same = same_route(&p->route[u][r], &p->route[u][other], p->cluster->levels);
             if (same)
@@ -287,6 +289,7 @@ static int *describe_ranks(const struct topology *p) {
         number[r] = (int)k;
     }
     VEC_RELEASE(&seen);
+    free(station);
     return number;
 }
 
