@@ -74,7 +74,7 @@ int slowest_group(const struct estimator *e, int tensor) {
     double most = 0;
     mesh.degree[AXIS_TP] = tensor;
     mesh.degree[AXIS_DP] = e->request->ranks / tensor;
-    if (tensor == 1 || topology_create(&topology, c, &mesh, &use, 1, false, &none) != TRIREME_OK)
+    if (tensor == 1 || topology_create(&topology, c, &mesh, &use, 1, &none) != TRIREME_OK)
         return 0;
     for (int rank = 0; rank < topology.ranks; rank += tensor) {
         double seconds = cost_communicate(c, &topology.route[0][rank], OP_ALL_REDUCE, BYTES);
@@ -116,8 +116,7 @@ bool stages_differ(const struct estimator *e, const struct plan_choice *c, int *
     const struct link_use uses[] = {{mesh_present(&plan.mesh, AXES_DATA), 0, false},
                                     {mesh_present(&plan.mesh, AXES_TENSOR), 0, false}};
     struct topology topology;
-    if (topology_create(&topology, e->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), false, &none) ==
-        TRIREME_OK) {
+    if (topology_create(&topology, e->request->cluster, &plan.mesh, uses, ARRAY_LENGTH(uses), &none) == TRIREME_OK) {
         const int each = topology.ranks / c->stages;
         for (size_t u = 0; u < ARRAY_LENGTH(uses); u++)
             for (int rank = each; rank < topology.ranks; rank += each)

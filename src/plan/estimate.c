@@ -353,7 +353,7 @@ static trireme_status choice_topology(struct topology *out, const struct plan_re
     mesh.degree[AXIS_FSDP] = c->shards;
     mesh.degree[AXIS_DP] = c->replicas;
     mesh.degree[AXIS_PP] = c->stages;
-    return topology_create(out, r->cluster, &mesh, uses, count, false, error);
+    return topology_create(out, r->cluster, &mesh, uses, count, error);
 }
 
 // Where messages of a choice's mesh go, noted for all choices with as many tensor ranks and stages.

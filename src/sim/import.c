@@ -379,7 +379,7 @@ static trireme_status use_collective(struct cluster *c, const struct collective 
     mesh.degree[AXIS_DP] = collective->ranks;
     struct link_use use = {AXES(AXIS_DP), op == OP_SEND ? 1 : 0, op == OP_SEND};
     struct topology topology;
-    TRY(topology_create(&topology, c, &mesh, &use, 1, false, error));
+    TRY(topology_create(&topology, c, &mesh, &use, 1, error));
     struct route route = topology.route[0][0];
     topology_release(&topology);
     if (op == OP_ALL_REDUCE) {

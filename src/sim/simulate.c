@@ -556,8 +556,9 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
     options = options ? options : &none;
     prepare(&prepared, program_of_stage, table);
     trireme_status status = topology_create(&loop.topology, cluster, &program_of_stage[0]->mesh, prepared.uses.item,
-                                            prepared.uses.count, options->every_rank, error);
+                                            prepared.uses.count, error);
     if (status == TRIREME_OK) {
+        topology_classify(&loop.topology, options->every_rank);
         status = run(&loop, options, error);
         topology_release(&loop.topology);
     }

@@ -325,7 +325,7 @@ static bool carries_messages(const struct topology *p, enum axis axis) {
     return false;
 }
 
-static void find_classes(struct topology *p, bool every_rank) {
+void topology_classify(struct topology *p, bool every_rank) {
     int *number = describe_ranks(p), stride = 1;
     p->classes = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
@@ -377,7 +377,7 @@ int topology_members(const struct topology *p, int who) {
 }
 
 trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
-                               const struct link_use *uses, size_t count, bool every_rank, trireme_error *error) {
+                               const struct link_use *uses, size_t count, trireme_error *error) {
     struct topology p = {.cluster = cluster, .mesh = *mesh, .ranks = mesh_ranks(mesh), .uses = count};
     TRY(topology_check(cluster, mesh, &p.ranks_per_device, error));
     p.use = mem_alloc(count * sizeof *p.use);
@@ -386,7 +386,6 @@ trireme_status topology_create(struct topology *out, const struct cluster *clust
     p.route = mem_alloc(count * sizeof *p.route);
     for (size_t u = 0; u < count; u++)
         p.route[u] = find_routes(&p, &p.use[u]);
-    find_classes(&p, every_rank);
     *out = p;
     return TRIREME_OK;
 }

@@ -43,8 +43,8 @@ struct topology {
     size_t uses;
     struct link_use *use;
     struct route **route; // [uses]: what a rank's group goes over: [uses][ranks]
-    // Ranks of one class are alike. A rank's class follows from its coordinates alone: along each axis coordinates are
-    // put into so many kinds, and a class is a kind along each.
+    // By topology_classify. Ranks of one class are alike. A rank's class follows from its coordinates alone: along each
+    // axis coordinates are put into so many kinds, and a class is a kind along each.
     int kinds[AXIS_COUNT];
     int *kind[AXIS_COUNT];  // of each coordinate
     int *first[AXIS_COUNT]; // the first coordinate of each kind
@@ -60,10 +60,13 @@ trireme_status topology_check(const struct cluster *cluster, const struct mesh *
 const struct device *topology_without(const struct cluster *cluster, int ranks, enum dtype dtype);
 // Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.
 int topology_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
-// Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for. Coordinates along AXIS_PP are told apart
-// always; along the others where device, straggler or links differ, or all of them with `every_rank`.
+// Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for.
 trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
-                               const struct link_use *uses, size_t count, bool every_rank, trireme_error *error);
+                               const struct link_use *uses, size_t count, trireme_error *error);
+// Once, for those who ask for classes; where few ranks are alike it takes longer than all the rest. Coordinates along
+// AXIS_PP are told apart always; along the others where device, straggler or links differ, or all of them with
+// `every_rank`.
+void topology_classify(struct topology *topology, bool every_rank);
 void topology_release(struct topology *topology);
 
 struct station topology_station(const struct topology *topology, int rank);

@@ -297,19 +297,20 @@ static void adapters_are_shared_by_groups(void **unused) {
     mesh.degree[AXIS_DP] = 3;
     const struct link_use uses[] = {{AXES(AXIS_TP), 0, false}, {AXES(AXIS_DP), 0, false}};
     struct topology p;
-    assert_ok(topology_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, uses, 2, &error), &error);
     // Four tensor ranks inside a node; four groups of data ranks that leave it by one adapter.
     assert_int_equal(p.route[0][0].parts[0], 4);
     assert_int_equal(p.route[0][0].parts[1], 1);
     assert_int_equal(p.route[1][0].parts[0], 1);
     assert_int_equal(p.route[1][0].parts[1], 3);
     assert_true(p.route[1][0].bandwidth[1] == 1e9 / 4);
+    topology_classify(&p, false);
     assert_int_equal(p.classes, 1);
     assert_int_equal(topology_members(&p, 0), 12);
     topology_release(&p);
     // A group over all has the adapter to itself: each of its ranks in the node a quarter.
     const struct link_use all[] = {{AXES(AXIS_TP) | AXES(AXIS_DP), 0, false}};
-    assert_ok(topology_create(&p, &c, &mesh, all, 1, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, all, 1, &error), &error);
     assert_int_equal(p.route[0][0].parts[0], 4);
     assert_int_equal(p.route[0][0].parts[1], 3);
     assert_true(p.route[0][0].bandwidth[1] == 1e9 / 4);
@@ -318,7 +319,7 @@ static void adapters_are_shared_by_groups(void **unused) {
     for (int adapters = 2; adapters <= 8; adapters *= 2) {
         c.level[1].adapters = adapters;
         const struct link_use both[] = {all[0], uses[1]};
-        assert_ok(topology_create(&p, &c, &mesh, both, 2, false, &error), &error);
+        assert_ok(topology_create(&p, &c, &mesh, both, 2, &error), &error);
         for (int use = 0; use < 2; use++)
             assert_true(p.route[use][0].bandwidth[1] == 1e9 * adapters / 4);
         topology_release(&p);
@@ -338,7 +339,7 @@ static void ranks_may_be_far_behind_the_first(void **unused) {
     mesh.degree[AXIS_TP] = 3;
     const struct link_use use = {AXES(AXIS_TP), 0, false};
     struct topology p;
-    assert_ok(topology_create(&p, &c, &mesh, &use, 1, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, &use, 1, &error), &error);
     assert_int_equal(p.route[0][0].parts[0], 2);
     assert_int_equal(p.route[0][0].parts[1], 2);
     assert_true(p.route[0][0].bandwidth[1] == 1e9 / 2); // of a node's one adapter, which two of its ranks share
@@ -358,7 +359,7 @@ static void pairs_have_their_own_route(void **unused) {
     mesh.degree[AXIS_PP] = 3;
     const struct link_use uses[] = {{AXES(AXIS_PP), 2, false}, {AXES(AXIS_PP), -2, false}};
     struct topology p;
-    assert_ok(topology_create(&p, &c, &mesh, uses, 2, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, uses, 2, &error), &error);
     for (int tensor = 0; tensor < 2; tensor++)
         for (int use = 0; use < 2; use++) {
             const struct route *end = &p.route[use][use ? 4 + tensor : tensor];
@@ -380,7 +381,8 @@ static void stragglers_make_classes(void **unused) {
     mesh.degree[AXIS_TP] = 4;
     mesh.degree[AXIS_DP] = 3;
     struct topology p;
-    assert_ok(topology_create(&p, &c, &mesh, NULL, 0, false, &error), &error);
+    assert_ok(topology_create(&p, &c, &mesh, NULL, 0, &error), &error);
+    topology_classify(&p, false);
     assert_int_equal(p.classes, 4);
     int members = 0;
     for (int who = 0; who < p.classes; who++) {
@@ -392,7 +394,7 @@ static void stragglers_make_classes(void **unused) {
     assert_int_equal(members, 12);
     topology_release(&p);
     mesh.degree[AXIS_DP] = 4;
-    assert_int_equal(topology_create(&p, &c, &mesh, NULL, 0, false, &error), TRIREME_ERROR_USAGE);
+    assert_int_equal(topology_create(&p, &c, &mesh, NULL, 0, &error), TRIREME_ERROR_USAGE);
     assert_non_null(strstr(error.message, "16 ranks"));
     cluster_release(&c);
 }

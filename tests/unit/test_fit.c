@@ -21,7 +21,7 @@ static const struct route *pair_topology(struct topology *topology, const struct
     trireme_error error = {0};
     mesh.degree[AXIS_DP] = 2;
     const struct link_use use = {AXES(AXIS_DP), 0, false};
-    assert_ok(topology_create(topology, c, &mesh, &use, 1, false, &error), &error);
+    assert_ok(topology_create(topology, c, &mesh, &use, 1, &error), &error);
     return &topology->route[0][0];
 }
 
@@ -328,7 +328,7 @@ static void collectives_come_from_nccl_tests(void **unused) {
     mesh.degree[AXIS_DP] = 8;
     const struct link_use use = {AXES(AXIS_DP), 0, false};
     struct topology topology;
-    assert_ok(topology_create(&topology, &c, &mesh, &use, 1, false, &error), &error);
+    assert_ok(topology_create(&topology, &c, &mesh, &use, 1, &error), &error);
     double seconds = cost_communicate(&c, &topology.route[0][0], OP_ALL_REDUCE, 1 << 24);
     assert_true(fabs(seconds / (60e-6 + 1.75 * (1 << 24) / 200e9) - 1) < 1e-3);
     // A size that is there twice is one point: what is written reads back.
