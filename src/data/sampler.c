@@ -32,6 +32,8 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
         TRY(token_set_next_document(set, cut, cut + search, &found, error));
         if (cut > 0 && found < cut + search) // of a set of which nothing else is used, all is
             validation = total - found;
+        if (total < 2)
+            FAIL(TRIREME_ERROR_USAGE, "validation needs 2 tokens, but there is %" PRId64 " in all: add text", total);
         if (validation < 2)
             FAIL(TRIREME_ERROR_USAGE,
                  "validation needs 2 tokens, but a fraction of %g of %" PRId64 " tokens is %" PRId64

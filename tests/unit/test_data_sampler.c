@@ -351,6 +351,10 @@ static void test_too_short(void **state) {
     o = options(10, 0, 0.0);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "training.global_batch_size is 0");
     token_set_close(set);
+    set = one_document(state, 1);
+    o = options(10, 1, 1.0);
+    assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "but there is 1 in all: add text");
+    token_set_close(set);
 }
 
 static void test_vocabulary(void **state) {
