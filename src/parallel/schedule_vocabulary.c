@@ -11,6 +11,9 @@
 #include <math.h>
 
 enum { MOST_LATER = 2 };
+// What is more than that counts as this: times of passes would be lost in those of a way through all ranks.
+static const double MOST_LATENCY = 1e4; // in microbatches' work
+static const double MOST_LONGER = 1e9;  // times
 
 struct timed {
     struct pass pass;
@@ -39,13 +42,14 @@ static bool is_forward(struct pass pass) {
 static void begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
     double vocabulary = schedule_vocabulary_time(t);
     double own = plan->chunks * schedule_chunk_time(t);
-    double longer = own > 0 ? 1 + vocabulary / own : 1, work = own + vocabulary > 0 ? own + vocabulary : 1;
+    double longer = own > 0 ? MIN(1 + vocabulary / own, MOST_LONGER) : 1;
+    double work = own + vocabulary > 0 ? own + vocabulary : 1;
     double least = 1e-6 * work; // what takes no time comes behind what it needs, too
     *s = (struct spreader){.plan = plan,
                            .times = {.forward = MAX(longer * t->forward, least),
                                      .backward_input = MAX(longer * t->backward_input, least),
                                      .backward_weight = MAX(longer * t->backward_weight, least),
-                                     .latency = t->latency},
+                                     .latency = MIN(t->latency, MOST_LATENCY * work)},
                            .work = work,
                            .moment = 1e-9 * work};
     schedule_cost(plan, &s->times, &s->cost);

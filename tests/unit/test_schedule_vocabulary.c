@@ -118,6 +118,24 @@ static void spreads_passes_of_no_time(void **state) {
             }
 }
 
+// Nor are they lost beside a latency, or a vocabulary, that takes any number of times as long.
+static void spreads_passes_of_hardly_any_time(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b", "zb-h1", "zb-v", "hanayo", "interleaved", "auto"};
+    static const struct schedule_times times[] = {
+        {.forward = 1e-6, .backward_input = 1e-6, .backward_weight = 1e-6, .loss = 1e-6, .latency = 1e12},
+        {.forward = 1e-6, .backward_weight = 1e-6, .latency = 1e12},
+        {.forward = 1e-300, .backward_input = 1e-300, .backward_weight = 1e-300, .loss = 1e12},
+    };
+    for (size_t n = 0; n < ARRAY_LENGTH(names); n++)
+        for (size_t k = 0; k < ARRAY_LENGTH(times); k++)
+            for (int p = 1; p <= 7; p += 3) {
+                struct schedule plain = created(names[n], p, 8, times[k]), s = spread(&plain, times[k]);
+                schedule_release(&plain);
+                schedule_release(&s);
+            }
+}
+
 // However much work the vocabulary is, ranks wait no longer than without it but for two microbatches' work in all, and
 // hold one microbatch more.
 static void costs_little(void **state) {
@@ -292,6 +310,7 @@ int main(void) {
         cmocka_unit_test(spreads_any_schedule),
         cmocka_unit_test(spreads_microbatches_in_any_order),
         cmocka_unit_test(spreads_passes_of_no_time),
+        cmocka_unit_test(spreads_passes_of_hardly_any_time),
         cmocka_unit_test(costs_little),
         cmocka_unit_test(keeps_the_limit),
         cmocka_unit_test(auto_leaves_room),
