@@ -13,6 +13,7 @@ struct gatherer {
     // instructions of the template come before the rows are there, GATHERED once they are on their way.
     int *all;
     size_t *made;
+    VEC(int) wanted; // those whose rows are gathered, in order: few beside all
 };
 
 static bool is_whole(const struct program *program, const struct operand *operand) {
@@ -45,12 +46,17 @@ static void want(struct gatherer *g, int buffer, size_t before) {
     own.dim[0] *= mesh_group_size(&p->mesh, g->group);
     g->all[buffer] = program_buffer(p, name, own.dtype, KIND_ACT, SCOPE_LOCAL, own.ndim, own.dim);
     free(name);
+    VEC_PUSH(&g->wanted, buffer);
     for (size_t i = 0; i < before; i++)
         for (int o = 0; o < t->instructions.item[i].outputs; o++) {
             int written = t->instructions.item[i].out[o].buffer;
             if (written != NONE && program_root(p, written) == buffer)
                 g->made[buffer] = i + 1;
         }
+}
+
+static int compare_numbers(const void *a, const void *b) {
+    return COMPARE(*(const int *)a, *(const int *)b);
 }
 
 // Those of a gradient that are gathered for a large table serve a small one, too.
@@ -66,6 +72,7 @@ static size_t find_rows(struct gatherer *g) {
             want(g, in->in[1].buffer, i);
             found++;
         }
+    VEC_SORT(&g->wanted, compare_numbers);
     return found;
 }
 
@@ -74,13 +81,14 @@ static enum when when(const struct gatherer *g) {
     return g->rewrite.program->microbatches > 1 ? WHEN_LAST : WHEN_ALWAYS;
 }
 
-static void emit_gathers(struct gatherer *g, size_t buffers, size_t made) {
+static void emit_gathers(struct gatherer *g, size_t made) {
     struct program *p = g->rewrite.program;
-    for (size_t b = 0; b < buffers; b++) {
-        if (g->all[b] == NONE || g->made[b] != made)
+    for (size_t i = 0; i < g->wanted.count; i++) {
+        const int b = g->wanted.item[i];
+        if (g->made[b] != made)
             continue;
         program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
-                            operand_whole(p, (int)b), operand_whole(p, g->all[b]))
+                            operand_whole(p, b), operand_whole(p, g->all[b]))
             ->when = when(g);
         g->made[b] = GATHERED;
         rewrite_take_last(&g->rewrite);
@@ -101,13 +109,13 @@ static void add_all(struct gatherer *g, struct instruction in) {
     VEC_PUSH(&g->rewrite.out, in);
 }
 
-static void rewrite(struct gatherer *g, int template, size_t buffers) {
+static void rewrite(struct gatherer *g, int template) {
     struct program *program = g->rewrite.program;
     rewrite_begin(&g->rewrite, program, template);
     if (!find_rows(g))
         return;
     for (size_t i = 0; i < program->templates.item[template].instructions.count; i++) {
-        emit_gathers(g, buffers, i);
+        emit_gathers(g, i);
         const struct instruction in = program->templates.item[template].instructions.item[i];
         if (adds_rows(g, &in) && g->all[in.in[1].buffer] != NONE)
             add_all(g, in);
@@ -126,13 +134,14 @@ bool *rows_gather(struct program *program, const int *template, int templates, a
     for (size_t b = 0; b < buffers; b++)
         g.all[b] = NONE;
     for (int k = 0; k < templates; k++)
-        rewrite(&g, template[k], buffers);
+        rewrite(&g, template[k]);
     bool *all = mem_alloc(program->buffers.count * sizeof *all);
     for (size_t b = 0; b < buffers; b++)
         if (g.all[b] != NONE)
             all[g.all[b]] = true;
     free(g.all);
     free(g.made);
+    VEC_RELEASE(&g.wanted);
     return all;
 }
 

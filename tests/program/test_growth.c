@@ -1,4 +1,5 @@
-// What proving a program takes grows as the program does.
+// What making and proving a program takes grows as the program does.
+#include "parallel/rows.h"
 #include "program/lifetime.h"
 #include "support/models.h"
 #include "support/sanitized.h"
@@ -101,6 +102,45 @@ static void a_long_wait_is_found_at_once(void **state) {
     assert_true(many < 8 * 4 * few); // which also have to be fetched from memory
 }
 
+// Of one table, behind so many other instructions with buffers of their own.
+static double seconds_to_gather_rows(int count) {
+    double least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        struct program p;
+        program_init(&p, "rows", 1);
+        p.mesh.degree[AXIS_DP] = 2;
+        const int t = program_template(&p, "backward", PHASE_BACKWARD, 0);
+        for (int k = 0; k < count; k++) {
+            const struct operand zero = operand_whole(
+                &p, program_buffer(&p, "zero", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 1, (const int64_t[]){1}));
+            program_emit(&p, t, OP_ZERO, PHASE_BACKWARD, NONE, 0, NULL, 1, &zero, NULL);
+        }
+        const int ids = program_buffer(&p, "ids", DTYPE_I32, KIND_INPUT, SCOPE_STEP, 1, (const int64_t[]){4});
+        const int dy = program_buffer(&p, "dy", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 2, (const int64_t[]){4, 8});
+        const int dw = program_buffer(&p, "dw", DTYPE_F32, KIND_GRAD, SCOPE_STATE, 2, (const int64_t[]){64, 8});
+        const struct operand in[] = {operand_whole(&p, ids), operand_whole(&p, dy), operand_none()},
+                             out = operand_whole(&p, dw);
+        program_emit(&p, t, OP_EMBED_DW, PHASE_WEIGHT, NONE, 3, in, 1, &out, NULL);
+        bool *tables = mem_alloc(p.buffers.count * sizeof *tables);
+        tables[dw] = true;
+        double begin = cpu_seconds();
+        bool *all = rows_gather(&p, &t, 1, AXES(AXIS_DP), tables, true);
+        least = MIN(least, cpu_seconds() - begin);
+        assert_int_equal(p.templates.item[t].instructions.count, count + 3); // two are gathered
+        free(all);
+        free(tables);
+        program_release(&p);
+    }
+    return least;
+}
+
+static void rows_are_gathered_at_once(void **state) {
+    (void)state;
+    double few = seconds_to_gather_rows(2000), many = seconds_to_gather_rows(16000);
+    printf("behind 2000 instructions: %.2f ms, 16000: %.2f ms\n", 1e3 * few, 1e3 * many);
+    assert_true(many < 8 * 4 * few);
+}
+
 // Each rank has a table of a row for every pass of the step.
 static void waits_are_counted_for_streams_that_there_are(void **state) {
     (void)state;
@@ -130,6 +170,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_logits_are_proved_one_by_one),
         cmocka_unit_test(a_long_wait_is_found_at_once),
+        cmocka_unit_test(rows_are_gathered_at_once),
         cmocka_unit_test(waits_are_counted_for_streams_that_there_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
