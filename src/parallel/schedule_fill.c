@@ -10,9 +10,12 @@ struct timed_pass {
     struct pass pass;
 };
 
+// Of what has the same time the earlier microbatch, chunk and kind: ranks may have other libraries' qsort.
 static int compare_times(const void *a, const void *b) {
     const struct timed_pass *x = a, *y = b;
-    return COMPARE(x->time, y->time);
+    return COMPARE(x->time, y->time)
+               ?: COMPARE(x->pass.microbatch, y->pass.microbatch)
+               ?: COMPARE(x->pass.chunk, y->pass.chunk) ?: COMPARE(x->pass.kind, y->pass.kind);
 }
 
 int plan_by_time(struct schedule *plan, const int (*when)[3], int interval) {

@@ -46,10 +46,10 @@ struct fill {
     bool in_line; // all forwards of a rank stay in the plan's order, whatever their chunk, and all backwards
 };
 
-// A plan for the empty table: each rank's passes by a time without collisions. A microbatch's pass of a virtual stage
-// is at when[virtual stage][forward, backward, weights: negative: not planned], the next one's `interval` later. Times
-// grow along a microbatch's way, so that the plan comes to an end; how many forwards a rank is ahead of its backwards
-// at most is returned.
+// A plan for the empty table: each rank's passes by a time. A microbatch's pass of a virtual stage is at
+// when[virtual stage][forward, backward, weights: negative: not planned], the next one's `interval` later. Times grow
+// along a microbatch's way, so that the plan comes to an end; how many forwards a rank is ahead of its backwards at
+// most is returned.
 int plan_by_time(struct schedule *plan, const int (*when)[3], int interval);
 
 struct fill_cost {
