@@ -230,8 +230,8 @@ struct schedule_cost {
     int ranks;                   // stages
 };
 
-// Every pass starts as soon as its rank is free and what it needs has come; links carry any number of messages at once.
-// Times are not negative and not all zero but for latency. The schedule is verified.
+// Every pass starts as soon as its rank is free and what it needs has come, over links that are busy as times->link
+// says. Times are not negative and not all zero but for latency. The schedule is verified.
 void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
 void schedule_cost_release(struct schedule_cost *cost);
 
