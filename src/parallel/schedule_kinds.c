@@ -56,7 +56,7 @@ void schedules_help(struct text *out) {
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
     const char *nearest = text_nearest(name, &KINDS[0].name, ARRAY_LENGTH(KINDS), sizeof KINDS[0]);
     for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
-        if (strcasecmp(KINDS[i].torch, name) == 0)
+        if (*name && strcasecmp(KINDS[i].torch, name) == 0)
             nearest = KINDS[i].name;
     text[0] = '\0';
     if (nearest)
