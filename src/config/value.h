@@ -1,4 +1,5 @@
-// Internal to config/: a value as it was given, and its way into and out of struct config.
+// A value as it was given, and its way into and out of struct config. Internal to config/, but for value_print_text,
+// which other files of YAML are written with.
 #ifndef CONFIG_VALUE_H
 #define CONFIG_VALUE_H
 
