@@ -129,9 +129,9 @@ static int shortest_stage(const struct schedule *s, int rank, const int *count) 
 }
 
 // Every virtual stage gets one layer, and then the rank that has the least work with one more takes that, until none is
-// left. Where a rank's layers all take as long, no other way makes the busiest rank less busy: as long as layers are left
-// some rank has fewer than there, and with one more no more work than the busiest there. Of its stages the one with the
-// fewest takes it, and where ranks tie the first.
+// left. Where a rank's layers all take as long, no other way makes the busiest rank less busy: as long as layers are
+// left some rank has fewer than there, and with one more no more work than the busiest there. Of its stages the one
+// with the fewest takes it, and where ranks tie the first.
 static void balance(const struct parallel *parallel, bool all_full, double head, int layers, int *count) {
     const struct schedule *s = parallel->schedule;
     int ranks = s->stages, stages = ranks * s->chunks;
