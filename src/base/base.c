@@ -96,6 +96,15 @@ char *mem_printf(const char *format, ...) {
     return text;
 }
 
+static int compare_ints(const void *a, const void *b) {
+    return COMPARE(*(const int *)a, *(const int *)b);
+}
+
+void sort_ints(int *item, size_t count) {
+    if (count)
+        qsort(item, count, sizeof *item, compare_ints);
+}
+
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return COMPARE(x, y);

@@ -20,7 +20,8 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 // Of two keys, for qsort: -1, 0 or 1. COMPARE(x->a, y->a) ?: COMPARE(x->b, y->b) where the first may be equal.
 #define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-void sort_doubles(double *item, size_t count); // the least first; no NaN
+void sort_ints(int *item, size_t count);       // the least first
+void sort_doubles(double *item, size_t count); // the same; no NaN
 // How many of `by` cover n, and the first multiple from n on; n >= 0.
 static inline int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;

@@ -2,9 +2,6 @@
 
 #include "base/system.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif

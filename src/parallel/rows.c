@@ -55,10 +55,6 @@ static void want(struct gatherer *g, int buffer, size_t before) {
         }
 }
 
-static int compare_numbers(const void *a, const void *b) {
-    return COMPARE(*(const int *)a, *(const int *)b);
-}
-
 // Those of a gradient that are gathered for a large table serve a small one, too.
 static size_t find_rows(struct gatherer *g) {
     const struct template *t = &g->rewrite.program->templates.item[g->rewrite.template];
@@ -72,7 +68,7 @@ static size_t find_rows(struct gatherer *g) {
             want(g, in->in[1].buffer, i);
             found++;
         }
-    VEC_SORT(&g->wanted, compare_numbers);
+    sort_ints(g->wanted.item, g->wanted.count);
     return found;
 }
 

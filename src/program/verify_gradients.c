@@ -195,10 +195,6 @@ static bool matches(struct gradient_check *c, const struct instruction *b, const
     return same_attributes(c, f, b);
 }
 
-static int compare_numbers(const void *a, const void *b) {
-    return COMPARE(*(const int *)a, *(const int *)b);
-}
-
 // Those that make a tensor as their output of that number, or one whose gradient is the tensor's.
 static void add_candidates(struct gradient_check *c, int tensor, int output, enum op op) {
     FOR_MAKERS(&c->graph, m, tensor) {
@@ -216,7 +212,7 @@ static void find_candidates(struct gradient_check *c, const struct op_info *info
     c->candidates.count = 0;
     if (tensor != NONE)
         add_candidates(c, tensor, info->reads[i].index, info->forward);
-    VEC_SORT(&c->candidates, compare_numbers);
+    sort_ints(c->candidates.item, c->candidates.count);
 }
 
 // The forward node that a backward instruction answers: one that made the tensor whose gradient it reads.
