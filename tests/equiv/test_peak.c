@@ -5,6 +5,7 @@
 
 #include "base/crew.h"
 #include "base/json.h"
+#include "base/region.h"
 #include "base/text.h"
 #include "kernels/cpu/bandwidth.h"
 
@@ -118,9 +119,20 @@ static void threads_without_a_core_are_not_timed(void **unused) {
     assert_in_range(threads_of_process(), 1, before + cores - 1);
 }
 
+// Memory that is only read is none: the system has one page for all of it, which lies in a cache.
+static void memory_is_timed_that_there_is(void **unused) {
+    (void)unused;
+    const size_t before = memory_resident(), bytes = MIN((size_t)256 << 20, memory_available() / 8);
+    double bandwidth;
+    trireme_error error;
+    assert_ok(memory_bandwidth(1, &bandwidth, &error), &error);
+    assert_true(memory_peak() >= before + bytes / 10 * 9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_without_a_core_are_not_timed), // before others have any
+        cmocka_unit_test(memory_is_timed_that_there_is),
         IN_FOLDER(a_peak_that_was_too_low_is_timed_again),
         IN_FOLDER(a_peak_of_many_ranks_is_too),
         cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,
