@@ -1,6 +1,7 @@
 // Attention against the reference on every instruction set, where random operands show little: keys whose scores rise
 // behind the first block of keys, so that what was summed before has to become smaller; probabilities as factors,
 // which are not rounded to bf16; and inf and NaN, which reach what sees them alone.
+#include "base/clock.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/ref/tensor.h"
 #include "support/op_table.h"
@@ -219,11 +220,51 @@ static void what_is_unseen_changes_nothing(void **state) {
         }
 }
 
+// The least time of some runs in a workspace that held `filler` before.
+static double seconds(struct op_instance *instance, const struct kernel *kernel, int filler) {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 7; i++) {
+        memset(instance->call.workspace, filler, (size_t)instance->call.workspace_bytes);
+        const int64_t begin = clock_thread();
+        kernel->run(&instance->call);
+        const int64_t end = clock_thread();
+        least = MIN(least, end - begin);
+    }
+    return 1e-9 * (double)least;
+}
+
+// Nothing is done twice for what lies where no operand does.
+static void what_a_workspace_held_takes_no_time(void **state) {
+    (void)state;
+    static const char *const specs[] = {"attention b=1 T=330 h=2 g=1 D=20 scale=0.2 window=0",
+                                        "attention_bwd b=1 T=330 h=2 g=1 D=20 scale=0.2 window=0"};
+    for (size_t i = 0; i < ARRAY_LENGTH(specs); i++)
+        for (int k = 0; k < 2 * ISA_COUNT; k++) {
+            const enum isa isa = (enum isa)(k / 2);
+            const struct op_options options = {.model = k & 1 ? DTYPE_BF16 : DTYPE_F32, .seed = 5, .threads = 1};
+            struct op_instance instance;
+            trireme_error error;
+            if (!isa_usable(isa))
+                continue;
+            if (op_instance_create(&instance, table, specs[i], &options, &error) != TRIREME_OK)
+                fail_msg("%s", error.message);
+            const struct kernel *kernel = &cpu_kernel_table_for(options.model, isa)[instance.info->op];
+            if (op_instance_prepare(&instance, kernel, &error) != TRIREME_OK)
+                fail_msg("%s", error.message);
+            const double zeros = seconds(&instance, kernel, 0), nans = seconds(&instance, kernel, 0xff);
+            if (nans > 1.5 * zeros)
+                fail_msg("%s (%s, %s): %.3g s where the workspace held zeros, %.3g s where it held NaN", specs[i],
+                         dtype_name(options.model), isa_name(isa), zeros, nans);
+            op_instance_release(&instance);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_that_rise_late_are_right),
         cmocka_unit_test(probabilities_keep_more_digits_than_bf16),
         cmocka_unit_test(what_is_unseen_changes_nothing),
+        cmocka_unit_test(what_a_workspace_held_takes_no_time),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }

@@ -564,6 +564,10 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
         tile_begin(r.s.bf16);
         int thread = omp_get_thread_num();
         const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
+        if (!in_pairs(&r.s)) { // behind a width that is no whole vector pack_a writes nothing, but dk and dv sum it up
+            memset(w.q, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.q);
+            memset(w.d_o, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.d_o);
+        }
         if (r.dealt) {
 #pragma omp for schedule(dynamic)
             for (int64_t i = 0; i < items * r.parts; i++) {
