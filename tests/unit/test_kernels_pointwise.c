@@ -18,6 +18,8 @@ static const struct op_case large[] = {
     {"embed v=400 m=301 C=133 first=300", 0},
     {"embed_dw v=400 m=301 C=133 first=300", 0},
     {"add m=261 c=133", 0},
+    {"add_bias m=261 c=133", 0},
+    {"add_bias_dw m=261 c=133", 0},
     {"layernorm m=261 C=133 eps=1e-5", 0},
     {"layernorm_dx m=261 C=133 eps=1e-5", 0},
     {"layernorm_dw m=9001 C=5 eps=1e-5", 0},
@@ -40,8 +42,12 @@ static const struct op_case large[] = {
     {"logits_max m=13 v=3500 vocab=9000 first=5600", 0},
     {"logits_sum m=13 v=3500 vocab=9000 first=5600", 0},
     {"logits_grad m=13 v=3500 vocab=9000 first=5600", 0},
+    {"logits_exp m=13 v=3500 r=1 U=3 vocab=9000 first=5600", 0},
+    {"logits_pick v=400 m=301 C=133 first=300", 0},
+    {"logits_dx m=261 C=133 r=1 U=3", 0},
     {"fan_out n=70001", 0},
     {"keep_columns m=261 c=133 end=70", 0},
+    {"keep_columns_dx m=261 c=133 end=70", 0},
     {"zero n=70001", 0},
     {"square_sum n=70001", 0},
     {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},
@@ -87,6 +93,35 @@ static void threads_do_not_change_a_bit(void **state) {
             }
             op_instance_release(&alone);
         }
+}
+
+// But for products and attention (test_kernels_threads), and for what one thread does.
+static bool is_elsewhere(enum op op) {
+    switch (op) {
+    case OP_MATMUL:
+    case OP_MATMUL_DX:
+    case OP_MATMUL_DW:
+    case OP_LOGITS_TIMES:
+    case OP_ATTENTION:
+    case OP_ATTENTION_BWD:
+    case OP_ATTENTION_CACHED:
+    case OP_CACHE_APPEND:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void all_that_is_split_is_large_here(void **state) {
+    (void)state;
+    const struct kernel *kernels = cpu_kernel_table_for(DTYPE_F32, ISA_BASE);
+    for (int op = 0; op < OP_COUNT; op++) {
+        bool found = !kernels[op].run || is_elsewhere((enum op)op);
+        for (size_t i = 0; i < ARRAY_LENGTH(large); i++)
+            found |= op_case_op(table, &large[i]) == (enum op)op;
+        if (!found)
+            fail_msg("%s has no large case", table->op[op].name);
+    }
 }
 
 static void large_work_agrees_with_the_reference(void **state) {
@@ -265,9 +300,13 @@ static void a_step_of_zero_keeps_the_master_weights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_do_not_change_a_bit),   cmocka_unit_test(large_work_agrees_with_the_reference),
-        cmocka_unit_test(gelu_is_accurate_in_its_tails), cmocka_unit_test(activations_at_the_edge),
-        cmocka_unit_test(cross_entropy_at_the_edge),     cmocka_unit_test(a_step_of_zero_keeps_the_master_weights),
+        cmocka_unit_test(all_that_is_split_is_large_here),
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(large_work_agrees_with_the_reference),
+        cmocka_unit_test(gelu_is_accurate_in_its_tails),
+        cmocka_unit_test(activations_at_the_edge),
+        cmocka_unit_test(cross_entropy_at_the_edge),
+        cmocka_unit_test(a_step_of_zero_keeps_the_master_weights),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
