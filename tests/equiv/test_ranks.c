@@ -469,7 +469,7 @@ static double losses_apart(const struct model *model, const struct spec *spec, i
     if (status != TRIREME_OK)
         fail_msg("%s: %s", model->name, error.message);
     for (int i = 0; i < steps; i++)
-        apart = fabs(losses[i] - expected[i]) <= apart ? apart : fabs(losses[i] - expected[i]);
+        apart = farther(apart, fabs(losses[i] - expected[i]));
     return apart;
 }
 

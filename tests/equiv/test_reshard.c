@@ -85,9 +85,9 @@ static double apart(const char *a, const char *b, double floor) {
             memcpy(&p, (const char *)t->data + k * sizeof p, sizeof p);
             memcpy(&q, (const char *)u->data + k * sizeof q, sizeof q);
             largest = fmax(largest, fabs(q));
-            difference = fabs(p - q) <= difference ? difference : fabs(p - q);
+            difference = farther(difference, fabs(p - q));
         }
-        worst = difference / largest <= worst ? worst : difference / largest;
+        worst = farther(worst, difference / largest);
     }
     safetensors_close(x);
     safetensors_close(y);

@@ -159,7 +159,7 @@ static struct offs compare_estimates(const struct fixture *f,
 }
 
 static void assert_near(const struct offs *offs, const char *what, double mean, double least, double most) {
-    if (offs->sum > mean * offs->count || offs->least < least || offs->most > most)
+    if (!(offs->sum <= mean * offs->count) || offs->least < least || offs->most > most)
         fail_msg("of %d estimates of %s the mean is off by a factor of e^%.3f, the worst by e^%.3f and e^%.3f",
                  offs->count, what, offs->sum / offs->count, offs->least, offs->most);
 }

@@ -201,10 +201,8 @@ static void compare(struct job *job, const struct engine *e, int step, const str
             double *expected = mem_alloc((size_t)(part.end - part.begin) * sizeof *expected), apart = 0;
             parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, r->value[step][v][p->whole],
                            (struct parameter_span){part.begin, part.end}, expected, sizeof *expected);
-            for (int64_t k = 0; k < part.end - part.begin; k++) {
-                double d = fabs(value_at(part.data, part.dtype, k) - expected[k]);
-                apart = d <= apart ? apart : d;
-            }
+            for (int64_t k = 0; k < part.end - part.begin; k++)
+                apart = farther(apart, fabs(value_at(part.data, part.dtype, k) - expected[k]));
             double floor = v == 0 ? r->rms[step] : RATE;
             note(apart / fmax(r->largest[step][v][p->whole], floor), p->name,
                  v == 0 ? &job->distance.gradient : &job->distance.parameter, job->distance.where[v]);

@@ -1,4 +1,4 @@
-// cmocka with the headers that it needs before it.
+// cmocka with the headers that it needs before it; distances.
 #ifndef SUPPORT_TEST_H
 #define SUPPORT_TEST_H
 
@@ -8,5 +8,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+// The larger of two distances. One that is not a number is the largest of all.
+static inline double farther(double a, double b) {
+    return b <= a || a != a ? a : b;
+}
 
 #endif

@@ -18,7 +18,7 @@ static void expect(const char *decay, const char *more, int64_t warmup, int64_t 
     struct config config = schedule(decay, more);
     config.lr_scheduler.warmup_steps = warmup;
     double rate = learning_rate(&config, step);
-    if (fabs(rate - 2 * factor) > 1e-12)
+    if (!(fabs(rate - 2 * factor) <= 1e-12))
         fail_msg("%s %s, warm-up %d: step %d has %.17g, expected %.17g", decay, more, (int)warmup, (int)step, rate,
                  2 * factor);
     config_release(&config);

@@ -3,6 +3,8 @@
 #include "support/op_table.h"
 #include "support/ops.h"
 
+#include <math.h>
+
 #include "support/test.h"
 
 static void reference(const struct call *call) {
@@ -196,6 +198,17 @@ static void wrong_gradients_are_refused(void **state) {
     expect_gradient("cross_entropy_grad m=2 V=9 vocab=7", scaled_logits, "dlogits[");
 }
 
+// ---- distances
+
+static void what_is_no_number_is_farthest(void **state) {
+    (void)state;
+    assert_true(farther(1, 2) == 2 && farther(2, 1) == 2 && farther(1, INFINITY) == INFINITY);
+    double worst = 0;
+    for (int i = 0; i < 3; i++)
+        worst = farther(worst, i == 1 ? NAN : i);
+    assert_true(isnan(worst));
+}
+
 // ---- cases
 
 static void malformed_cases_are_refused(void **state) {
@@ -213,7 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_kernels_pass),           cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(stray_accesses_are_refused),  cmocka_unit_test(wrong_gradients_are_refused),
-        cmocka_unit_test(malformed_cases_are_refused),
+        cmocka_unit_test(malformed_cases_are_refused), cmocka_unit_test(what_is_no_number_is_farthest),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
