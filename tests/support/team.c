@@ -130,6 +130,8 @@ static void run_process(double deadline, void (*body)(struct teammate *mate), vo
         fail_msg("%s", error.message);
     world_deadline(shared, deadline);
     const struct world_place *place = world_place(shared);
+    printf("a team of %d\n", place->ranks); // before the body, which may end the process
+    fflush(stdout);
     struct teammate mate = {.world = shared, .rank = place->rank, .ranks = place->ranks, .context = context};
     body(&mate);
     if (!mate.wrong[0])
