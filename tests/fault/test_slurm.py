@@ -66,9 +66,9 @@ def test_job():
 
 
 if __name__ == "__main__":
-    if os.environ.get("SLURM_CONF"):
+    if sys.argv[1:] == ["inside"]:  # SLURM_CONF may be set by a cluster, which is not to be tried
         tool.main(globals())
         sys.exit(0)
     tool.enter_scratch()
     mpi.skip_without()
-    sys.exit(subprocess.run([NODE, sys.executable, os.path.abspath(__file__)], check=False).returncode)
+    sys.exit(subprocess.run([NODE, sys.executable, os.path.abspath(__file__), "inside"], check=False).returncode)
