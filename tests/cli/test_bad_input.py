@@ -250,7 +250,7 @@ def test_does_not_fit():
     begin = time.monotonic()
     line = untouched(1, r"needs [0-9.]+ GB and [0-9.]+ GB are available .* at its peak \S+ [0-9.]+ [MGT]B", "train",
                      "c.yaml", "--model.family=auto", *size, "--model.preset=llama3.1-405b")
-    assert time.monotonic() - begin < 60 and "layers." in line or "embed" in line, line
+    assert time.monotonic() - begin < 60 and ("layers." in line or "embed" in line), line
     line = untouched(1, r"does not fit.*training\.micro_batch_size", "train", "c.yaml",
                      "--training.global_batch_size=4000000")
     assert re.search(r"state [0-9.]+ kB, the largest \S+ [0-9.]+ k?B; step [0-9.]+ GB", line), line

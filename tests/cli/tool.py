@@ -73,7 +73,11 @@ def start(*arguments, **options):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=TIMEOUT)
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()  # or it would outlive the test
+        raise
     return process.returncode, out, err
 
 
