@@ -61,4 +61,18 @@ def test_missing_programs():
             assert f"{script}: install the Debian packages " in process.stderr, process.stderr
 
 
+def test_headers_of_others():
+    """Of what lies beside our sources, as a Python environment, nothing is checked, nor changed."""
+    text = "int   main ( ) {return 0;}\n"
+    for folder in "tools", "bench", "fuzz", "include", "src", "tests", "venv":
+        os.mkdir(folder)
+    shutil.copy(os.path.join(BENCH, "../tools/check_format"), "tools")
+    shutil.copy(os.path.join(BENCH, "../.clang-format"), ".")
+    tool.write("src/ours.c", "int main(void) {\n    return 0;\n}\n")
+    tool.write("venv/theirs.h", text)
+    for option in [], ["--fix"]:
+        process = subprocess.run(["tools/check_format", *option], timeout=tool.TIMEOUT, check=False)
+        assert process.returncode in (0, 77) and tool.read("venv/theirs.h") == text.encode(), process
+
+
 tool.main(globals())
