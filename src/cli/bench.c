@@ -159,7 +159,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     if (processes)
         TRY(comm_all_reduce(all, &m->bandwidth, &m->bandwidth, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
     TRY(ranks_meet(all, error));
-    engine_initialise(e, 1);
+    engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
     if (leads) // whose events alone are looked at
         executor_trace_reserve(e->train_executor, trace);

@@ -124,7 +124,7 @@ static trireme_status trace_step(const struct timeline *t, struct engine *e, str
                                  struct step_trace *trace, trireme_error *error) {
     struct engine_result result;
     TRY(step_trace_create(trace, t->config, e, all, error));
-    engine_initialise(e, (uint64_t)t->config->training.seed);
+    engine_initialise(e, (uint64_t)t->config->training.seed, NULL);
     synthetic_fill(e, (uint64_t)t->config->training.seed);
     TRY(engine_step(e, 0, NULL, &result, error));
     TRY(step_trace_begin(trace, e, all, error));

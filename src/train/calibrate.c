@@ -126,7 +126,7 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
 static trireme_status measure(struct trial *t, struct engine *e, struct communicator *all, struct trace *trace,
                               trireme_error *error) {
     struct engine_result result;
-    engine_initialise(e, 1);
+    engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
     executor_trace_reserve(e->train_executor, trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));

@@ -438,7 +438,7 @@ static void initial_values(const struct engine *e, const struct parameter *p, ui
     }
 }
 
-static void initialise_parameter(struct engine *e, size_t number, uint64_t seed) {
+static bool initialise_parameter(struct engine *e, size_t number, uint64_t seed, const atomic_bool *stop) {
     const struct parameter *p = &e->local.parameters.item[number];
     struct engine_part to = engine_part(e, ENGINE_PARAMETERS, number);
     struct engine_part low = {0};
@@ -446,6 +446,8 @@ static void initialise_parameter(struct engine *e, size_t number, uint64_t seed)
         low = engine_part(e, ENGINE_REMAINDERS, number);
     for (int64_t at = to.begin; at < to.end; at += INITIAL_CHUNK) {
         double values[INITIAL_CHUNK];
+        if (stop && *stop)
+            return false;
         int64_t n = MIN((int64_t)INITIAL_CHUNK, to.end - at);
         initial_values(e, p, seed, at, n, values);
         store(to.data, e->dtype, at - to.begin, values, n);
@@ -455,6 +457,7 @@ static void initialise_parameter(struct engine *e, size_t number, uint64_t seed)
                 master_split((float)values[i], &high, (uint16_t *)low.data + at + i - low.begin);
         }
     }
+    return true;
 }
 
 void engine_constants(struct engine *e) {
@@ -480,11 +483,13 @@ void engine_constants(struct engine *e) {
     }
 }
 
-void engine_initialise(struct engine *e, uint64_t seed) {
+bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop) {
+    bool all = true;
     memset(e->state, 0, (size_t)main_program(e)->program.state_bytes);
-    for (size_t i = 0; i < e->local.parameters.count; i++)
-        initialise_parameter(e, i, seed);
+    for (size_t i = 0; i < e->local.parameters.count && all; i++)
+        all = initialise_parameter(e, i, seed, stop);
     engine_constants(e);
+    return all;
 }
 
 // ---- steps

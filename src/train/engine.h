@@ -8,6 +8,8 @@
 #include "compile/compile.h"
 #include "exec/exec.h"
 
+#include <stdatomic.h>
+
 // Training steps and evaluations, or the one or the other alone: what is not there takes no time and no memory.
 enum engine_use { ENGINE_TRAIN, ENGINE_STEP, ENGINE_EVALUATE };
 
@@ -60,8 +62,9 @@ int64_t engine_first_sequence(const struct engine *engine);
 // Both arenas of this rank, which all its programs share: what it is predicted to take.
 size_t engine_bytes(const struct engine *engine);
 
-// Fresh weights: a pure function of the seed. Optimizer state zero.
-void engine_initialise(struct engine *engine, uint64_t seed);
+// Fresh weights: a pure function of the seed. Optimizer state zero. False where *stop (may be NULL) has become true
+// before all were made: then they are not to be used.
+bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *stop);
 // What follows from the parameters and is not saved: rotary table, decayed counts. engine_initialise calls it.
 void engine_constants(struct engine *engine);
 

@@ -67,7 +67,7 @@ static trireme_status save(struct run *r, trireme_error *error) {
 }
 
 static bool asked_to_stop(const struct run *r) {
-    return r->callbacks->stop && *r->callbacks->stop;
+    return r->without_values || (r->callbacks->stop && *r->callbacks->stop);
 }
 
 // Any rank may have been asked to stop.

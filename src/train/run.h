@@ -28,6 +28,7 @@ struct run {
     struct rank_record own;
     struct engine engine;
     struct state_progress progress;
+    bool without_values;              // asked to stop while they were made: no step is done
     char *resumed_from;               // NULL: a fresh start
     struct tokenizer_files tokenizer; // that checkpoints get
     int64_t saved_step;               // of the newest checkpoint, -1 when there is none

@@ -140,7 +140,7 @@ static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
 static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from)
         return checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error);
-    engine_initialise(&r->engine, (uint64_t)r->config->training.seed);
+    r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;
     TRY(model_files_check(r->start, &r->engine.model, false, error));

@@ -172,6 +172,35 @@ def test_interrupt_validation():
         same_end(f"whole{number}", run, 6)
 
 
+@tool.not_sanitized
+def test_interrupt_start():
+    """The fresh weights of a large model take minutes: no reason to wait either."""
+    def seconds(process):
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return usage.ru_utime
+
+    for ranks in [], ["--ranks=2"]:
+        arguments = ["train", "c.yaml", "--model.hidden_size=1024", "--model.num_attention_heads=16",
+                     "--training.kernel_choice=rule", "--training.steps=1", "--validation.freq=0", *ranks]
+        whole = tool.start(*arguments, "--run.directory=whole")
+        undisturbed = seconds(whole)
+        assert whole.returncode == 0, tool.finish(whole)
+        process = tool.start(*arguments, "--run.directory=run")
+        while not os.path.exists("run/ranks.bin"):
+            assert process.poll() is None, tool.finish(process)
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        used = seconds(process)
+        code, _, err = tool.finish(process)
+        assert code == 75 and "stopped before the first step: nothing is saved" in err, (code, err)
+        assert used < undisturbed / 2, (used, undisturbed)
+        tool.good(*arguments, "--run.directory=run")  # the same command starts again
+        same_end("whole", "run", 1)
+        shutil.rmtree("whole")
+        shutil.rmtree("run")
+
+
 def test_interrupt_same_bits():
     arguments = ["train", "c.yaml", "--validation.freq=0", "--lr_scheduler.decay_type=constant",
                  "--training.kernel_choice=rule"]

@@ -65,7 +65,7 @@ static trireme_status prepare(void *user, const struct member *member, trireme_e
     struct fleet *f = ((struct job *)user)->fleet;
     struct engine e;
     TRY(engine_create(&e, &f->config, &f->model, &f->stages.of[0]->parallel, ENGINE_TRAIN, member, error));
-    engine_initialise(&e, 5);
+    engine_initialise(&e, 5, NULL);
     trireme_status status = TRIREME_OK;
     for (int step = 0; step < STEPS_BEFORE && status == TRIREME_OK; step++) {
         struct engine_result result;

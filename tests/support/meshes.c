@@ -117,7 +117,7 @@ static double **scattered(const struct parameter_table *table, uint64_t seed) {
 }
 
 static void initialise(const struct job *job, struct engine *e) {
-    engine_initialise(e, 1);
+    engine_initialise(e, 1, NULL);
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
         double *values = mem_alloc((size_t)parameter_count(p) * sizeof *values);

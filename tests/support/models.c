@@ -50,7 +50,7 @@ void engine_open(struct engine *e, struct config *config, const struct model_con
     }
     assert_ok(config_load(config, NULL, all, count, &error), &error);
     assert_ok(engine_create(e, config, model, NULL, ENGINE_TRAIN, NULL, &error), &error);
-    engine_initialise(e, (uint64_t)config->training.seed);
+    engine_initialise(e, (uint64_t)config->training.seed, NULL);
 }
 
 double value_at(const void *data, enum dtype dtype, int64_t i) {

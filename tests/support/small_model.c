@@ -44,7 +44,7 @@ static void fill(struct small_model *small, int buffer, uint64_t seed, double lo
 
 void small_model_values(struct small_model *small, uint64_t seed) {
     const struct compiled *c = &small->engine.train;
-    engine_initialise(&small->engine, seed);
+    engine_initialise(&small->engine, seed, NULL);
     for (int i = 0; i < c->model.parameters; i++) {
         fill(small, c->model.parameter[i], seed, -0.2, 0.2, true);
         fill(small, c->optimizer.gradient_slice[i], seed, -1, 1, false);
