@@ -28,8 +28,13 @@ def main():
     # `trireme prepare` tells of its tokenizer: they must not meet the new tokens.
     with open(prefix + ".bin.tmp", "wb") as out:
         for path in texts:
-            with open(path, encoding="utf-8", newline="") as text:
-                tokens = tokenizer.encode(text.read(), add_special_tokens=False).ids
+            try:
+                with open(path, encoding="utf-8", newline="") as file:
+                    text = file.read()
+            except (OSError, UnicodeDecodeError) as error:
+                os.remove(out.name)
+                sys.exit(f"{path}: {error}; nothing was written")
+            tokens = tokenizer.encode(text, add_special_tokens=False).ids
             array.array("i" if wide else "H", tokens).tofile(out)
             lengths.append(len(tokens))
     ends = [0, *itertools.accumulate(lengths)]

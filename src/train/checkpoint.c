@@ -183,6 +183,8 @@ static bool holds_checkpoints(const char *path) {
 static trireme_status refuse_path(const char *path, trireme_error *error) {
     if (access(path, F_OK) != 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s", path, errno == ENOENT ? "no such directory" : strerror(errno));
+    if (!is_directory(path))
+        FAIL(TRIREME_ERROR_USAGE, "%s is a file: give the model's or the run's directory", path);
     if (holds_checkpoints(path))
         FAIL(TRIREME_ERROR_USAGE, "%s holds the checkpoints of a run: give one of them, or the run directory above it",
              path);

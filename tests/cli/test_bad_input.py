@@ -192,9 +192,10 @@ def test_directories():
     assert "all 6 steps are done" in tool.good("train", "c.yaml", "--run.directory=foreign")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
     untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
-    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"], ["generate", "t.txt"]:
+    for command in ["eval", "text", "data.path=text/t"], ["generate", "text"]:
         untouched(2, r"neither a model.*nor a run", *command)
     untouched(2, r": nowhere: no such directory$", "generate", "nowhere")
+    untouched(2, r": t\.txt is a file: give the model's or the run's directory$", "generate", "t.txt")
     for command in ["generate"], ["train"], ["eval"], ["verify"], ["prepare", "t.txt"], ["show", "ranks"]:
         untouched(2, rf'^trireme {command[0]}: unexpected ""; usage: trireme {command[0]} ', *command, "")
     tool.good("train", "c.yaml", "--run.directory=whole")

@@ -368,6 +368,14 @@ class Tokenizer:
     subprocess.run([*arguments, "crlf.txt"], env=environment, check=True, stdout=subprocess.DEVNULL)
     assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
     assert tool.read("made/t.bin")[::2] == b"a\r\nb\rc\n"
+    # What cannot be read is told of in a line, and leaves all as it was.
+    before = tool.snapshot("made")
+    tool.write("latin.txt", b"caf\xe9\n")
+    for text, why in ("missing.txt", "No such file"), ("latin.txt", "can't decode byte 0xe9"):
+        done = subprocess.run([*arguments, "t.txt", text], env=environment, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done
+        assert done.stderr.startswith(f"{text}: ") and why in done.stderr, done.stderr
+    assert tool.snapshot("made") == before
 
 
 def test_show():
