@@ -306,6 +306,10 @@ int main(int argc, char **argv) {
     for (enum isa i = ISA_BASE; argc > 3 && i < ISA_COUNT; i++)
         if (isa_usable(i) && strcmp(argv[3], isa_name(i)) == 0)
             isa = i;
+    if (argc > 3 && strcmp(argv[3], isa_name(isa)) != 0) {
+        fprintf(stderr, "this machine has no instructions called %s\n", argv[3]);
+        return 2;
+    }
     omp_set_num_threads(threads); // for oneDNN
     struct bench b = {.threads = threads, .word = argc > 2 ? argv[2] : ""};
     trireme_error error;

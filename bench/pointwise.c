@@ -224,6 +224,10 @@ int main(int argc, char **argv) {
     for (enum isa i = ISA_BASE; argc > 3 && i < ISA_COUNT; i++)
         if (isa_usable(i) && strcmp(argv[3], isa_name(i)) == 0)
             isa = i;
+    if (argc > 3 && strcmp(argv[3], isa_name(isa)) != 0) {
+        fprintf(stderr, "this machine has no instructions called %s\n", argv[3]);
+        return 2;
+    }
     struct arena arena = {0};
     trireme_error error;
     if (region_create(&arena.region, (size_t)5 << 30, true, "operands", &error) != TRIREME_OK) {

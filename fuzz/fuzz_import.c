@@ -1,4 +1,5 @@
-// Another machine's figures, from hostile bytes: a cluster that takes them prints, and reads back.
+// Another machine's figures, from hostile bytes: a cluster that takes them prints, and reads back or says
+// why not.
 #include "sim/fit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
