@@ -65,7 +65,7 @@ static int claim_dead(const char *path, long pid) {
     // numbers. Where there are no locks nothing else does.
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool no_locks = !locked && errno != EWOULDBLOCK;
-    if (locked || (no_locks && pid != (long)getpid() && kill((pid_t)pid, 0) != 0 && errno == ESRCH))
+    if (locked || (no_locks && kill((pid_t)pid, 0) != 0 && errno == ESRCH))
         return fd;
     close(fd);
     return -1;
