@@ -158,10 +158,14 @@ static void test_commit_refuses(void **state) {
     assert_int_equal(symlink("/etc/passwd", path_in(directory_path(d), "link")), 0);
     commit_refused(path, d, TRIREME_ERROR_USAGE, "link: neither a file nor a directory");
 
-    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
-    assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
-    path_write(path_in(directory_path(d), "a"), "ab");
-    commit_refused(path, d, TRIREME_ERROR_IO, "/a: changed while it was saved: 2 bytes, 3 were written");
+    for (int longer = 0; longer < 2; longer++) {
+        assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+        assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
+        path_write(path_in(directory_path(d), "a"), longer ? "abcd" : "ab");
+        commit_refused(path, d, TRIREME_ERROR_IO,
+                       longer ? "/a: changed while it was saved: 4 bytes, 3 were written"
+                              : "/a: changed while it was saved: 2 bytes, 3 were written");
+    }
 
     assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
     assert_ok(sample_write(d, directory_path(d), "a", "abc", true, &error), &error);
@@ -310,6 +314,21 @@ static void test_newest_reads_numbers(void **state) {
     path_write(path_in(folder, "file"), "");
     assert_refused(directory_newest(path_in(folder, "file"), MANIFEST_SIZES, NULL, &found, &error), TRIREME_ERROR_IO,
                    &error, "cannot list");
+}
+
+// A large file takes long to read: who waits is told of every 64 MiB of it.
+static void test_large_files_are_told_of(void **state) {
+    const char *path = path_in(*state, "step-1");
+    trireme_error error = {0};
+    struct directory *d = NULL;
+    int times = 0;
+    const struct checksum_watch watch = {count_file, &times};
+    assert_ok(directory_begin(path, DIRECTORY_REFUSE, &d, &error), &error);
+    path_write(path_in(directory_path(d), "large"), "");
+    assert_int_equal(truncate(path_in(directory_path(d), "large"), (1 << 26) + 1), 0);
+    assert_ok(directory_commit(d, &error), &error);
+    assert_ok(directory_verify(path, MANIFEST_CONTENT, &watch, &error), &error);
+    assert_int_equal(times, 2);
 }
 
 static void test_prune(void **state) {
@@ -522,6 +541,7 @@ int main(void) {
         IN_FOLDER(test_commit_refuses),
         IN_FOLDER(test_newest_skips_damaged),
         IN_FOLDER(test_newest_reads_numbers),
+        IN_FOLDER(test_large_files_are_told_of),
         IN_FOLDER(test_prune),
         IN_FOLDER(test_sweeps_the_dead_only),
         IN_FOLDER(test_newest_finishes_a_replacement),

@@ -2,12 +2,14 @@
 // and can make the Nth of them fail, or end the process there, for every N.
 #include "base/text.h"
 #include "ckpt/output.h"
+#include "ckpt/temporary.h"
 #include "ckpt/tree.h"
 #include "support/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +24,10 @@ static struct {
     bool no_exchange; // a file system that cannot swap names
     bool discards;    // what is written goes nowhere
     int write_back;   // errno of what asks the disk to take a file; 0: it can
+    bool no_locks;    // a file system without
+    int life;         // errno of whether a process lives; 0: it does
+    // Are called before, with the path.
+    void (*renames)(const char *from), (*locks)(const char *directory);
     struct text *trace;
 } fault;
 
@@ -86,6 +92,8 @@ int mkdir(const char *path, mode_t mode) {
 
 int rename(const char *from, const char *to) {
     trace("rename", -1, from);
+    if (fault.renames)
+        fault.renames(from);
     return fault_now() ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
@@ -107,7 +115,18 @@ int unlinkat(int at, const char *path, int flags) {
 }
 
 int flock(int fd, int operation) {
-    return fault_now() ? -1 : (int)syscall(SYS_flock, fd, operation);
+    char link[64], path[500] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (fault.locks && readlink(link, path, sizeof path - 1) > 0)
+        fault.locks(path);
+    errno = ENOLCK;
+    return fault_now() || fault.no_locks ? -1 : (int)syscall(SYS_flock, fd, operation);
+}
+
+int kill(pid_t process, int number) {
+    (void)process, (void)number;
+    errno = fault.life;
+    return fault.life ? -1 : 0;
 }
 
 static void test_every_file_is_synced_before_the_rename(void **state) {
@@ -200,6 +219,14 @@ static void test_crash_anywhere(void **state) {
     free(folder);
 }
 
+// Where it is not certain that a new one has the name of step-1, the old one is there, too.
+static void assert_old_stays(const char *folder, bool no_exchange) {
+    char old[64];
+    snprintf(old, sizeof old, no_exchange ? ".old-step-1-%d" : ".tmp-step-1-%d", (int)getpid());
+    if (path_exists(path_in(folder, "step-1")) && sample_version(path_in(folder, "step-1")) == 2)
+        assert_int_equal(sample_version(path_in(folder, old)), 1);
+}
+
 static void fail_everywhere(const char *folder, const char *name, int code, bool no_exchange) {
     int failures = 0;
     for (int n = 1;; n++) {
@@ -219,6 +246,7 @@ static void fail_everywhere(const char *folder, const char *name, int code, bool
             assert_int_equal(error.status, TRIREME_ERROR_IO);
             assert_true(reached && error.message[0] && !strchr(error.message, '\n'));
             failures++;
+            assert_old_stays(folder, no_exchange);
         }
         assert_ok(directory_newest(folder, MANIFEST_CONTENT, NULL, &found, &error), &error);
         assert_non_null(found.path);
@@ -373,6 +401,119 @@ static void test_replaces_without_swap(void **state) {
     assert_int_equal(folder_count(folder), 1);
 }
 
+static const char *looked_at;
+
+// Another process may look when the old one has lost its name, and the new one has not got it.
+static void look_in_between(const char *from) {
+    struct directory_search found = {0};
+    if (!strstr(from, "/.tmp-") || path_exists(path_in(looked_at, "step-1")))
+        return;
+    fault.renames = NULL;
+    assert_ok(directory_newest(looked_at, MANIFEST_SIZES, NULL, &found, NULL), NULL);
+    assert_null(found.path);
+    directory_search_release(&found);
+}
+
+static void test_replaces_without_swap_while_others_look(void **state) {
+    const char *path = path_in(*state, "step-1");
+    trireme_error error = {0};
+    assert_sample_saved(path, 1);
+    looked_at = *state;
+    fault.no_exchange = true;
+    fault.renames = look_in_between;
+    trireme_status status = sample_save(path, 2, DIRECTORY_REFUSE, &error);
+    assert_null(fault.renames);
+    fault.no_exchange = false;
+    assert_ok(status, &error);
+    assert_int_equal(sample_version(path), 2);
+    assert_int_equal(folder_count(*state), 1);
+}
+
+static void test_a_name_that_is_taken_back_is_synced(void **state) {
+    const char *folder = *state;
+    trireme_error error = {0};
+    struct directory_search found = {0};
+    struct text calls = {0};
+    char old[64];
+    snprintf(old, sizeof old, ".old-step-5-%d", INT32_MAX);
+    assert_sample_saved(path_in(folder, "step-5"), 5);
+    assert_int_equal(rename(path_in(folder, "step-5"), path_in(folder, old)), 0);
+    fault.trace = &calls;
+    assert_ok(directory_newest(folder, MANIFEST_SIZES, NULL, &found, &error), &error);
+    fault.trace = NULL;
+    assert_int_equal(found.number, 5);
+    char *expected = mem_printf("rename %s/%s\nfsync %s\n", folder, old, folder);
+    assert_string_equal(calls.text, expected);
+    free(expected);
+    text_release(&calls);
+    directory_search_release(&found);
+}
+
+// Where there are no locks, what a process that lives may be saving stays, whosever it is.
+static void test_sweeps_without_locks(void **state) {
+    static const int LIVES[] = {0, EPERM, ESRCH};
+    const char *folder = *state;
+    char other[64];
+    snprintf(other, sizeof other, ".tmp-step-6-%d", INT32_MAX);
+    assert_int_equal(mkdir(path_in(folder, other), 0700), 0);
+    fault.no_locks = true;
+    for (size_t i = 0; i < ARRAY_LENGTH(LIVES); i++) {
+        trireme_error error = {0};
+        struct directory *d = NULL;
+        fault.life = LIVES[i];
+        assert_ok(directory_begin(path_in(folder, "step-7"), DIRECTORY_REFUSE, &d, &error), &error);
+        directory_abort(d);
+        assert_int_equal(path_exists(path_in(folder, other)), LIVES[i] != ESRCH);
+    }
+    fault.no_locks = false;
+    // Where there are some they decide: the number may be another container's.
+    assert_int_equal(mkdir(path_in(folder, other), 0700), 0);
+    int fd = open(path_in(folder, other), O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    temporary_sweep(folder, "step-", true);
+    assert_true(path_exists(path_in(folder, other)));
+    close(fd);
+    fault.life = 0;
+}
+
+static int locks_left;
+
+static void sweep(const char *directory) {
+    if (--locks_left == 0)
+        fault.locks = NULL;
+    assert_int_equal(rmdir(directory), 0);
+}
+
+// Another thread's sweep may take a new directory for a dead one, as long as it is not locked.
+static void test_swept_before_it_is_locked(void **state) {
+    locks_left = 3;
+    fault.locks = sweep;
+    assert_sample_saved(path_in(*state, "step-1"), 1);
+    assert_int_equal(locks_left, 0);
+    assert_int_equal(folder_count(*state), 1);
+}
+
+static void go_on(const char *directory) {
+    fault.locks = NULL;
+    assert_sample_saved(path_in(looked_at, "step-3"), 3);
+    assert_ok(tree_remove(directory, NULL), NULL);
+}
+
+// What its run removes before it is held is not looked at: there is a newer one.
+static void test_pruned_before_it_is_held(void **state) {
+    trireme_error error = {0};
+    struct directory_search found = {0};
+    looked_at = *state;
+    assert_sample_saved(path_in(*state, "step-1"), 1);
+    assert_sample_saved(path_in(*state, "step-2"), 2);
+    fault.locks = go_on;
+    assert_ok(directory_newest(*state, MANIFEST_CONTENT, NULL, &found, &error), &error);
+    assert_null(fault.locks);
+    assert_int_equal(found.number, 3);
+    assert_int_equal(found.skipped.count, 0);
+    directory_search_release(&found);
+}
+
 struct saver {
     const char *folder;
     int first;
@@ -419,6 +560,11 @@ int main(void) {
         IN_FOLDER(test_disk_that_fails_behind),
         IN_FOLDER(test_full_disk),
         IN_FOLDER(test_replaces_without_swap),
+        IN_FOLDER(test_replaces_without_swap_while_others_look),
+        IN_FOLDER(test_a_name_that_is_taken_back_is_synced),
+        IN_FOLDER(test_sweeps_without_locks),
+        IN_FOLDER(test_swept_before_it_is_locked),
+        IN_FOLDER(test_pruned_before_it_is_held),
         IN_FOLDER(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,11 +4,11 @@
 #include "ckpt/convert.h"
 #include "kernels/bf16.h"
 
-// Arbitrary numbers that need all bits of an f32, zeros in the padding.
+// Arbitrary numbers on either side of one that need all bits of an f32, zeros in the padding.
 static double value_of(const struct parameter *p, int64_t index) {
     if (index >= parameter_rows(p) * p->dim[1])
         return 0;
-    return (double)(float)(rng_uniform(11, rng_stream(p->name), (uint64_t)index) - 0.5);
+    return (double)(float)(4 * rng_uniform(11, rng_stream(p->name), (uint64_t)index) - 2);
 }
 
 static void fill(struct fixture *f) {
@@ -296,7 +296,6 @@ static void a_bf16_file_gives_zero_remainders(void **state) {
     teardown(&f);
 }
 
-// Larger than what is converted or turned at once.
 // Of what is loaded, the first piece cuts the file short.
 struct cutter {
     const struct parameter_values *to;
@@ -340,12 +339,11 @@ static void a_file_that_becomes_shorter_is_refused(void **state) {
     }
 }
 
+// Larger than what is asked for, turned or converted at once.
 static void large_tensors_go_in_blocks(void **state) {
     (void)state;
     struct fixture f;
-    setup(&f,
-          "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":2,\"n_embd\":320,\"n_positions\":8,\"vocab_size\":1000}",
-          DTYPE_F32, false);
+    setup(&f, LARGE, DTYPE_F32, false);
     fill(&f);
     save(&f, 0);
     assert_loads(&f);
@@ -353,6 +351,30 @@ static void large_tensors_go_in_blocks(void **state) {
     c.dtype = SAFETENSORS_F64;
     rewrite(&f, &c, NULL, 0, 0);
     assert_loads(&f);
+    teardown(&f);
+}
+
+// A head that is tied is the same to its end.
+static void large_heads_are_compared(void **state) {
+    (void)state;
+    enum { COUNT = 2100 * 128 };
+    struct fixture f;
+    trireme_error error = {0};
+    setup(&f, LARGE, DTYPE_F32, false);
+    for (int same = 0; same < 2; same++) {
+        fill(&f);
+        for (int64_t i = 0; i < COUNT; i++)
+            ((float *)f.data[0])[i] = i + 1 < COUNT || same ? 1 : 2;
+        for (int less = 0; less < 2; less++) {
+            save(&f, 0);
+            rewrite(&f, &unchanged, "lm_head.weight", COUNT - less, 1);
+            trireme_status status = model_files_load(f.path, &f.config, &f.table, &f.values, NULL, true, &error);
+            if (same && !less)
+                assert_ok(status, &error);
+            else
+                assert_says(status, &error, "\"lm_head.weight\" differs from the embedding");
+        }
+    }
     teardown(&f);
 }
 
@@ -521,6 +543,7 @@ int main(void) {
         cmocka_unit_test(a_bf16_file_gives_zero_remainders),
         cmocka_unit_test(a_file_that_becomes_shorter_is_refused),
         cmocka_unit_test(large_tensors_go_in_blocks),
+        cmocka_unit_test(large_heads_are_compared),
         cmocka_unit_test(every_f16_is_decoded),
         cmocka_unit_test(known_variants_are_let_pass),
         cmocka_unit_test(what_does_not_fit_is_named),

@@ -17,6 +17,10 @@
 #define GPT2                                                                                                    \
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9,\"n_" \
     "inner\":24"
+// Its products are larger than VALUES_WINDOW.
+#define LARGE                                                                                                       \
+    "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":2,\"n_embd\":128,\"n_positions\":8,\"vocab_size\":2100,\"n_" \
+    "inner\":8200}"
 #define LLAMA                                                                                        \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":16,\"intermediate_size\":24," \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":70,\"max_position_embeddings\":32"

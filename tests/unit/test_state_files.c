@@ -114,10 +114,40 @@ static void state_that_does_not_fit_is_named(void **state) {
     teardown(&f);
 }
 
+static float moment_of(size_t parameter, int64_t index) {
+    return (float)(index + (int64_t)parameter);
+}
+
+// Larger than what is asked for or read at once.
+static void large_states_go_in_pieces(void **state) {
+    (void)state;
+    struct fixture f;
+    struct moments x;
+    trireme_error error = {0};
+    setup(&f, LARGE, DTYPE_F32, false);
+    moments_create(&x, &f.table, DTYPE_F32, DTYPE_U16);
+    for (size_t i = 0; i < f.table.parameters.count; i++)
+        for (int64_t j = 0; j < parameter_count(&f.table.parameters.item[i]); j++)
+            ((float *)x.m[i])[j] = moment_of(i, j);
+    save_state(&f, &x, 1, 3);
+    for (size_t i = 0; i < f.table.parameters.count; i++)
+        memset(x.m[i], 0xa5, parameter_bytes(&f.table.parameters.item[i], DTYPE_F32));
+    assert_ok(state_files_load(f.path, &f.table, x.group, 1, &error), &error);
+    for (size_t i = 0; i < f.table.parameters.count; i++) {
+        const struct parameter *p = &f.table.parameters.item[i];
+        for (int64_t j = 0; j < parameter_rows(p) * p->dim[1]; j++)
+            if (((float *)x.m[i])[j] != moment_of(i, j))
+                fail_msg("%s[%lld]: found %g", p->name, (long long)j, (double)((float *)x.m[i])[j]);
+    }
+    moments_release(&x, &f.table);
+    teardown(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_survives_to_the_bit),
         cmocka_unit_test(state_that_does_not_fit_is_named),
+        cmocka_unit_test(large_states_go_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
