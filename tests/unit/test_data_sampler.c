@@ -405,6 +405,26 @@ static void test_delimiter(void **state) {
     token_set_close(set);
 }
 
+// What a range begins with is no target, whatever it belongs to.
+static void test_nothing_to_predict(void **state) {
+    struct token_set *set = counting_set(state, 9, (int[]){3, 1, 1, 1, 1, 1, 1}, 7);
+    struct sampler s = sampler(set, options(1, 1, 7.0 / 9));
+    bool has = true;
+    assert_int_equal(s.range[SAMPLER_VALIDATION].begin, 2);
+    assert_ok(sampler_has_targets(&s, SAMPLER_VALIDATION, &has, &error));
+    assert_false(has);
+    assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
+    assert_true(has);
+    token_set_close(set);
+    // Of llm.c's documents without a word the ends are targets.
+    const uint16_t ends[] = {50256, 50256, 50256};
+    set = shard_of_llm_c(state, ends, ARRAY_LENGTH(ends));
+    s = sampler(set, options(2, 1, 0));
+    assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
+    assert_true(has);
+    token_set_close(set);
+}
+
 // Of a shard that begins within a document, all is evaluated where nothing of it is trained on.
 static void test_begins_within_a_document(void **state) {
     enum { COUNT = 100 };
@@ -459,17 +479,10 @@ static void test_hundred_billion(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_one_row_by_hand),
-        TEST(test_documents),
-        TEST(test_each_window_once),
-        TEST(test_phases),
-        TEST(test_rows_however_asked),
-        TEST(test_resume),
-        TEST(test_split),
-        TEST(test_too_short),
-        TEST(test_vocabulary),
-        TEST(test_delimiter),
-        TEST(test_begins_within_a_document),
+        TEST(test_one_row_by_hand), TEST(test_documents),          TEST(test_each_window_once),
+        TEST(test_phases),          TEST(test_rows_however_asked), TEST(test_resume),
+        TEST(test_split),           TEST(test_too_short),          TEST(test_vocabulary),
+        TEST(test_delimiter),       TEST(test_nothing_to_predict), TEST(test_begins_within_a_document),
         TEST(test_hundred_billion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "support/sanitized.h"
 #include "test_data.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 // Document starts of the set by asking for one after another; returns how many.
@@ -122,6 +123,9 @@ static void test_large_pieces(void **state) {
     assert_ok(token_set_open(in(state, "large"), &set, &error));
     assert_ok(token_set_read(set, 0, COUNT, 50257, read, &error));
     assert_memory_equal(tokens, read, COUNT * sizeof *tokens);
+    // Wherever it is met first.
+    assert_refused(token_set_read(set, 0, COUNT, 49999, read, &error), TRIREME_ERROR_CORRUPT,
+                   "token 49999 at position 42857 ");
     int64_t found[4];
     assert_int_equal(list_documents(set, found, 4), 1);
     token_set_close(set);
@@ -316,22 +320,39 @@ static void test_became_shorter(void **state) {
     static const char *const files[] = {"x.bin", "x.idx"};
     struct index x = good_index(8, 2);
     int32_t tokens[9];
-    for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(files); i++) {
+        const char *name = files[i / 2];
+        const int left = i % 2 ? 10 : 0; // of a page that is still there
         struct token_set *set;
         put_pair(state, &x, 18);
         assert_ok(token_set_open(in(state, "x"), &set, &error));
         assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
-        assert_int_equal(truncate(in(state, files[i]), 0), 0);
-        char *part = mem_printf("%s became shorter while it was read (0 bytes, before ", files[i]);
+        assert_int_equal(truncate(in(state, name), left), 0);
+        char *part = mem_printf("%s became shorter while it was read (%d bytes, before ", name, left);
         assert_refused(token_set_read(set, 0, 9, 65536, tokens, &error), TRIREME_ERROR_CORRUPT, part);
         free(part);
         put_pair(state, &x, 18);
         assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
         put_text(in(state, "short"), "x");
-        assert_int_equal(rename(in(state, "short"), in(state, files[i])), 0);
+        assert_int_equal(rename(in(state, "short"), in(state, name)), 0);
         assert_ok(token_set_read(set, 0, 9, 65536, tokens, &error));
         token_set_close(set);
     }
+}
+
+// Within the second, too.
+static void test_rewritten(void **state) {
+    struct index x = good_index(8, 2);
+    struct token_set *set;
+    struct stat info;
+    put_pair(state, &x, 18);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    assert_null(token_set_rewritten(set));
+    assert_int_equal(stat(in(state, "x.bin"), &info), 0);
+    info.st_mtim.tv_nsec = (info.st_mtim.tv_nsec + 1) % 1000000000;
+    assert_int_equal(utimensat(AT_FDCWD, in(state, "x.bin"), (struct timespec[]){info.st_atim, info.st_mtim}, 0), 0);
+    assert_string_equal(token_set_rewritten(set), in(state, "x.bin"));
+    token_set_close(set);
 }
 
 static void test_missing_files(void **state) {
@@ -375,11 +396,11 @@ static void put_llmc(const char *path, int32_t magic, int32_t version, int32_t c
 }
 
 static void check_llmc(void **state, int32_t magic, int32_t version, int32_t end_of_text) {
-    // Three shards; the second begins inside a document.
+    // Three shards; the second begins inside a document, the third with one.
     int32_t tokens[] = {end_of_text, 1, 2, end_of_text, 3, 4, 5, end_of_text, end_of_text, 6, 7, 8};
-    put_llmc(in(state, "part_2.bin"), magic, version, 6, tokens + 6, 6);
-    put_llmc(in(state, "part_0.bin"), magic, version, 5, tokens, 5);
-    put_llmc(in(state, "part_1.bin"), magic, version, 1, tokens + 5, 1);
+    put_llmc(in(state, "part_2.bin"), magic, version, 5, tokens + 7, 5);
+    put_llmc(in(state, "part_0.bin"), magic, version, 6, tokens, 6);
+    put_llmc(in(state, "part_1.bin"), magic, version, 1, tokens + 6, 1);
     struct token_set *set;
     assert_ok(token_set_open(in(state, "part_*.bin"), &set, &error));
     assert_int_equal(token_set_tokens(set), 12);
@@ -399,7 +420,7 @@ static void check_llmc(void **state, int32_t magic, int32_t version, int32_t end
     assert_refused(token_set_read(set, 0, 12, 8, read, &error), TRIREME_ERROR_CORRUPT,
                    "part_0.bin: token"); // the first token is the delimiter
     assert_refused(token_set_read(set, 9, 12, 8, read, &error), TRIREME_ERROR_CORRUPT,
-                   "part_2.bin: token 8 at position 5");
+                   "part_2.bin: token 8 at position 4");
     token_set_close(set);
     assert_ok(token_set_open(in(state, "part_1.bin"), &set, &error));
     assert_int_equal(token_set_tokens(set), 1);
@@ -490,12 +511,19 @@ static void test_no_room_to_map(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_bytes_on_disk),       TEST(test_round_trip),
-        TEST(test_large_pieces),        TEST(test_dtypes),
-        TEST(test_negative_tokens),     TEST(test_malformed_at_open),
-        TEST(test_malformed_at_access), TEST(test_became_shorter),
-        TEST(test_missing_files),       TEST(test_llmc),
-        TEST(test_llmc_mixed),          TEST(test_llmc_malformed),
+        TEST(test_bytes_on_disk),
+        TEST(test_round_trip),
+        TEST(test_large_pieces),
+        TEST(test_dtypes),
+        TEST(test_negative_tokens),
+        TEST(test_malformed_at_open),
+        TEST(test_malformed_at_access),
+        TEST(test_became_shorter),
+        TEST(test_rewritten),
+        TEST(test_missing_files),
+        TEST(test_llmc),
+        TEST(test_llmc_mixed),
+        TEST(test_llmc_malformed),
         TEST(test_no_room_to_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,47 @@
 // The writer of token files: what it makes, what it leaves alone, and every way in which it can fail.
 #include "test_data.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+
+static struct text *calls; // what follows, as it comes; NULL: it is not noted
+
+static void note(const char *what, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (calls)
+        text_add(calls, "%s %s\n", what, slash ? slash + 1 : path);
+}
+
+int fsync(int file) {
+    char link[64], path[500] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    assert_true(readlink(link, path, sizeof path - 1) > 0);
+    note("sync", path);
+    return (int)syscall(SYS_fsync, file);
+}
+
+static void (*locks)(int file); // is called before the next
+
+int flock(int file, int operation) {
+    void (*call)(int) = locks;
+    locks = NULL;
+    if (call)
+        call(file);
+    return (int)syscall(SYS_flock, file, operation);
+}
+
+int rename(const char *from, const char *to) {
+    note("name", to);
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlink(const char *path) {
+    note("remove", path);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
 
 static void test_no_documents(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){0, 0}, 2, &error), TRIREME_ERROR_USAGE,
@@ -80,6 +119,27 @@ static void test_overwriting(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
 }
 
+// Where a machine stops, there is what was there before, or tokens without an index, or all that is new.
+static void test_order_on_the_disk(void **state) {
+    const char *path = ((struct folder *)*state)->path;
+    struct token_manifest manifest = {.tokenizer_kind = "bytes", .vocab_size = 256, .tokens = 1, .documents = 1};
+    struct token_writer *w;
+    struct text noted = {0};
+    assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){3}, 1, &error));
+    assert_ok(token_writer_create(in(state, "t"), 256, 0, &w, &error));
+    assert_ok(token_writer_add(w, &(int32_t){1}, 1, &error));
+    assert_ok(token_writer_end_document(w, &error));
+    calls = &noted;
+    assert_ok(token_writer_finish(w, &manifest, &error));
+    calls = NULL;
+    char *expected = mem_printf("sync t.bin.tmp\nsync t.idx.tmp\nsync t.json.tmp\nremove t.idx\n"
+                                "name t.bin\nname t.idx\nname t.json\nsync %s\n",
+                                strrchr(path, '/') + 1);
+    assert_string_equal(noted.text, expected);
+    free(expected);
+    text_release(&noted);
+}
+
 static void test_two_writers(void **state) {
     struct token_writer *first, *second;
     assert_ok(token_writer_create(in(state, "t"), 256, 0, &first, &error));
@@ -88,6 +148,30 @@ static void test_two_writers(void **state) {
     assert_ok(token_writer_end_document(first, &error));
     assert_ok(token_writer_finish(first, NULL, &error));
     assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){2}, 1, &error));
+}
+
+static const char *theirs;
+
+static void finish_theirs(int file) {
+    char *temporary = mem_printf("%s.tmp", theirs);
+    assert_int_equal(write(file, "theirs", 6), 6);
+    assert_int_equal(rename(temporary, theirs), 0);
+    free(temporary);
+}
+
+// One that ends between the other's opening and locking of what is the same file by then.
+static void test_two_writers_in_turn(void **state) {
+    struct token_writer *w;
+    size_t length;
+    theirs = in(state, "t.bin");
+    locks = finish_theirs;
+    assert_ok(token_writer_create(in(state, "t"), 256, 0, &w, &error));
+    char *content = get(theirs, &length);
+    assert_int_equal(length, 6);
+    assert_memory_equal(content, "theirs", 6);
+    free(content);
+    token_writer_discard(w);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 1);
 }
 
 // Limits the size of files as a full disk would, at every place: the old files stay and nothing else is left.
@@ -143,8 +227,8 @@ static void test_disk_full(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_no_documents), TEST(test_discard),     TEST(test_directories_made),
-        TEST(test_overwriting),  TEST(test_two_writers), TEST(test_disk_full),
+        TEST(test_no_documents),      TEST(test_discard),     TEST(test_directories_made),    TEST(test_overwriting),
+        TEST(test_order_on_the_disk), TEST(test_two_writers), TEST(test_two_writers_in_turn), TEST(test_disk_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
