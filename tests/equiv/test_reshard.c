@@ -150,6 +150,33 @@ static void the_same_mesh_keeps_every_bit(void **state) {
     check_same_mesh(*state, BF16, "dp 2 x tp 2 x pp 2");
 }
 
+// ---- narrow gradients
+
+// That they are near enough test_ranks.c sees; here that they do travel so.
+static void narrow_gradients_are_others(void **state) {
+    static const char *const WIDE[] = {LLAMA, COMMON, "training.dtype=f32", NULL};
+    static const char *const NARROW[] = {LLAMA, COMMON, "training.dtype=f32", "parallelism.reduce_dtype=bf16", NULL};
+    static const char *const NAMES[] = {"dp 2", "zero-2 over 2"};
+    runs_prepare(*state);
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+        char *wide, *narrow;
+        size_t length, same;
+        trireme_error error = {0};
+        runs_train_until(*state, WIDE, mesh(NAMES[i]), 1);
+        move(*state, "straight");
+        runs_train_until(*state, NARROW, mesh(NAMES[i]), 1);
+        const char *file = path_in(*state, "straight/checkpoint/step-1/model.safetensors");
+        assert_ok(file_read(file, 1 << 24, &wide, &length, &error), &error);
+        file = path_in(*state, "run/checkpoint/step-1/model.safetensors");
+        assert_ok(file_read(file, 1 << 24, &narrow, &same, &error), &error);
+        assert_int_equal(length, same);
+        assert_memory_not_equal(wide, narrow, length);
+        free(wide);
+        free(narrow);
+        move(*state, "done");
+    }
+}
+
 // ---- files
 
 struct copying {
@@ -230,10 +257,9 @@ static void files_are_the_same_on_every_mesh(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(files_are_the_same_on_every_mesh),
-        IN_FOLDER(a_llama_changes_its_mesh),
-        IN_FOLDER(a_gpt2_changes_its_mesh),
-        IN_FOLDER(the_same_mesh_keeps_every_bit),
+        IN_FOLDER(files_are_the_same_on_every_mesh), IN_FOLDER(a_llama_changes_its_mesh),
+        IN_FOLDER(a_gpt2_changes_its_mesh),          IN_FOLDER(the_same_mesh_keeps_every_bit),
+        IN_FOLDER(narrow_gradients_are_others),
     };
     return cmocka_run_group_tests_name("reshard", tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@ static const struct subject FAMILIES[] = {
 #define FSDP "parallelism.data_parallel_shard_degree="
 #define ZERO "parallelism.zero_stage="
 #define UNIT "parallelism.data_parallel_unit_layers="
+#define NARROW "parallelism.reduce_dtype=bf16"
 #define TP "parallelism.tensor_parallel_degree="
 #define SEQUENCE "parallelism.sequence_parallel="
 #define PP "parallelism.pipeline_parallel_degree="
@@ -175,7 +176,46 @@ static void test_llama(void **state) {
     check_family(&FAMILIES[1]);
 }
 
+// What is set arrives where it is used, though it changes no line of the files above.
+static void test_settings(void **state) {
+    (void)state;
+#define BETAS "optimizer.beta1=0.5", "optimizer.beta2=0.75", "optimizer.weight_decay=0.125"
+    static const struct {
+        struct strategy strategy;
+        const char *op, *attributes;
+    } SETTINGS[] = {
+        {{.overrides = {BETAS, "optimizer.eps=0.25"}}, " adamw ", " beta1 0.5 beta2 0.75 eps 0.25 weight_decay 0.125 "},
+        {{.overrides = {BETAS, "optimizer.name=lion"}}, " lion ", " beta1 0.5 beta2 0.75 weight_decay 0.125 "},
+        {{.overrides = {BETAS, "optimizer.name=sgd", "optimizer.momentum=0.25"}},
+         " sgd ",
+         " momentum 0.25 weight_decay 0.125 "},
+        {{.overrides = {"training.max_norm=0.5"}}, " clip ", " max_norm 0.5 "},
+        {{.overrides = {DP "2", NARROW}}, " all_reduce ", " max 0 wire 1 phase weight "},
+        {{.overrides = {FSDP "2", ZERO "2", NARROW}}, " reduce_scatter ", " wire 1 phase weight "},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(SETTINGS); i++) {
+        char *text = print(&FAMILIES[0], &SETTINGS[i].strategy), *with = strstr(text, SETTINGS[i].attributes);
+        while (with > text && with[-1] != '\n')
+            with--;
+        if (!with || !strstr(with, SETTINGS[i].op) || strstr(with, SETTINGS[i].op) > strchr(with, '\n'))
+            fail_msg("no%swith \"%s\"", SETTINGS[i].op, SETTINGS[i].attributes);
+        free(text);
+    }
+    // Units are gathered with the one before them, or no earlier than they are used.
+    static const struct strategy AHEAD[] = {{.overrides = {FSDP "2", ZERO "3", "parallelism.data_parallel_prefetch=0"}},
+                                            {.overrides = {FSDP "2", ZERO "3", "parallelism.data_parallel_prefetch=1"}},
+                                            {.overrides = {FSDP "2", ZERO "3"}}};
+    char *text[ARRAY_LENGTH(AHEAD)];
+    for (size_t i = 0; i < ARRAY_LENGTH(AHEAD); i++)
+        text[i] = print(&FAMILIES[0], &AHEAD[i]);
+    assert_string_not_equal(text[0], text[1]);
+    assert_string_not_equal(text[0], text[2]);
+    for (size_t i = 0; i < ARRAY_LENGTH(AHEAD); i++)
+        free(text[i]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),
+                                       cmocka_unit_test(test_settings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
