@@ -52,7 +52,7 @@ def test_traces():
     for text in (tool.read("run/trace/step-2.json"), tool.good("show", "timeline", *TRAIN[1:], *mesh)):
         events = tool.strict_json(text)["traceEvents"]
         assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"rank 0", "rank 1"}
-        assert all(e["ts"] >= 0 for e in events if e["ph"] == "X")
+        assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in events if e["ph"] == "X")
         for microbatch in range(2):
             first, second = (computing(events, rank, "forward", microbatch) for rank in (0, 1))
             assert second[0] >= first[1], (first, second)

@@ -64,8 +64,37 @@ static void test_cache(void **state) {
     }
 }
 
+// Where all are about as likely: of the four of top_k three make up top_p, each of which comes as often.
+static void test_choices(void **state) {
+    enum { TIMES = 600, MOST = 1000 };
+    const char *path = path_in(*state, "model"),
+               *overrides[] = {"training.threads=1", "generate.max_new_tokens=1", "generate.temperature=1000",
+                               "generate.top_k=4", "generate.top_p=0.7"};
+    trireme_error error = {0};
+    struct config config;
+    struct generator *g = NULL;
+    int count[MOST] = {0}, chosen = 0;
+    save_model(0, path);
+    assert_ok(config_load(&config, NULL, overrides, ARRAY_LENGTH(overrides), &error), &error);
+    assert_ok(generator_create(&g, &config, path, NULL, 1, &error), &error);
+    assert_ok(generator_feed(g, &(int32_t){1}, 1, &error), &error);
+    for (config.generate.seed = 0; config.generate.seed < TIMES; config.generate.seed++) {
+        bool end;
+        int32_t token = generator_choose(g, &end);
+        assert_in_range(token, 0, MOST - 1);
+        count[token]++;
+    }
+    for (int token = 0; token < MOST; token++) {
+        chosen += count[token] > 0;
+        assert_true(count[token] == 0 || (count[token] > TIMES / 4 && count[token] < TIMES / 5 * 2));
+    }
+    assert_int_equal(chosen, 3);
+    generator_free(g);
+    config_release(&config);
+}
+
 int main(void) {
-    struct CMUnitTest tests[SMALL_COUNT];
+    struct CMUnitTest tests[SMALL_COUNT + 1] = {[SMALL_COUNT] = IN_FOLDER(test_choices)};
     for (int i = 0; i < SMALL_COUNT; i++)
         tests[i] = (struct CMUnitTest){small_models[i].name, test_cache, folder_create, folder_remove, NULL};
     return cmocka_run_group_tests_name("generate", tests, NULL, NULL);

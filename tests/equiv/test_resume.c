@@ -2,6 +2,7 @@
 #include "support/runs.h"
 
 #include "base/json.h"
+#include "ckpt/safetensors.h"
 
 #include <math.h>
 
@@ -53,8 +54,25 @@ static void check(const char *folder, const char *const *extra) {
     assert_same_metrics(path_in(folder, "straight"), path_in(folder, "run"));
 }
 
+// The mean of squares is the one that has no sign.
+static void assert_moments_by_name(const char *path) {
+    struct safetensors *s;
+    trireme_error error = {0};
+    int negative[2] = {0};
+    assert_ok(safetensors_open(path, &s, &error), &error);
+    for (size_t i = 0; i < s->tensor.count; i++) {
+        const struct safetensors_tensor *t = &s->tensor.item[i];
+        assert_true(t->dtype == SAFETENSORS_F32 && strncmp(t->name, "adamw.", 6) == 0);
+        for (uint64_t k = 0; k < t->bytes / sizeof(float); k++)
+            negative[t->name[6] == 'v'] += ((const float *)t->data)[k] < 0;
+    }
+    assert_true(negative[0] > 0 && negative[1] == 0);
+    safetensors_close(s);
+}
+
 static void test_f32(void **state) {
     check(*state, (const char *const[]){"training.dtype=f32", "training.threads=2", NULL});
+    assert_moments_by_name(path_in(*state, "run/checkpoint/step-10/state.safetensors"));
 }
 
 static void test_bf16(void **state) {
@@ -80,6 +98,31 @@ static void stop_in_last_step(void *user, int rank, int64_t step) {
     watch->stop = step == watch->stop_at;
 }
 
+static const char *watched;
+
+// When the next step begins, which may be the last thing that the process does.
+static void count_lines(void *user, int rank, int64_t step) {
+    (void)user, (void)rank;
+    FILE *file = fopen(watched, "r");
+    char line[2000];
+    int64_t lines = 0;
+    for (; file && fgets(line, sizeof line, file); lines++)
+        assert_true(line[strlen(line) - 1] == '\n');
+    if (file)
+        fclose(file);
+    assert_int_equal(lines, step - 1);
+}
+
+static void test_lines_are_written_at_once(void **state) {
+    trireme_error error = {0};
+    struct train_result result;
+    struct runs_watch watch = {.rank_step = count_lines};
+    watched = path_in(*state, "run/metrics.jsonl");
+    runs_prepare(*state);
+    assert_ok(runs_train(*state, OVERRIDES, NULL, &watch, &result, &error), &error);
+    assert_int_equal(result.step, STEPS);
+}
+
 // What an earlier step's validation found is not the end's.
 static void test_stopped_at_the_end(void **state) {
     trireme_error error = {0};
@@ -93,8 +136,13 @@ static void test_stopped_at_the_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_f32),  IN_FOLDER(test_bf16), IN_FOLDER(test_f64),
-        IN_FOLDER(test_lion), IN_FOLDER(test_sgd),  IN_FOLDER(test_stopped_at_the_end),
+        IN_FOLDER(test_f32),
+        IN_FOLDER(test_bf16),
+        IN_FOLDER(test_f64),
+        IN_FOLDER(test_lion),
+        IN_FOLDER(test_sgd),
+        IN_FOLDER(test_stopped_at_the_end),
+        IN_FOLDER(test_lines_are_written_at_once),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
 }
