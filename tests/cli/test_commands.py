@@ -108,6 +108,9 @@ def test_train():
     last = tool.good_json("train", "c.yaml", "--validation.freq=0", "--run.directory=seldom")
     losses = [line.get("val_loss") for line in tool.metrics("seldom")]
     assert last["val_loss"] == result["val_loss"] and losses == 5 * [None] + [last["val_loss"]], losses
+    # So many batches are validated on as are asked for.
+    one = tool.good_json("train", "c.yaml", "--validation.steps=1", "--run.directory=one")
+    assert one["loss"] == result["loss"] and one["val_loss"] != result["val_loss"], (one, result)
     # Into a pipe: plain lines, no control characters, the validation loss last.
     code, out, err = tool.run("train", "c.yaml", "--run.directory=plain")
     assert code == 0 and "\r" not in out + err and "\033" not in out + err

@@ -168,6 +168,12 @@ def test_bad_meshes():
     untouched(2, r"c\.yaml:\d+: training\.global_batch_size: given 4.*3 data-parallel ranks", *TRAIN, "--ranks=3")
     untouched(2, r"global_batch_size.*microbatches of 4.*2 data-parallel", *TRAIN, "--ranks=2",
               "--training.micro_batch_size=4")
+    untouched(2, r"global_batch_size: given 12.*microbatches of 4.*2 data-parallel", *TRAIN, "--ranks=2",
+              "--training.global_batch_size=12", "--training.micro_batch_size=4")
+    untouched(2, r"seq_len: given 16, whose rows, 16 in a microbatch.*3 tensor", *TRAIN, "--tensor_parallel_degree=3",
+              "--model.num_attention_heads=3", "--model.hidden_size=24", "--training.micro_batch_size=1")
+    untouched(2, r"pipeline_parallel_layout: given \"0,2\".*1 or more", *TRAIN, "--pipeline_parallel_degree=2",
+              "--pipeline_parallel_layout=0,2")
     untouched(2, r"pipeline_parallel_layout: given \"2,1\".*sum is 2", *TRAIN, "--pipeline_parallel_degree=2",
               "--pipeline_parallel_layout=2,1")
     untouched(2, r"pipeline_parallel_degree: given 32768, .* for the 2147483648 virtual stages of 65536 chunks", *TRAIN,
@@ -207,6 +213,10 @@ def test_bad_schedules():
     tool.good(*arguments, "--pipeline_parallel_schedule=schedule")
     tool.write("schedule", "placement 0 1 1 0\n" + "F0.0 F0.1 B0.1 B0.0 F1.0 F1.1 B1.1 B1.0\n" * 2)
     untouched(2, r"pipeline_parallel_degree: given 2.*2 layers for the 4 virtual stages of 2 chunks", *arguments,
+              "--pipeline_parallel_schedule=schedule")
+    tool.write("schedule", "placement 0 2 1 3\n" + "F0 B0\n" * 4)
+    untouched(2, "stage 1 is on rank 2 and the one before on rank 0: neighbours, or the same rank", "train", "c.yaml",
+              "--model.num_hidden_layers=4", "--pipeline_parallel_degree=4", "--training.micro_batch_size=4",
               "--pipeline_parallel_schedule=schedule")
     tool.write("schedule", "F0 F1 I0 W0 B1\nF0 B0 F1 I1 W1\n")
     tool.good(*arguments, "--pipeline_parallel_schedule=schedule", "--run.directory=split")

@@ -66,9 +66,9 @@ static void test_cache(void **state) {
 
 // Where all are about as likely: of the four of top_k three make up top_p, each of which comes as often.
 static void test_choices(void **state) {
-    enum { TIMES = 600, MOST = 1000 };
+    enum { TIMES = 600, MOST = 1000, FEW = 20 };
     const char *path = path_in(*state, "model"),
-               *overrides[] = {"training.threads=1", "generate.max_new_tokens=1", "generate.temperature=1000",
+               *overrides[] = {"training.threads=1", "generate.max_new_tokens=21", "generate.temperature=1000",
                                "generate.top_k=4", "generate.top_p=0.7"};
     trireme_error error = {0};
     struct config config;
@@ -89,6 +89,19 @@ static void test_choices(void **state) {
         assert_true(count[token] == 0 || (count[token] > TIMES / 4 && count[token] < TIMES / 5 * 2));
     }
     assert_int_equal(chosen, 3);
+    // Each token has a random number of its own: of two that are about as likely not always the same comes.
+    int best = 0;
+    config.generate.top_k = 2;
+    config.generate.top_p = 1;
+    for (int i = 0; i < FEW; i++) {
+        bool end;
+        config.generate.temperature = 0;
+        int32_t first = generator_choose(g, &end);
+        config.generate.temperature = 1e6;
+        best += generator_choose(g, &end) == first;
+        assert_ok(generator_feed(g, &first, 1, &error), &error);
+    }
+    assert_in_range(best, 1, FEW - 1);
     generator_free(g);
     config_release(&config);
 }

@@ -451,6 +451,8 @@ static void test_llmc_mixed(void **state) {
     assert_null(set);
     assert_ok(token_set_open(in(state, "s[0-2].bin"), &set, &error));
     assert_int_equal(token_set_tokens(set), 15);
+    assert_false(token_set_delimited(set, 0));
+    assert_true(token_set_delimited(set, 9));
     token_set_close(set);
 }
 
