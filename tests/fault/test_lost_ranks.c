@@ -57,6 +57,7 @@ static pid_t begin(const char *folder, const char *const *mesh, int rank, void (
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        alarm(60); // what waits for ever fails
         trireme_error error = {0};
         struct train_result result;
         struct runs_watch watch = {.rank_step = happen ? at_step : NULL};
@@ -140,6 +141,19 @@ static void a_rank_that_hangs_is_named(void **state) {
     text_release(&text);
     rank_view_release(&view);
     check_continues(*state, MESH);
+}
+
+// Compute's own thread runs what it would only wait for.
+static void a_tensor_rank_that_hangs_is_named(void **state) {
+    static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", NULL};
+    static const char *const IMPATIENT[] = {"parallelism.tensor_parallel_degree=2", TIMEOUT "1", NULL};
+    train_before_the_fault(*state, MESH);
+    struct ended e = run(*state, IMPATIENT, 1, hang);
+    assert_int_equal(e.status, 1);
+    assert_true(e.seconds < 20);
+    assert_says(e.message, "rank 0, last step done 2: stream tensor");
+    assert_says(e.message, "rank 0 waited 1 s in ");
+    assert_says(e.message, "for rank 1");
 }
 
 static void every_rank_says_whom_it_waits_for(void **state) {
@@ -448,6 +462,7 @@ int main(void) {
         return 1;
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_rank_that_hangs_is_named),
+        IN_FOLDER(a_tensor_rank_that_hangs_is_named),
         IN_FOLDER(every_rank_says_whom_it_waits_for),
         IN_FOLDER(a_rank_that_dies_ends_the_run_at_once),
         IN_FOLDER(a_start_does_not_tell_of_the_run_before_it),
