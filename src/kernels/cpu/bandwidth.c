@@ -7,6 +7,8 @@
 #include <math.h>
 
 enum { RUNS = 8, BLOCK = 4096 };
+// Bytes that are timed: several times what caches hold, of which servers have up to 32 MiB for each core.
+enum { BYTES_LEAST = 256 << 20, BYTES_EACH = 64 << 20 };
 
 // Eight sums, so that none waits for another.
 static uint64_t sum_of(const uint64_t *data, size_t count) {
@@ -54,12 +56,13 @@ static double run(char *data, size_t half, int threads, bool copies) {
 }
 
 trireme_status memory_bandwidth(int threads, double *bytes_per_second, trireme_error *error) {
-    size_t bytes = MIN((size_t)256 << 20, memory_available() / 8) / (2 * BLOCK) * (2 * BLOCK);
+    const int cores = usable_cores();
+    threads = MIN(threads, cores); // of more, some would begin before the time that is taken
+    const size_t wanted = MAX((size_t)BYTES_LEAST, (size_t)threads * BYTES_EACH), available = memory_available() / 8;
+    const size_t bytes = MIN(wanted, available) / (2 * BLOCK) * (2 * BLOCK);
     struct region region;
     TRY(region_create(&region, MAX(bytes, (size_t)2 * BLOCK), false, "measuring the memory", error));
     size_t half = region.bytes / 2;
-    int cores = usable_cores();
-    threads = MIN(threads, cores); // of more, some would begin before the time that is taken
     take(region.base, half, threads);
     double seconds = INFINITY; // whatever else the machine does only slows a run
     for (int i = 0; i < RUNS; i++) {
