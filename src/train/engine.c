@@ -364,7 +364,8 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
 
 // ---- values
 
-enum { INITIAL_CHUNK = 512 }; // of a stack that keeps for good what it once had
+enum { INITIAL_CHUNK = 512 };    // of a stack that keeps for good what it once had
+enum { ZEROED_CHUNK = 1 << 24 }; // bytes
 
 static void store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
     uint16_t low;
@@ -438,6 +439,10 @@ static void initial_values(const struct engine *e, const struct parameter *p, ui
     }
 }
 
+static bool asked(const atomic_bool *stop) {
+    return stop && *stop;
+}
+
 static bool initialise_parameter(struct engine *e, size_t number, uint64_t seed, const atomic_bool *stop) {
     const struct parameter *p = &e->local.parameters.item[number];
     struct engine_part to = engine_part(e, ENGINE_PARAMETERS, number);
@@ -446,7 +451,7 @@ static bool initialise_parameter(struct engine *e, size_t number, uint64_t seed,
         low = engine_part(e, ENGINE_REMAINDERS, number);
     for (int64_t at = to.begin; at < to.end; at += INITIAL_CHUNK) {
         double values[INITIAL_CHUNK];
-        if (stop && *stop)
+        if (asked(stop))
             return false;
         int64_t n = MIN((int64_t)INITIAL_CHUNK, to.end - at);
         initial_values(e, p, seed, at, n, values);
@@ -483,9 +488,19 @@ void engine_constants(struct engine *e) {
     }
 }
 
+// Takes as long as the system takes to find its pages.
+static bool zero_state(struct engine *e, const atomic_bool *stop) {
+    int64_t bytes = main_program(e)->program.state_bytes;
+    for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {
+        if (asked(stop))
+            return false;
+        memset(e->state + at, 0, (size_t)MIN(bytes - at, (int64_t)ZEROED_CHUNK));
+    }
+    return true;
+}
+
 bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop) {
-    bool all = true;
-    memset(e->state, 0, (size_t)main_program(e)->program.state_bytes);
+    bool all = zero_state(e, stop);
     for (size_t i = 0; i < e->local.parameters.count && all; i++)
         all = initialise_parameter(e, i, seed, stop);
     engine_constants(e);

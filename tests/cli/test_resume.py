@@ -180,25 +180,22 @@ def test_interrupt_start():
         process.returncode = os.waitstatus_to_exitcode(status)
         return usage.ru_utime
 
-    for ranks in [], ["--ranks=2"]:
-        arguments = ["train", "c.yaml", "--model.hidden_size=1024", "--model.num_attention_heads=16",
-                     "--training.kernel_choice=rule", "--training.steps=1", "--validation.freq=0", *ranks]
-        whole = tool.start(*arguments, "--run.directory=whole")
-        undisturbed = seconds(whole)
-        assert whole.returncode == 0, tool.finish(whole)
-        process = tool.start(*arguments, "--run.directory=run")
-        while not os.path.exists("run/ranks.bin"):
-            assert process.poll() is None, tool.finish(process)
-            time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        used = seconds(process)
-        code, _, err = tool.finish(process)
-        assert code == 75 and "stopped before the first step: nothing is saved" in err, (code, err)
-        assert used < undisturbed / 2, (used, undisturbed)
-        tool.good(*arguments, "--run.directory=run")  # the same command starts again
-        same_end("whole", "run", 1)
-        shutil.rmtree("whole")
-        shutil.rmtree("run")
+    arguments = ["train", "c.yaml", "--model.hidden_size=1024", "--model.num_attention_heads=16",
+                 "--training.kernel_choice=rule", "--training.steps=1", "--validation.freq=0", "--ranks=2"]
+    whole = tool.start(*arguments, "--run.directory=whole")
+    undisturbed = seconds(whole)
+    assert whole.returncode == 0, tool.finish(whole)
+    process = tool.start(*arguments, "--run.directory=run")
+    while not os.path.exists("run/ranks.bin"):
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    used = seconds(process)
+    code, _, err = tool.finish(process)
+    assert code == 75 and "stopped before the first step: nothing is saved" in err, (code, err)
+    assert used < undisturbed / 2, (used, undisturbed)
+    tool.good(*arguments, "--run.directory=run")  # the same command starts again
+    same_end("whole", "run", 1)
 
 
 def test_interrupt_same_bits():
