@@ -48,6 +48,28 @@ def test_no_model():
     tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
 
 
+def spoil_rare(tensors):
+    """Every batch that has a Z in it: the mean of its row is too large."""
+    shape, data = tensors["transformer.wte.weight"]
+    at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
+    tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
+
+
+def test_validation_alone():
+    """A model that is only not finite on what it is validated on is none that was asked for, either."""
+    tool.write("rare.txt", "The quick brown fox jumps over the lazy dog. " * 90 + "Z" * 1000)
+    tool.good("prepare", "rare.txt", "--data.path=text/rare")
+    train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[0.8, 0.2]", "--model.family=gpt2",
+             "--model.tie_word_embeddings=false", "--validation.freq=0"]
+    tool.good(*train, "--training.steps=1", "--run.directory=first")
+    shutil.copytree("first/checkpoint/step-1", "broken")
+    os.remove("broken/manifest.json")
+    edit_weights("broken", spoil_rare)
+    for _ in range(2):
+        code, _, err = tool.run(*train, "--model.init_from=broken", "--training.steps=2")
+        assert code == 1 and "the validation loss of the model in run/checkpoint/step-2 is not finite" in err, (code, err)
+
+
 def checkpoints(run):
     return sorted(int(name.removeprefix("step-")) for name in os.listdir(f"{run}/checkpoint"))
 
@@ -89,12 +111,7 @@ def test_skipped_for_a_while():
     shutil.copytree("first/checkpoint/step-1", "broken")
     os.remove("broken/manifest.json")
 
-    def spoil(tensors): # every batch that has a Z in it: the mean of its row is too large
-        shape, data = tensors["transformer.wte.weight"]
-        at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
-        tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
-
-    edit_weights("broken", spoil)
+    edit_weights("broken", spoil_rare)
     train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
     tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=0", "--run.directory=whole")
     finite = [0] + [line["step"] for line in tool.metrics("whole") if not line.get("skipped")]

@@ -187,6 +187,35 @@ static void extents(void **unused) {
     refuse(&p, "U=3 does not hold", "logits_merge");
 }
 
+static void elements_beyond_the_last(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    y.offset = 1;
+    emit(&p, OP_GELU, 1, &a, 1, &y);
+    refuse(&p, "reaches element 128 of y, which has 128", "gelu");
+}
+
+// What the host or the next step looks at has memory of its own until then.
+static void what_others_look_at(void **unused) {
+    (void)unused;
+    static const struct {
+        enum buffer_kind kind;
+        enum buffer_scope scope;
+    } CASES[] = {{KIND_INPUT, SCOPE_LOCAL}, {KIND_INPUT, SCOPE_SLOT}, {KIND_OUTPUT, SCOPE_LOCAL},
+                 {KIND_OUTPUT, SCOPE_SLOT}, {KIND_OPTIM, SCOPE_STEP}, {KIND_OPTIM, SCOPE_LOCAL},
+                 {KIND_CACHE, SCOPE_STEP},  {KIND_CACHE, SCOPE_SLOT}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct program p;
+        begin(&p, 1);
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+        emit(&p, OP_GELU, 1, &a, 1, &y);
+        add_rows(&p, "other", CASES[i].kind, CASES[i].scope);
+        refuse(&p, "is not kept as long as it is needed", "other");
+    }
+}
+
 // Kernels that write what they make add to nothing, whatever they are told.
 static void sums_that_are_none(void **unused) {
     (void)unused;
@@ -244,6 +273,8 @@ int main(void) {
         cmocka_unit_test(columns_apart),
         cmocka_unit_test(parts_of_other_ranks),
         cmocka_unit_test(extents),
+        cmocka_unit_test(elements_beyond_the_last),
+        cmocka_unit_test(what_others_look_at),
         cmocka_unit_test(sums_that_are_none),
         cmocka_unit_test(attributes),
     };
