@@ -362,6 +362,29 @@ static void gradients_of_split_logits(void **unused) {
     fleet_release(&f);
 }
 
+// The head of a spread vocabulary, by the targets or the own logits of another chunk, another part, or a smaller one.
+static void gradients_of_spread_logits(void **unused) {
+    (void)unused;
+    FLEET("parallelism.pipeline_parallel_degree=2", "parallelism.vocabulary_parallel=true", "training.logits_rows=8");
+    static const char *const WORDS[] = {"its targets are not those", "own is of other logits",
+                                        "b is not its targets' weights", "no gradient of the same logits"};
+#define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
+    for (size_t fault = 0; fault < ARRAY_LENGTH(WORDS); fault++) {
+        struct program p = mutant_copy(fleet_program(&f, 0));
+        int first = add_like(&p, "vocab.first", "another.first");
+        if (fault == 0)
+            AT(OP_LOGITS_EXP, "logits.rows8")->in[1] = AT(OP_LOGITS_EXP, "logits.rows0")->in[1];
+        else if (fault == 1)
+            AT(OP_LOGITS_DX, "logits.max.rows8")->in[2] = AT(OP_LOGITS_DX, "logits.max.rows0")->in[2];
+        else if (fault == 2)
+            AT(OP_LOGITS_PICK, "vocab.first")->in[2].buffer = first;
+        else
+            AT(OP_LOGITS_GRAD, "logits.rows8")->attribute[0].i--;
+        refuse_mutant(&p, f.stages.of[0]->ops, WORDS[fault], "logits");
+    }
+    fleet_release(&f);
+}
+
 // The first instruction of `op` that touches the buffer becomes two, each for half of the 16 rows; returns the first.
 static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
     struct place place = mutant_find(mutant, op, buffer);
@@ -563,6 +586,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_the_last_microbatch),
         cmocka_unit_test(gradients_sent_twice),
         cmocka_unit_test(gradients_of_split_logits),
+        cmocka_unit_test(gradients_of_spread_logits),
         cmocka_unit_test(gradients_in_other_rows),
         cmocka_unit_test(gradients_of_other_rows),
         cmocka_unit_test(broadcasts_placed_otherwise),
