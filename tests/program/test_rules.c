@@ -339,24 +339,27 @@ static void gradients_in_one_buffer(void **unused) {
 
 // ---- the loss
 
+#define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
+
 // The gradient of a chunk of logits, by the targets of another, relative to its maximum, as another part of the
-// vocabulary, or of a smaller one. The sums are the chunk's.
+// vocabulary, or of a smaller one, by the chunk's sums; or those, of another part or relative to another maximum.
 static void gradients_of_split_logits(void **unused) {
     (void)unused;
     FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=8");
-    for (int fault = 0; fault < 4; fault++) {
+    for (int fault = 0; fault < 6; fault++) {
         struct program p = mutant_copy(fleet_program(&f, 0));
         int first = add_like(&p, "vocab.first", "another.first");
-        struct instruction *grad = mutant_at(mutant_find(&p, OP_LOGITS_GRAD, "logits.rows8"));
-        const struct instruction *other = mutant_at(mutant_find(&p, OP_LOGITS_GRAD, "logits.rows0"));
+        enum op op = fault < 4 ? OP_LOGITS_GRAD : OP_LOGITS_SUM;
+        struct instruction *of = AT(op, "logits.rows8");
+        const struct instruction *other = AT(op, "logits.rows0");
         if (fault == 0)
-            grad->in[1] = other->in[1];
-        else if (fault == 1)
-            grad->in[2].buffer = first;
-        else if (fault == 2)
-            grad->in[3] = other->in[3];
+            of->in[1] = other->in[1];
+        else if (fault == 1 || fault == 4)
+            of->in[2].buffer = first;
+        else if (fault == 2 || fault == 5)
+            of->in[3] = other->in[3];
         else
-            grad->attribute[0].i--;
+            of->attribute[0].i--;
         refuse_mutant(&p, f.stages.of[0]->ops, "maximum and sums are not those of the logits of its rows", "targets");
     }
     fleet_release(&f);
@@ -368,7 +371,6 @@ static void gradients_of_spread_logits(void **unused) {
     FLEET("parallelism.pipeline_parallel_degree=2", "parallelism.vocabulary_parallel=true", "training.logits_rows=8");
     static const char *const WORDS[] = {"its targets are not those", "own is of other logits",
                                         "b is not its targets' weights", "no gradient of the same logits"};
-#define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
     for (size_t fault = 0; fault < ARRAY_LENGTH(WORDS); fault++) {
         struct program p = mutant_copy(fleet_program(&f, 0));
         int first = add_like(&p, "vocab.first", "another.first");
