@@ -340,26 +340,26 @@ static void gradients_in_one_buffer(void **unused) {
 // ---- the loss
 
 #define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
-
 // The gradient of a chunk of logits, by the targets of another, relative to its maximum, as another part of the
-// vocabulary, or of a smaller one, by the chunk's sums; or those, of another part or relative to another maximum.
+// vocabulary, or of a smaller one, by the chunk's sums; or those, too, of another part or relative to another maximum.
 static void gradients_of_split_logits(void **unused) {
     (void)unused;
     FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=8");
     for (int fault = 0; fault < 6; fault++) {
         struct program p = mutant_copy(fleet_program(&f, 0));
         int first = add_like(&p, "vocab.first", "another.first");
-        enum op op = fault < 4 ? OP_LOGITS_GRAD : OP_LOGITS_SUM;
-        struct instruction *of = AT(op, "logits.rows8");
-        const struct instruction *other = AT(op, "logits.rows0");
+        struct instruction *grad = AT(OP_LOGITS_GRAD, "logits.rows8");
+        const struct instruction *other = AT(OP_LOGITS_GRAD, "logits.rows0");
         if (fault == 0)
-            of->in[1] = other->in[1];
+            grad->in[1] = other->in[1];
         else if (fault == 1 || fault == 4)
-            of->in[2].buffer = first;
+            grad->in[2].buffer = first;
         else if (fault == 2 || fault == 5)
-            of->in[3] = other->in[3];
+            grad->in[3] = other->in[3];
         else
-            of->attribute[0].i--;
+            grad->attribute[0].i--;
+        if (fault > 3)
+            AT(OP_LOGITS_SUM, "logits.rows8")->in[fault - 2] = grad->in[fault - 2];
         refuse_mutant(&p, f.stages.of[0]->ops, "maximum and sums are not those of the logits of its rows", "targets");
     }
     fleet_release(&f);
