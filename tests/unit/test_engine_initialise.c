@@ -1,19 +1,18 @@
 // Fresh weights, and that whoever asks to stop need not wait for them.
 #include "support/models.h"
 
-static struct engine opened(struct config *config) {
+static void open_small(struct engine *e, struct config *config) {
     struct model_config model;
-    struct engine e;
     const char *overrides[] = {"training.seq_len=16", "training.global_batch_size=2", NULL};
     small_config(&model, small_models[0].json);
-    engine_open(&e, config, &model, overrides);
-    return e;
+    engine_open(e, config, &model, overrides);
 }
 
 static void same_weights_whatever_was_there(void **unused) {
     (void)unused;
     struct config config;
-    struct engine e = opened(&config);
+    struct engine e;
+    open_small(&e, &config);
     size_t bytes = (size_t)e.train.program.state_bytes;
     char *first = mem_alloc(bytes);
     atomic_bool stop = false;
@@ -30,7 +29,8 @@ static void same_weights_whatever_was_there(void **unused) {
 static void nothing_is_made_once_asked_to_stop(void **unused) {
     (void)unused;
     struct config config;
-    struct engine e = opened(&config);
+    struct engine e;
+    open_small(&e, &config);
     atomic_bool stop = true;
     memset(e.state, 0x5a, (size_t)e.train.program.state_bytes);
     assert_false(engine_initialise(&e, 3, &stop));
