@@ -168,13 +168,17 @@ def test_two_runs_of_one_name():
 
 
 # Rank 0 starts, rank 1 is something else, rank 2 is stopped before it can, rank 3 starts from within a shell, rank 4
-# ends with nothing to complain about.
+# ends with nothing to complain about. mpirun ends all if that is after another rank has started MPI, so those that will
+# wait until mpirun has reaped rank 4.
 UNSTARTED = """case $OMPI_COMM_WORLD_RANK in
+0|3) until [ -s ended ] && ! kill -0 "$(cat ended)" 2>&-; do sleep .02; done ;;
+4) echo $$ > ended.new && mv ended.new ended; exit 0 ;;
+esac
+case $OMPI_COMM_WORLD_RANK in
 0) exec "$@" ;;
 1) exec sleep 100 ;;
 2) kill -STOP $$ ;;
 3) "$@"; exit $? ;;
-4) exit 0 ;;
 esac
 """
 
