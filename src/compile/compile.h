@@ -35,6 +35,7 @@ struct compile_options {
     enum kernel_set kernels;
     int threads;
     int64_t room;             // bytes that the program may take, as program_plan has it; 0: as few as can be
+    bool unproved;            // nor is it verified: only looked at, and never run
     struct parallel parallel; // parallel_single for one rank
 };
 

@@ -64,6 +64,7 @@ struct compiling {
     const struct op_table *ops;
     int threads;
     int64_t room;
+    bool unproved;
     struct stage_programs *programs;
     atomic_bool failed;
     trireme_status *status; // of each stage
@@ -77,6 +78,7 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     options_tables(&whole, &local, c->model, c->plan, mesh_member(&own.mesh, 0, AXES(AXIS_PP), stage));
     struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
     options.room = c->room;
+    options.unproved = c->unproved;
     trireme_status status = compile_train(&c->programs->of[stage], &options, &c->error[stage]);
     parameter_table_release(&whole);
     parameter_table_release(&local);
@@ -95,7 +97,7 @@ static void compile_one(void *argument, int stage) {
 
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, int jobs, int64_t room,
+                                      const struct op_table *ops, int threads, int jobs, int64_t room, bool proved,
                                       trireme_error *error) {
     int stages = plan->mesh.degree[AXIS_PP];
     struct stage_programs programs = {.count = stages};
@@ -107,6 +109,7 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
                           .ops = ops,
                           .threads = threads,
                           .room = room,
+                          .unproved = !proved,
                           .programs = &programs};
     c.status = mem_alloc((size_t)stages * sizeof *c.status);
     c.error = mem_alloc((size_t)stages * sizeof *c.error);

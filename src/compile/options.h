@@ -24,10 +24,10 @@ struct stage_programs {
     const struct program **program; // [count]: that of each
 };
 // With kernels of so many threads; `jobs` stages are compiled at a time, each into so much room (struct
-// compile_options). Programs are proved one by one, not together (stage_programs_meet).
+// compile_options). Programs are proved one by one, not together (stage_programs_meet), or not at all.
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, int jobs, int64_t room,
+                                      const struct op_table *ops, int threads, int jobs, int64_t room, bool proved,
                                       trireme_error *error);
 void stage_programs_release(struct stage_programs *programs);
 

@@ -113,7 +113,7 @@ void plan_result_release(struct plan_result *result);
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
 // As `train` has it; or, sooner known, in what the smallest device leaves a rank, where it fits there; or as is known
-// soonest, which is rarely more.
+// soonest, which is rarely more, and of programs that are not proved.
 enum plan_memory { PLAN_LEAST_MEMORY, PLAN_WITHIN_ROOM, PLAN_SOON };
 // Compiles and simulates it, layers that are not chosen yet as if nothing was computed again. TRIREME_ERROR_USAGE where
 // it is impossible.
