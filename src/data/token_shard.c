@@ -279,7 +279,8 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     if (!format)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
-             "expected %d or %d (llm.c); `trireme prepare` makes token files of text",
+             "expected %d or %d (llm.c); tokens alone, as nanoGPT writes them, do not tell what they are: `trireme "
+             "prepare` makes token files of text",
              bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic);
     int32_t version = load_i32(bin->data + 4), tokens = load_i32(bin->data + 8);
     if (version != format->version)

@@ -2,14 +2,15 @@
 //     dv = p' do    dk = ds' q    dq = ds k
 // (attention.h has the source). Blocks of keys outside, so that dk and dv are summed in place and written once; dq is
 // summed in the workspace: over the blocks of a part, then over the parts in order, and the length alone says what the
-// parts are. Where there are fewer heads of keys than would keep the threads busy, the parts of one head are dealt out,
-// each with a dq of its own; else a thread takes a head, one part after another. The bits are the same.
+// parts are. A thread takes a head of keys, one part after another; of heads that are left over when all threads have
+// had as many, the parts are dealt out, and each waits until the one before has been added. The bits are the same.
 #include "kernels/cpu/attention_matrix.h"
 
 #include <omp.h>
+#include <sched.h>
 
 enum { QUERIES = 64, PART_BLOCKS = 2, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
-enum { SUMMED_ROWS = 64 };                              // rows of dq that a thread sums at a time
+enum { LOOKS = 1000 }; // at whether a part's turn has come, before the core is given away
 
 // What one thread works in.
 struct backward_space {
@@ -31,7 +32,9 @@ struct backward {
     const struct tensor *d_o, *dq, *dk, *dv;
     int64_t shared; // heads of queries that share one of keys
     int64_t parts;
-    bool dealt; // parts are dealt out, not heads
+    int64_t whole, dealt; // items, heads of keys, that a thread takes, and the rest, of which it takes parts
+    int64_t units;        // these items and parts
+    int threads;
     char *workspace;
     int64_t thread_bytes;
     int64_t rows;      // length rounded up to tiles
@@ -75,27 +78,38 @@ static struct backward backward_of(const struct call *call) {
         .dq = &call->out[0],
         .dk = &call->out[1],
         .dv = &call->out[2],
+        .threads = call->threads,
         .workspace = call->workspace,
     };
     const struct attention *s = &r.s;
     const int64_t items = s->batch * s->groups, blocks = divide_up(s->length, ATTENTION_KEYS);
     r.shared = s->heads / s->groups;
     r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
-    r.dealt = r.parts > 1 && items % call->threads != 0 && items < 8 * call->threads;
+    r.dealt = r.parts > 1 ? items % r.threads : 0;
+    r.whole = items - r.dealt;
+    r.units = r.whole + r.dealt * r.parts;
     r.thread_bytes = backward_space(s, NULL).bytes;
     r.rows = round_up(s->length, attention_height(s));
     r.dq_floats = r.shared * r.rows * s->columns;
     return r;
 }
 
-// Sums of dq: one per part of each item where these are dealt out, else two per thread, of the parts before and of the
-// part at hand.
-static int64_t dq_sums(const struct backward *r, int64_t threads) {
-    return r->dealt ? r->s.batch * r->s.groups * r->parts : (r->parts > 1 ? 2 : 1) * threads;
-}
+// What lies behind the space of the threads: for each, or each unit where these are fewer, dq of the part at hand, if
+// there are several, and of the item; dq of each item that is dealt out, and how many of its parts are added.
+struct backward_sums {
+    float *part, *item, *dealt;
+    int64_t *added; // [dealt]
+    int64_t bytes;
+};
 
-static float *dq_sum(const struct backward *r, int64_t threads, int64_t which) {
-    return (float *)(r->workspace + threads * r->thread_bytes) + which * r->dq_floats;
+static struct backward_sums backward_sums(const struct backward *r) {
+    struct backward_sums sums = {.bytes = r->threads * r->thread_bytes};
+    const int64_t floats = MIN(r->threads, r->units) * r->dq_floats;
+    sums.part = attention_take(r->workspace, &sums.bytes, r->parts > 1 ? floats : 0);
+    sums.item = attention_take(r->workspace, &sums.bytes, r->whole > 0 ? floats : 0);
+    sums.dealt = attention_take(r->workspace, &sums.bytes, r->dealt * r->dq_floats);
+    sums.added = (int64_t *)attention_take(r->workspace, &sums.bytes, r->dealt * 2);
+    return sums;
 }
 
 static float dot(bool bf16, const char *a, const char *b, int64_t width) {
@@ -482,21 +496,9 @@ static int64_t part_start(const struct backward *r, int64_t part) {
     return j;
 }
 
-static void store_queries(const struct backward *r, int64_t b, int64_t head, int64_t t, const float *from) {
-    const struct tensor *x = r->dq;
-    int64_t at = b * x->stride[0] + t * x->stride[1] + head * x->stride[2];
-    attention_store((char *)x->data + at * dtype_size(x->dtype), x->dtype, from, r->s.width);
-}
-
 // The first query that a part is for, rounded down to whole blocks; its dq has no rows before.
 static int64_t part_row(const struct backward *r, int64_t part) {
     return MIN(part_start(r, part) / QUERIES * QUERIES, r->s.length);
-}
-
-static void delta_item(const struct backward *r, const struct backward_space *w, int64_t item, int64_t t0) {
-    const int64_t b = item / r->s.groups, group = item % r->s.groups;
-    for (int64_t h = 0; h < r->shared; h++)
-        delta_head(r, b, group * r->shared + h, t0, w->delta + h * r->s.length);
 }
 
 // One part of a head of keys, with or without care (attention.h); delta is there. Whether all gradients are finite.
@@ -516,50 +518,57 @@ static bool part_once(const struct backward *r, const struct backward_space *w, 
 
 static void backward_part(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
                           float *dq) {
+    const int64_t b = item / r->s.groups, head = item % r->s.groups * r->shared;
+    for (int64_t h = 0; h < r->shared; h++)
+        delta_head(r, b, head + h, part_row(r, part), w->delta + h * r->s.length);
     if (!part_once(r, w, false, item, part, dq))
         part_once(r, w, true, item, part, dq);
 }
 
-static void row_add(float *sum, const float *x, int64_t floats) {
-    for (int64_t c = 0; c < floats; c += LANES)
-        vec_store(sum + c, vec_load(sum + c) + vec_load(x + c));
-}
-
-// A head of keys, all its parts; `dq` has room for their sum and for one of them.
-static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, float *dq) {
+// Adds a part of a head of keys to those before, of which the first is the sum, and stores the queries that no later
+// part has.
+static void add_part(const struct backward *r, int64_t item, int64_t part, float *sum, const float *dq) {
     const struct attention *s = &r->s;
-    delta_item(r, w, item, 0);
-    backward_part(r, w, item, 0, dq);
-    for (int64_t part = 1; part < r->parts; part++) {
-        const int64_t row = part_row(r, part), floats = (s->length - row) * s->columns;
-        backward_part(r, w, item, part, dq + r->dq_floats);
-        for (int64_t h = 0; h < r->shared; h++) {
-            int64_t at = (h * r->rows + row) * s->columns;
-            row_add(dq + at, dq + r->dq_floats + at, floats);
-        }
+    const struct tensor *x = r->dq;
+    const int64_t row = part_row(r, part), end = part + 1 < r->parts ? part_row(r, part + 1) : s->length;
+    for (int64_t h = 0; h < r->shared; h++) {
+        const int64_t to = item / s->groups * x->stride[0] + (item % s->groups * r->shared + h) * x->stride[2];
+        float *head = sum + h * r->rows * s->columns;
+        for (int64_t c = row * s->columns; part > 0 && c < s->length * s->columns; c += LANES)
+            vec_store(head + c, vec_load(head + c) + vec_load(dq + (head - sum) + c));
+        for (int64_t t = row; t < end; t++)
+            attention_store((char *)x->data + (to + t * x->stride[1]) * dtype_size(x->dtype), x->dtype,
+                            head + t * s->columns, s->width);
     }
-    for (int64_t h = 0; h < r->shared; h++)
-        for (int64_t t = 0; t < s->length; t++)
-            store_queries(r, item / s->groups, item % s->groups * r->shared + h, t,
-                          dq + (h * r->rows + t) * s->columns);
 }
 
-// Adds the parts of row t of one head into the first and stores it.
-static void parts_add(const struct backward *r, int threads, int64_t row) {
-    const struct attention *s = &r->s;
-    const int64_t t = row % s->length, b = row / s->length / s->heads, head = row / s->length % s->heads;
-    const int64_t item = b * s->groups + head / r->shared, at = (head % r->shared * r->rows + t) * s->columns;
-    float *sum = dq_sum(r, threads, item * r->parts) + at;
-    for (int64_t part = 1; part < r->parts && part_row(r, part) <= t; part++)
-        row_add(sum, dq_sum(r, threads, item * r->parts + part) + at, s->columns);
-    store_queries(r, b, head, t, sum);
+// A head of keys, all its parts.
+static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, float *sum,
+                          float *dq) {
+    for (int64_t part = 0; part < r->parts; part++) {
+        backward_part(r, w, item, part, part ? dq : sum);
+        add_part(r, item, part, sum, dq);
+    }
+}
+
+// A part of those that are dealt out; the one before is with another thread, or done.
+static void backward_dealt(const struct backward *r, const struct backward_space *w, const struct backward_sums *sums,
+                           int64_t number, float *dq) {
+    const int64_t part = number / r->dealt, which = number % r->dealt, item = r->whole + which;
+    float *sum = sums->dealt + which * r->dq_floats;
+    backward_part(r, w, item, part, part ? dq : sum);
+    for (int looks = 0; __atomic_load_n(&sums->added[which], __ATOMIC_ACQUIRE) < part; looks++)
+        if (looks >= LOOKS)
+            sched_yield();
+    add_part(r, item, part, sum, dq);
+    __atomic_store_n(&sums->added[which], part + 1, __ATOMIC_RELEASE);
 }
 
 void ISA(cpu_attention_bwd)(const struct call *call) {
     const struct backward r = backward_of(call);
-    const int64_t items = r.s.batch * r.s.groups;
-    const int threads = call->threads;
-#pragma omp parallel num_threads(threads)
+    const struct backward_sums sums = backward_sums(&r);
+    memset(sums.added, 0, (size_t)r.dealt * sizeof *sums.added);
+#pragma omp parallel num_threads(r.threads)
     {
         tile_begin(r.s.bf16);
         int thread = omp_get_thread_num();
@@ -568,20 +577,14 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
             memset(w.q, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.q);
             memset(w.d_o, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.d_o);
         }
-        if (r.dealt) {
-#pragma omp for schedule(dynamic)
-            for (int64_t i = 0; i < items * r.parts; i++) {
-                delta_item(&r, &w, i / r.parts, part_row(&r, i % r.parts));
-                backward_part(&r, &w, i / r.parts, i % r.parts, dq_sum(&r, threads, i));
-            }
-#pragma omp for schedule(dynamic, SUMMED_ROWS)
-            for (int64_t row = 0; row < r.s.batch * r.s.heads * r.s.length; row++)
-                parts_add(&r, threads, row);
-        } else {
-            float *dq = dq_sum(&r, threads, thread * (r.parts > 1 ? 2 : 1));
-#pragma omp for schedule(dynamic)
-            for (int64_t i = 0; i < items; i++)
-                backward_item(&r, &w, i, dq);
+        // Each thread in this order, so that the first part that is not done waits for none.
+#pragma omp for schedule(monotonic : dynamic)
+        for (int64_t i = 0; i < r.units; i++) {
+            const int64_t at = (r.units < r.threads ? i : thread) * r.dq_floats;
+            if (i < r.whole)
+                backward_item(&r, &w, i, sums.item + at, sums.part + at);
+            else
+                backward_dealt(&r, &w, &sums, i - r.whole, sums.part + at);
         }
         tile_end(r.s.bf16);
     }
@@ -592,7 +595,6 @@ trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **pr
     (void)error;
     const struct backward r = backward_of(call);
     *prepared = NULL;
-    *workspace_bytes =
-        call->threads * r.thread_bytes + dq_sums(&r, call->threads) * r.dq_floats * (int64_t)sizeof(float);
+    *workspace_bytes = backward_sums(&r).bytes;
     return TRIREME_OK;
 }
