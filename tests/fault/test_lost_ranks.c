@@ -113,13 +113,19 @@ static void train_before_the_fault(const char *folder, const char *const *mesh) 
     runs_train_until(folder, OVERRIDES, mesh, FAULT_STEP - 2);
 }
 
+// Begun on `mesh`, and gone on with on `impatient`, whose other ranks end.
+static struct ended hang_in_run(const char *folder, const char *const *mesh, const char *const *impatient, int rank) {
+    train_before_the_fault(folder, mesh);
+    struct ended e = run(folder, impatient, rank, hang);
+    assert_int_equal(e.status, 1);
+    assert_true(e.seconds < 20);
+    return e;
+}
+
 static void a_rank_that_hangs_is_named(void **state) {
     static const char *const MESH[] = {"parallelism.data_parallel_replicate_degree=2", NULL};
     static const char *const IMPATIENT[] = {"parallelism.data_parallel_replicate_degree=2", TIMEOUT "1", NULL};
-    train_before_the_fault(*state, MESH);
-    struct ended e = run(*state, IMPATIENT, 1, hang);
-    assert_int_equal(e.status, 1);
-    assert_true(e.seconds < 20);
+    struct ended e = hang_in_run(*state, MESH, IMPATIENT, 1);
     assert_says(e.message, "rank 0, last step done 2: stream ");
     assert_says(e.message, "all_reduce over dp");
     assert_says(e.message, "rank 0 waited 1 s in all_reduce");
@@ -147,10 +153,7 @@ static void a_rank_that_hangs_is_named(void **state) {
 static void a_tensor_rank_that_hangs_is_named(void **state) {
     static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", NULL};
     static const char *const IMPATIENT[] = {"parallelism.tensor_parallel_degree=2", TIMEOUT "1", NULL};
-    train_before_the_fault(*state, MESH);
-    struct ended e = run(*state, IMPATIENT, 1, hang);
-    assert_int_equal(e.status, 1);
-    assert_true(e.seconds < 20);
+    struct ended e = hang_in_run(*state, MESH, IMPATIENT, 1);
     assert_says(e.message, "rank 0, last step done 2: stream tensor");
     assert_says(e.message, "rank 0 waited 1 s in ");
     assert_says(e.message, "for rank 1");
@@ -161,10 +164,7 @@ static void every_rank_says_whom_it_waits_for(void **state) {
                                        NULL};
     static const char *const IMPATIENT[] = {"parallelism.tensor_parallel_degree=2",
                                             "parallelism.pipeline_parallel_degree=2", TIMEOUT "1", NULL};
-    train_before_the_fault(*state, MESH);
-    struct ended e = run(*state, IMPATIENT, 3, hang);
-    assert_int_equal(e.status, 1);
-    assert_true(e.seconds < 20);
+    struct ended e = hang_in_run(*state, MESH, IMPATIENT, 3);
     assert_says(e.message, "last step done 2");
     assert_says(e.message, " waited 1 s in ");
     struct rank_view view = look(*state);
