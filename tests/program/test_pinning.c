@@ -1,4 +1,5 @@
 // Threads of kernels keep to cores of their own while a program runs, and only then.
+#include "support/models.h"
 #include "support/small_model.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/test.h"
+#include "train/ranks.h"
 
 // As on a machine that may have 2,048 CPUs: its kernel refuses sets without room for all.
 __attribute__((visibility("default"))) int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
@@ -59,7 +61,55 @@ static void threads_keep_to_their_cores_where_there_are_as_many(void **state) {
     assert_int_equal(cores_in_run(more, "training.pin_threads=true"), cores);
 }
 
+struct ranks {
+    struct config config;
+    struct model_config model;
+    int processor[CPU_SETSIZE]; // that each rank's thread ran on alone
+};
+
+static double look_where(void *user, int template, int microbatch) {
+    (void)template, (void)microbatch;
+    if (cores_now() == 1)
+        *(int *)user = sched_getcpu();
+    return 1e-6;
+}
+
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    struct ranks *r = user;
+    struct engine e;
+    TRY(engine_create(&e, &r->config, &r->model, NULL, ENGINE_TRAIN, member, error));
+    executor_pace(e.train_executor, look_where, &r->processor[member->rank]);
+    trireme_status status = executor_run(e.train_executor, NULL, error);
+    engine_release(&e);
+    return status;
+}
+
+static void ranks_have_cores_of_their_own(void **state) {
+    (void)state;
+    const int ranks = MIN(cores_now(), CPU_SETSIZE);
+    char batch[48], degree[64];
+    snprintf(batch, sizeof batch, "training.global_batch_size=%d", ranks);
+    snprintf(degree, sizeof degree, "parallelism.data_parallel_replicate_degree=%d", ranks);
+    const char *const SETTINGS[] = {
+        SMALL_GPT2_MODEL, "training.seq_len=8", "training.micro_batch_size=1", "training.threads=1", batch, degree};
+    struct ranks r;
+    trireme_error error = {0};
+    assert_ok(config_load(&r.config, NULL, SETTINGS, ARRAY_LENGTH(SETTINGS), &error), &error);
+    assert_ok(synthetic_model(&r.model, &r.config, &error), &error);
+    memset(r.processor, -1, sizeof r.processor);
+    assert_ok(ranks_run(ranks, 60, run_rank, &r, &error), &error);
+    for (int i = 0; i < ranks; i++) {
+        assert_true(r.processor[i] >= 0);
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(r.processor[i], r.processor[k]);
+    }
+    config_release(&r.config);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_keep_to_their_cores_where_there_are_as_many)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_keep_to_their_cores_where_there_are_as_many),
+        cmocka_unit_test(ranks_have_cores_of_their_own),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
