@@ -101,6 +101,11 @@ trireme_status token_set_same_tokenizer(const struct token_set *a, const struct 
     return TRIREME_OK;
 }
 
+const char *token_set_tokenizer(const struct token_set *set) {
+    const struct token_shard *first = first_of_tokenizer(set);
+    return first ? first->tokenizer : NULL;
+}
+
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
     struct token_set *set = mem_alloc(sizeof *set);
     trireme_status status = add_path(set, path, error);

@@ -22,6 +22,8 @@ trireme_status token_set_open(const char *path, struct token_set **out, trireme_
 void token_set_close(struct token_set *set);
 // Refuses sets, or one with itself, whose files say that they hold tokens of several tokenizers: names two of them.
 trireme_status token_set_same_tokenizer(const struct token_set *a, const struct token_set *b, trireme_error *error);
+// Whose tokens its files say they hold; NULL where they do not.
+const char *token_set_tokenizer(const struct token_set *set);
 
 int64_t token_set_tokens(const struct token_set *set);
 // Its files, in order: how many, the path of one's .bin, its tokens.

@@ -11,6 +11,17 @@ static trireme_status find_tokenizer(const struct token_set *set, struct tokeniz
     return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
 }
 
+// Token files that name their tokenizer, beside others that a tokenizer of ours has made.
+static trireme_status check_named(const struct token_set *named, const struct token_set *prepared,
+                                  const struct tokenizer *tokenizer, trireme_error *error) {
+    const char *name = token_set_tokenizer(named);
+    if (name && tokenizer)
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s holds tokens of %s, but %s those of the %s tokenizer: a run has tokens of one tokenizer",
+             token_set_shard_path(named, 0), name, token_set_shard_path(prepared, 0), tokenizer_kind(tokenizer));
+    return TRIREME_OK;
+}
+
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
     *c = (struct corpus){0};
     if (!*config->data.path)
@@ -24,6 +35,10 @@ trireme_status corpus_open(struct corpus *c, const struct config *config, trirem
         status = find_tokenizer(c->set, &c->tokenizer, error);
     if (status == TRIREME_OK && c->validation_set)
         status = find_tokenizer(c->validation_set, &c->validation_tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = check_named(c->set, c->validation_set, c->validation_tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = check_named(c->validation_set, c->set, c->tokenizer, error);
     if (status != TRIREME_OK)
         corpus_close(c);
     return status;

@@ -216,13 +216,17 @@ def test_directories():
 
 def test_foreign_tokens():
     """Token files that `trireme prepare` did not make have no tokenizer; a model of them trains, but writes no text."""
+    # llm.c's shards say whose tokens theirs are.
+    for name, magic, version, code in ("gpt2", 20240520, 1, "H"), ("llama3", 20240801, 7, "I"):
+        tool.write(f"{name}.bin", struct.pack(f"<256i100{code}", magic, version, 100, *[0] * 253, *[1] * 100))
+    for pair in ("gpt2.bin", "text/t"), ("text/t", "gpt2.bin"):
+        untouched(2, r"gpt2\.bin holds tokens of GPT-2, but text/t\.bin those of the bytes tokenizer", "train", "c.yaml",
+                  "--model.vocab_size=256", f"--data.path={pair[0]}", "--data.split=[1, 0]",
+                  f"--data.validation_path={pair[1]}")
     os.remove("text/t.json")
     tool.good("train", "c.yaml", "--model.vocab_size=256")
     untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
               "run")
-    # llm.c's shards say whose tokens theirs are.
-    for name, magic, version, code in ("gpt2", 20240520, 1, "H"), ("llama3", 20240801, 7, "I"):
-        tool.write(f"{name}.bin", struct.pack(f"<256i100{code}", magic, version, 100, *[0] * 253, *[1] * 100))
     untouched(2, r"gpt2\.bin holds tokens of GPT-2, but llama3\.bin those of Llama 3", "train", "c.yaml",
               "--model.vocab_size=256", "--data.path=gpt2.bin", "--data.split=[1, 0]",
               "--data.validation_path=llama3.bin", "--run.directory=none")

@@ -426,26 +426,38 @@ static void test_manifest(void **state) {
     }
 }
 
+static void put_manifest(const char *path, const struct token_manifest *m) {
+    struct text json = {0};
+    token_manifest_print(m, &json);
+    put_text(path, json.text);
+    text_release(&json);
+}
+
 // Of several files, each of which may say what it likes of its text.
 static void test_manifest_of_set(void **state) {
     put_text(in(state, "a.txt"), "abc");
     const char *prefixes[] = {in(state, "out/t1"), in(state, "out/t2")};
+    struct token_manifest m;
     for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++) {
         struct prepare_result result;
-        struct text json = {0};
         assert_ok(prepare(prefixes[i], &plain, &error, &result, in(state, "a.txt"), NULL));
-        result.manifest.documents = result.manifest.text_bytes = INT64_MAX;
-        token_manifest_print(&result.manifest, &json);
-        put_text(in(state, i ? "out/t2.json" : "out/t1.json"), json.text);
-        text_release(&json);
+        m = result.manifest;
+        m.documents = m.text_bytes = INT64_MAX;
+        put_manifest(in(state, i ? "out/t2.json" : "out/t1.json"), &m);
     }
+    struct token_manifest other[2] = {m, m};
     struct token_set *set;
-    struct token_manifest m;
     bool found = false;
     assert_ok(token_set_open(in(state, "out/t*.bin"), &set, &error));
     assert_ok(token_manifest_of_set(set, &m, &found, &error));
     assert_true(found);
     assert_string_equal(m.tokenizer_kind, "bytes");
+    other[0].tokenizer_checksum[0] ^= 1;
+    other[1].vocab_size--;
+    for (size_t i = 0; i < ARRAY_LENGTH(other); i++) {
+        put_manifest(in(state, "out/t2.json"), &other[i]);
+        assert_refused(token_manifest_of_set(set, &m, &found, &error), TRIREME_ERROR_USAGE, "different tokenizers");
+    }
     token_set_close(set);
 }
 
