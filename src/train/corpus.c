@@ -56,14 +56,30 @@ int64_t corpus_vocab_size(const struct corpus *c) {
     return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
 }
 
+// Of a model with a tokenizer that Trireme knows: no other file names that one.
+static bool has_known_tokenizer(const char *directory) {
+    struct tokenizer *known = NULL;
+    bool has = *directory && tokenizer_load(directory, &known, NULL) == TRIREME_OK;
+    tokenizer_free(known);
+    return has;
+}
+
 trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
                                   trireme_error *error) {
     const struct {
         const char *key;
+        const struct token_set *set;
         const struct tokenizer *tokenizer;
-    } OF[] = {{"data.path", c->tokenizer}, {"data.validation_path", c->validation_tokenizer}};
-    for (size_t i = 0; i < ARRAY_LENGTH(OF); i++) {
+    } OF[] = {{"data.path", c->set, c->tokenizer},
+              {"data.validation_path", c->validation_set, c->validation_tokenizer}};
+    for (size_t i = 0; i < ARRAY_LENGTH(OF) && OF[i].set; i++) {
         char why[200];
+        const char *name = token_set_tokenizer(OF[i].set);
+        if (name && has_known_tokenizer(directory))
+            return config_refuse(config, OF[i].key, error,
+                                 "whose tokens are those of %s, but the model in %s has another tokenizer: use token "
+                                 "files made with its own, or remove its tokenizer.json to train it on these tokens",
+                                 name, directory);
         if (OF[i].tokenizer && *directory && tokenizer_differs(OF[i].tokenizer, directory, why))
             return config_refuse(config, OF[i].key, error,
                                  "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): "

@@ -225,6 +225,7 @@ def test_foreign_tokens():
                   f"--data.validation_path={pair[1]}")
     os.remove("text/t.json")
     tool.good("train", "c.yaml", "--model.vocab_size=256")
+    tool.good("eval", "run", "data.path=gpt2.bin")
     untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
               "run")
     untouched(2, r"gpt2\.bin holds tokens of GPT-2, but llama3\.bin those of Llama 3", "train", "c.yaml",
@@ -424,6 +425,9 @@ def test_tokenizer_of_the_model():
     words = "data.path: given text/t, whose tokens are those of the bytes tokenizer, but the model in other has another"
     untouched(2, words, "train", "c.yaml", "--model.init_from=other", "--run.directory=new")
     untouched(2, words, "eval", "other", "data.path=text/t", "--training.seq_len=8")
+    tool.write("gpt2.bin", struct.pack("<256i100H", 20240520, 1, 100, *[0] * 253, *[1] * 100))
+    untouched(2, "given gpt2.bin, whose tokens are those of GPT-2, but the model in bytes/checkpoint/step-6 has another",
+              "eval", "bytes", "data.path=gpt2.bin")
     for end in "bin", "idx":
         shutil.copy(f"text/t.{end}", f"text/plain.{end}")
     untouched(2, words.replace("data.path", "data.validation_path"), "train", "c.yaml", "--model.init_from=other",
