@@ -98,6 +98,7 @@ static void refusals_name_line_and_key(void **unused) {
         {8, "    meeting: 2", "my.yaml:8: devices.small.meeting", "without a unit"},
         {8, "    jitter: 1.5", "my.yaml:8: devices.small.jitter", "expected from 0 to 1"},
         {8, "    communication: 1.5", "my.yaml:8: devices.small.communication", "expected from 0 to 1"},
+        {8, "    communication: [cores]", "my.yaml:8: devices.small.communication", "expected a word or number"},
         {8, "    communication: core", "my.yaml:8: devices.small.communication", "expected own, cores, or a number"},
         {4, "    peak: {f16: 1 TFLOP/s}", "my.yaml:4: devices.small.peak.f16", "there is no such key"},
         {4, "    peak: {f32: 1000 PFLOP/s}", "my.yaml:4: devices.small.peak.f32", "expected from"},
