@@ -90,6 +90,10 @@ def test_every_step():
             assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6), (step, tag)
         assert math.isclose(values["memory/max_reserved(GiB)"], line["peak_bytes"] / 2**30, rel_tol=1e-6)
         assert math.isclose(values["mfu(%)"], 100 * line["mfu"], rel_tol=1e-5) and values["tflops"] > 0
+    # Of the reference kernels no peak is known.
+    tool.good("train", "c.yaml", "--run.directory=reference", "--training.kernels=reference", "--training.steps=1")
+    (_, values), = events(*glob.glob("reference/tb/events.out.tfevents.*"))[1]
+    assert "loss_metrics/global_avg_loss" in values and not {"mfu(%)", "tflops"} & set(values), values
     # A run that goes on does it in a file of its own, which begins behind what it resumed from, and is read behind it,
     # though the clock may have been set back.
     later = re.sub(r"[.]\d{10}[.].*", ".4000000000.zz", file)
