@@ -215,13 +215,15 @@ def test_interrupt_same_bits():
 
 def test_hang_up():
     """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
+    def heed(): # what runs the tests may itself not
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
     steps = 600 if tool.SANITIZED else 3000
     for ignored in False, True:
         run = f"run{int(ignored)}"
         with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
                                f"--training.steps={steps if ignored else 20000}"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
             while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
                 assert process.poll() is None, tool.finish(process)
             process.send_signal(signal.SIGHUP)
