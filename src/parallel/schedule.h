@@ -233,6 +233,8 @@ struct schedule_cost {
 // Every pass starts as soon as its rank is free and what it needs has come, over links that are busy as times->link
 // says. Times are not negative and not all zero but for latency. The schedule is verified.
 void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
+// The same of one that is verified but for its end: false, and nothing to release, where ranks wait for one another.
+bool schedule_finishes(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
 void schedule_cost_release(struct schedule_cost *cost);
 
 #endif

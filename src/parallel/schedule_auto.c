@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define ROUNDING 1e-12
+
 // Forwards of rank i before it turns to forward and backward by turns: slope * (stages - 1 - i) + more, as the limit
 // allows.
 static void plan_ahead(struct schedule *s, double slope, int more, int limit) {
@@ -32,6 +34,13 @@ static void search_ahead(struct schedule_search *search, const struct schedule *
     search_plans(search, plans, SLOPES * MORE, KEPT);
 }
 
+// The same with all that is held counted whole.
+static struct schedule_options as_a_whole(const struct schedule_options *o) {
+    struct schedule_options whole = *o;
+    whole.weight_share = 1;
+    return whole;
+}
+
 static double cost_of(const struct schedule *s, const struct schedule_times *t) {
     struct schedule_cost cost;
     schedule_cost(s, t, &cost);
@@ -42,21 +51,19 @@ static double cost_of(const struct schedule *s, const struct schedule_times *t) 
 
 // Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 3, ask for such a search; this is our own. The forwards
 // before the first backward are as many as fill the time until it comes (H1 and H2 are slopes 1 and 2), or as fit.
-// What is held until the weights' passes counts whole where that does not make the least cost larger. False: no
-// schedule within the limit costs less than `below`.
-static bool find_of_one(struct schedule *s, const struct schedule_options *o, int limit, double below) {
-    struct schedule_options whole = *o;
-    whole.weight_share = 1;
+// What is held until the weights' passes counts whole where that does not make the least cost larger; `below` is what
+// is known costs, and whether that counts so. False: no schedule within the limit is better.
+static bool find_of_one(struct schedule *s, const struct schedule_options *o, int limit, double below, bool is_whole) {
+    const struct schedule_options whole = as_a_whole(o);
     struct schedule_search search, strict;
     search_begin(&search, s, o, limit);
     search_begin(&strict, s, &whole, limit);
-    bool is_enough = false, is_hopeless = search.bound >= below;
-    if (o->weight_share < 1 && strict.bound <= search.bound && !is_hopeless) {
+    const bool is_hopeless = search.bound >= below;
+    if (o->weight_share < 1 && strict.bound <= search.bound && !(is_hopeless && is_whole))
         search_ahead(&strict, s, &o->times, limit);
-        is_enough = strict.best_cost <= strict.bound;
-    }
-    if (!is_enough && !is_hopeless)
+    if (strict.best_cost > strict.bound && !is_hopeless)
         search_ahead(&search, s, &o->times, limit);
+    const bool is_enough = strict.best_cost <= search.best_cost * (1 + ROUNDING);
     bool found = search_end(is_enough ? &strict : &search, s);
     struct schedule rest = schedule_empty_like(s);
     search_end(is_enough ? &search : &strict, &rest);
@@ -66,33 +73,41 @@ static bool find_of_one(struct schedule *s, const struct schedule_options *o, in
 
 // ---- what is known
 
+// Of the passes that may be tried, for what is found to be polished.
+#define POLISH_PART .25
+
 struct best {
     const struct schedule_options *options;
     struct schedule schedule; // zero while there is none
     double cost;
-    int limit; // (chunk, microbatch)
+    bool is_whole; // within the limit with all that is held counted whole
+    int limit;     // (chunk, microbatch)
 };
 
 // No schedule costs less than the work of a rank.
 static bool is_least(const struct best *best) {
     double work = schedule_chunk_time(&best->options->times) * best->schedule.chunks * best->schedule.microbatches;
-    return best->cost <= work * (1 + 1e-12);
+    return best->cost <= work * (1 + ROUNDING);
 }
 
-static bool holds(const struct schedule *s, const struct best *best) {
+static bool holds(const struct schedule *s, int limit, double weight_share) {
     for (int r = 0; r < s->stages; r++)
-        if (s->chunks * schedule_activations(s, r, best->options->weight_share) > best->limit + 1e-9)
+        if (s->chunks * schedule_activations(s, r, weight_share) > limit + 1e-9)
             return false;
     return true;
 }
 
-// Takes over a schedule, and keeps it if it is the best so far within the limit.
+// Takes over a schedule, and keeps it if it is the best so far within the limit: of those that cost the same one that
+// holds no more with all counted whole.
 static void offer(struct best *best, struct schedule *s) {
-    double cost = s->rank[0].count > 0 && holds(s, best) ? cost_of(s, &best->options->times) : INFINITY;
-    if (cost < best->cost) {
+    const bool fits = s->rank[0].count > 0 && holds(s, best->limit, best->options->weight_share);
+    const bool is_whole = fits && holds(s, best->limit, 1);
+    const double cost = fits ? cost_of(s, &best->options->times) : INFINITY;
+    if (cost < best->cost * (1 - ROUNDING) || (cost <= best->cost * (1 + ROUNDING) && is_whole && !best->is_whole)) {
         struct schedule worse = best->schedule;
         best->schedule = *s;
         best->cost = cost;
+        best->is_whole = is_whole;
         *s = worse;
     }
     if (s->stages)
@@ -115,6 +130,17 @@ static struct schedule in_parts(const struct schedule *whole) {
 
 // ---- one chunk to a rank
 
+// Counted whole as long as it was, and as the options say where that is cheaper.
+static void polish(struct best *best) {
+    double passes = POLISH_PART * (double)best->options->search_passes;
+    for (int k = 0; k < 2 && !is_least(best); k++) {
+        const struct schedule_options whole = as_a_whole(best->options);
+        struct schedule tried = schedule_copy(&best->schedule);
+        passes = schedule_polish(&tried, k == 0 && best->is_whole ? &whole : best->options, passes);
+        offer(best, &tried);
+    }
+}
+
 // The published lists, and what searches find: one with more room may find less, so that what the usual limits below
 // give counts too.
 static void make_of_one(struct schedule *s, const struct schedule_options *o) {
@@ -135,9 +161,10 @@ static void make_of_one(struct schedule *s, const struct schedule_options *o) {
         if (i > 0 && limits[i] >= o->activation_limit)
             continue;
         made = schedule_empty_like(s);
-        find_of_one(&made, o, limits[i], best.cost);
+        find_of_one(&made, o, limits[i], best.cost, best.is_whole);
         offer(&best, &made);
     }
+    polish(&best);
     CHECK(best.cost < INFINITY);
     schedule_release(s);
     *s = best.schedule;
@@ -191,8 +218,7 @@ static void search_groups(struct best *best, const struct schedule *like, const 
 static void make_of_several(struct schedule *s, const struct schedule_options *o) {
     int p = s->stages;
     struct best best = {.options = o, .cost = INFINITY, .limit = o->activation_limit * s->chunks};
-    struct schedule_options strict = *o, half = *o;
-    strict.weight_share = 1;
+    struct schedule_options strict = as_a_whole(o), half = *o;
     half.search_passes = MAX(1, o->search_passes / 2);
     struct schedule made = schedule_empty_like(s);
     schedule_make_interleaved(&made, o);

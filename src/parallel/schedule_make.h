@@ -83,4 +83,10 @@ void search_plans(struct schedule_search *s, struct schedule *plan, size_t count
 // The best goes to the empty table, if there is one.
 bool search_end(struct schedule_search *s, struct schedule *out);
 
+// ---- and then (schedule_polish.c)
+
+// Of one chunk to a rank, with backward in two parts: moves passes, one at a time, as long as that makes it cheaper
+// within the options' limit. Tries up to so many passes, as a search counts them; returns how many are left.
+double schedule_polish(struct schedule *s, const struct schedule_options *o, double passes);
+
 #endif

@@ -487,7 +487,8 @@ double schedule_work(const struct schedule *schedule, const struct schedule_time
     return schedule->microbatches * (chunks + (schedule->vocabulary ? schedule_vocabulary_time(times) : 0));
 }
 
-void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost) {
+bool schedule_finishes(const struct schedule *schedule, const struct schedule_times *times,
+                       struct schedule_cost *cost) {
     size_t ranks = (size_t)schedule->stages;
     struct schedule_span **pass = mem_alloc(ranks * sizeof *pass);
     for (size_t r = 0; r < ranks; r++)
@@ -498,13 +499,21 @@ void schedule_cost(const struct schedule *schedule, const struct schedule_times 
     replay_run(&replay);
     *cost = (struct schedule_cost){.pass = pass, .ranks = schedule->stages};
     cost->rank = mem_alloc(ranks * sizeof *cost->rank);
+    bool finishes = true;
     for (size_t r = 0; r < ranks; r++) {
-        CHECK(replay.next[r] == schedule->rank[r].count);
+        finishes = finishes && replay.next[r] == schedule->rank[r].count;
         cost->rank[r] = (struct schedule_span){pass[r][0].start, replay.free_at[r]};
         cost->cost = MAX(cost->cost, cost->rank[r].end - cost->rank[r].start);
     }
     cost->bubble = MAX(0, 1 - schedule_work(schedule, times) / cost->cost);
     replay_release(&replay);
+    if (!finishes)
+        schedule_cost_release(cost);
+    return finishes;
+}
+
+void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost) {
+    CHECK(schedule_finishes(schedule, times, cost));
 }
 
 void schedule_cost_release(struct schedule_cost *cost) {

@@ -266,6 +266,30 @@ static void bubbles_are_the_published_ones(void **state) {
     }
 }
 
+// Of all orders within the limit, gone through one by one: what a rank holds counts whole, but in the last row.
+static void auto_costs_the_least_where_orders_are_few(void **state) {
+    (void)state;
+    static const struct {
+        int p, m, limit;
+        struct schedule_times times;
+        double least, weight_share;
+    } cases[] = {{4, 4, 2, {2, 3, 11, 1, 0, 0, 0, 0, 0}, 90, 1},    {4, 6, 3, {16, 7, 2, 0, 0, 0, 0, 0, 0}, 238, 1},
+                 {4, 5, 5, {19, 5, 15, 0, 0, 0, 0, 0, 0}, 207, 1},  {4, 6, 3, {18, 2, 11, 1, 0, 0, 0, 0, 0}, 256, 1},
+                 {3, 5, 4, {12, 11, 12, 0, 0, 0, 0, 0, 0}, 186, 1}, {4, 4, 3, {9, 10, 10, 0, 0, 0, 0, 0, 0}, 172, 1},
+                 {4, 5, 3, {18, 3, 13, 0, 0, 0, 0, 0, 0}, 223, .5}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct schedule s =
+            created_with("auto", cases[i].p, cases[i].m,
+                         (struct schedule_options){.times = cases[i].times, .activation_limit = cases[i].limit});
+        trireme_error error = {0};
+        assert_ok(schedule_verify(&s, &error), &error);
+        assert_near(cost_of(&s, cases[i].times), cases[i].least, 1e-9);
+        for (int r = 0; r < s.stages; r++)
+            assert_true(schedule_activations(&s, r, cases[i].weight_share) <= cases[i].limit);
+        schedule_release(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_in_flight_are_the_closed_forms),
@@ -275,6 +299,7 @@ int main(void) {
         cmocka_unit_test(costs_are_the_closed_forms),
         cmocka_unit_test(links_carry_one_message_at_a_time),
         cmocka_unit_test(bubbles_are_the_published_ones),
+        cmocka_unit_test(auto_costs_the_least_where_orders_are_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
