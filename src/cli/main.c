@@ -1,10 +1,12 @@
 // The table of commands, and the process around the one that is asked for: arguments, errors, exit codes.
 #include "base/build.h"
+#include "base/crew.h"
 #include "cli/cli.h"
 #include "kernels/cpu/isa.h"
 #include "train/processes.h"
 
 #include <errno.h>
+#include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -200,14 +202,30 @@ static int exit_code(trireme_status status) {
     }
 }
 
+// Where the environment has OpenMP keep threads to places (OMP_PROC_BIND, OMP_PLACES), it keeps the first one to its
+// place from the start: all that this one makes would be there, too. It takes all those places instead.
+static bool leave_place(void) {
+    int *processor = NULL, count = 0;
+    for (int place = 0; omp_get_proc_bind() != omp_proc_bind_false && place < omp_get_num_places(); place++) {
+        processor = mem_resize(processor, (size_t)(count + omp_get_place_num_procs(place) + 1) * sizeof *processor);
+        omp_get_place_proc_ids(place, processor + count);
+        count += omp_get_place_num_procs(place);
+    }
+    if (count > 0)
+        processors_keep_to(processor, count);
+    free(processor);
+    return count > 0 && setenv("OMP_PROC_BIND", "false", 1) == 0;
+}
+
 // Idle OpenMP threads wait by spinning. To sleep within microseconds costs small models a tenth of their speed; to spin
-// for as long as they do by default, milliseconds, costs two trainings on the same cores a third. The limit is read
-// when the program is loaded: set it and start again, once.
-static void limit_spinning(char **argv) {
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
-        return;
-    setenv("GOMP_SPINCOUNT", "30000", 1); // about half a millisecond, one and a half where pauses are long
-    execv("/proc/self/exe", argv);
+// for as long as they do by default, milliseconds, costs two trainings on the same cores a third. This and places are
+// read when the program is loaded: set them and start again, once.
+static void settle_threads(char **argv) {
+    const bool spins = !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY"), left = leave_place();
+    if (spins)
+        setenv("GOMP_SPINCOUNT", "30000", 1); // about half a millisecond, one and a half where pauses are long
+    if (spins || left)
+        execv("/proc/self/exe", argv);
 }
 
 // UCX, which Open MPI 5 links, catches SIGHUP as it is loaded, also where nohup has it ignored. What it was before any
@@ -232,7 +250,7 @@ static void await_others(trireme_status status, bool tells) {
 
 int main(int argc, char **argv) {
     sigaction(SIGHUP, &hang_up, NULL);
-    limit_spinning(argv);
+    settle_threads(argv);
     prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
