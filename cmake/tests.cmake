@@ -17,6 +17,15 @@ if(TRIREME_SANITIZE)
         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0")
 endif()
 
+# What somebody has set for programs of their own, or a launcher or a job around has, is not for those that are tested.
+set(unset "")
+foreach(variable OMP_NUM_THREADS OMP_THREAD_LIMIT OMP_DYNAMIC OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY
+        GOMP_SPINCOUNT TRIREME_ISA TRIREME_NODE TEAM_PROCESSES TEAM_ONLY TEAM_TEST TEAM_LOCALS TEAM_ODD
+        RANK WORLD_SIZE PMI_RANK PMI_SIZE PMIX_NAMESPACE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE
+        SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_PROCID SLURM_NTASKS)
+    list(APPEND unset "${variable}=unset:")
+endforeach()
+
 # Archives, of which a test takes what it needs: to link all objects takes half as long as to compile the tests.
 add_library(test_objects STATIC $<TARGET_OBJECTS:trireme_objects>)
 target_link_libraries(test_objects INTERFACE trireme_flags)
@@ -61,7 +70,8 @@ foreach(source ${test_sources})
         add_test(NAME ${folder}.${name} COMMAND ${target})
     endif()
     set_tests_properties(${folder}.${name} PROPERTIES
-        LABELS ${folder} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}")
+        LABELS ${folder} TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment}"
+        ENVIRONMENT_MODIFICATION "${unset}")
 endforeach()
 
 if(NOT TRIREME_SANITIZE) # these read sources only
