@@ -179,8 +179,8 @@ static void check_gradients(const char *folder, const struct family_model *small
     if (access(out, F_OK) != 0) { // the same for all kernels
         engine_save(&e, model);
         save_batches(folder, &batch, 1);
-        reference_run("grads --model %s --batch %s --out %s --dtype %s", model, path_in(folder, "batch.safetensors"),
-                      out, c->dtype);
+        reference_run("grads --model '%s' --batch '%s' --out '%s' --dtype %s", model,
+                      path_in(folder, "batch.safetensors"), out, c->dtype);
     }
     struct engine_result r = batch_train(&e, &batch, 0);
     assert_true(r.finite);
@@ -216,8 +216,8 @@ static void check_training(const char *folder, const struct family_model *small)
         batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, (uint64_t)(41 + i % 4));
     save_batches(folder, batch, STEPS);
     reference_run(
-        "train --model %s --batch %s --out %s training.steps=50 optimizer.lr=2e-3 lr_scheduler.warmup_steps=5", model,
-        path_in(folder, "batch.safetensors"), out);
+        "train --model '%s' --batch '%s' --out '%s' training.steps=50 optimizer.lr=2e-3 lr_scheduler.warmup_steps=5",
+        model, path_in(folder, "batch.safetensors"), out);
     json_t *log;
     assert_ok(json_parse_file(out, 1000000, &log, &error), &error);
     double first = 0, last = 0;

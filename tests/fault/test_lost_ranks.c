@@ -209,7 +209,7 @@ struct start {
 };
 
 static void show(const char *folder, char text[400]) {
-    char *command = mem_printf(TRIREME_BINARY " show ranks %s", path_in(folder, "run"));
+    char *command = mem_printf("'" TRIREME_BINARY "' show ranks '%s'", path_in(folder, "run"));
     FILE *shown = popen(command, "r");
     size_t n = shown ? fread(text, 1, 399, shown) : 0;
     text[n] = 0;

@@ -30,7 +30,7 @@ def disagree(directory, pattern):
 
 def by_rank(first, second):
     """Two ranks with commands of their own; None: one that sleeps. `mpirun a : b` crashes in Debian 13."""
-    first, second = (f"exec {tool.BINARY} {command}" if command else "exec sleep 100" for command in (first, second))
+    first, second = (f"exec '{tool.BINARY}' {command}" if command else "exec sleep 100" for command in (first, second))
     return mpi.start(2, "sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then {first}; else {second}; fi')
 
 

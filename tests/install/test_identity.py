@@ -14,9 +14,10 @@ def identity(top, compiler="GNU 12.2.0", flags="-O3", **files):
         with open(os.path.join(top, name, "file.c"), "w", encoding="utf-8") as f:
             f.write(content)
     inputs, output = (os.path.join(top, name) for name in ("inputs.cmake", "out.c"))
+    paths = ";".join(f"{top}/{name}/file.c" for name in files)
     with open(inputs, "w", encoding="utf-8") as f:
-        f.write(f"set(PROJECT_SOURCE_DIR {top})\nset(files {';'.join(f'{top}/{name}/file.c' for name in files)})\n"
-                f'set(compiler "{compiler}")\nset(flags "{flags}")\n')
+        f.write(f'set(PROJECT_SOURCE_DIR "{top}")\nset(files "{paths}")\nset(compiler "{compiler}")\n'
+                f'set(flags "{flags}")\n')
     subprocess.run(["cmake", f"-Dinputs={inputs}", f"-Doutput={output}", "-P", SCRIPT], check=True)
     with open(output, encoding="utf-8") as f:
         return re.search(r'"(build [0-9a-f]{12}, .*)";', f.read())[1]

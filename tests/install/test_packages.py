@@ -1,5 +1,6 @@
 """Installs to a temporary prefix, then builds and runs another program against it by pkg-config and by CMake."""
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,8 @@ def version_of_header():
 def check_names(library, *kind):
     """Everything that a library shows to the linker begins with trireme_. No program can have a name with a dot before
     it, as clang gives to the locks of OpenMP."""
-    symbols = [line.split() for line in run("nm", "-P", "--defined-only", *kind, library).splitlines()]
+    lines = run("nm", "-P", "--defined-only", *kind, library).splitlines()
+    symbols = [line.split() for line in lines if not line.endswith(":")]  # which names an archive's part
     foreign = [symbol[0] for symbol in symbols if len(symbol) > 1 and not symbol[0].startswith(("trireme_", "."))]
     if foreign:
         sys.exit(f"{library}: names that should be hidden: {' '.join(foreign[:10])}")
@@ -56,8 +58,8 @@ def main():
         if run("pkg-config", "--modversion", "trireme", env=environment).strip() != version:
             sys.exit("trireme.pc has another version than the header")
         program = os.path.join(top, "program")
-        flags = run("pkg-config", "--cflags", "--libs", "trireme", env=environment).split()
-        private = run("pkg-config", "--static", "--libs", "trireme", env=environment).split()
+        flags = shlex.split(run("pkg-config", "--cflags", "--libs", "trireme", env=environment))
+        private = shlex.split(run("pkg-config", "--static", "--libs", "trireme", env=environment))
         # By name, so that a fully static program takes the static ones.
         paths = [word for word in private if not word.startswith("-")]
         if paths:
