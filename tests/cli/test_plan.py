@@ -354,7 +354,7 @@ links:
 def test_positions_follow_the_length_that_is_advised():
     tool.write("one.yaml", """
 devices:
-  x: {peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s}, memory: 40 MB, bandwidth: 50 GB/s, launch: 1 us,
+  x: {peak: {f32: 1 TFLOP/s, bf16: 2 TFLOP/s, f64: 1 TFLOP/s}, memory: 40 MB, bandwidth: 50 GB/s, launch: 1 us,
       efficiency: {other: {memory: 0.8}}}
 nodes:
   - {device: x, nodes: 1, devices: 1}
@@ -371,6 +371,11 @@ links:
     assert length and 1024 < int(length[1]) < 2048, out
     assert tool.run(*words, f"seq_len={length[1]}")[0] == 0, out
     assert tool.run(*words, f"seq_len={int(length[1]) + 128}")[0] == 2, out
+    # On a larger device of another cluster all fit, where it computes in that type at all.
+    others = [re.findall("fits with cluster=(.*)", tool.run(*words, "seq_len=8192", f"training.dtype={dtype}")[1])
+              for dtype in ("f32", "f64")]
+    assert others[1] == ["a100", "a100-flash", "h100", "h100-compiled"], others
+    assert sorted(others[1] + ["cpu"]) == others[0], others
     # All 8192 of them do not fit by themselves.
     out = tool.run(*words, "seq_len=8192", "model.max_position_embeddings=8192")[1]
     assert "nothing fits" in out and "fits with training.seq_len" not in out, out
