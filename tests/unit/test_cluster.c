@@ -276,6 +276,9 @@ static void resizing_keeps_nodes_whole(void **unused) {
     assert_ok(parse(&c, GOOD, &error), &error);
     assert_ok(cluster_resize(&c, 6, &error), &error);
     assert_int_equal(c.total_devices, 6);
+    assert_int_equal(c.groups.count, 2); // a whole node, and one of two devices
+    assert_int_equal(c.groups.item[0].nodes, 1);
+    assert_int_equal(c.groups.item[1].nodes * c.groups.item[1].devices, 2);
     assert_int_equal(cluster_node(&c, 5), 1);
     assert_int_equal(c.stragglers.count, 1);
     assert_ok(cluster_resize(&c, 3, &error), &error);
