@@ -308,6 +308,8 @@ static void adapters_are_shared_by_groups(void **unused) {
     assert_int_equal(p.route[1][0].parts[0], 1);
     assert_int_equal(p.route[1][0].parts[1], 3);
     assert_true(p.route[1][0].bandwidth[1] == 1e9 / 4);
+    assert_int_equal(route_only_level(&c, &p.route[0][0]), 0);
+    assert_int_equal(route_only_level(&c, &p.route[1][0]), 1);
     topology_classify(&p, false);
     assert_int_equal(p.classes, 1);
     assert_int_equal(topology_members(&p, 0), 12);
@@ -318,6 +320,7 @@ static void adapters_are_shared_by_groups(void **unused) {
     assert_int_equal(p.route[0][0].parts[0], 4);
     assert_int_equal(p.route[0][0].parts[1], 3);
     assert_true(p.route[0][0].bandwidth[1] == 1e9 / 4);
+    assert_int_equal(route_only_level(&c, &p.route[0][0]), NONE); // what was measured of one level says nothing of it
     topology_release(&p);
     // Of several, each rank reaches those that are its own part, or one that it shares.
     for (int adapters = 2; adapters <= 8; adapters *= 2) {
