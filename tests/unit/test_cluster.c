@@ -83,6 +83,7 @@ static void refusals_name_line_and_key(void **unused) {
         int line;
         const char *text, *place, *why;
     } BAD[] = {
+        {3, "  small one:", "my.yaml:3: devices.small one", "a name has 1 to"},
         {5, "    memory: 16", "my.yaml:5: devices.small.memory", "without a unit"},
         {5, "    memory: -16 GB", "my.yaml:5: devices.small.memory", "given -16 GB"},
         {5, "    memory: 16 GB/s", "my.yaml:5: devices.small.memory", "expected bytes"},
