@@ -193,6 +193,17 @@ static void read_state(struct mix *mix, const struct plan_choice *c, const struc
         p->stage[r].bytes = mix->fixed[r] + mix->load[r].ends * ends + passing_bytes(c, pipe);
 }
 
+// In so much more room than there is: estimates may be too high, and programs tell.
+static bool choose_within(struct mix *mix, double slack, bool quickly) {
+    struct layers_problem *p = &mix->problem;
+    for (int r = 0; r < p->stages; r++)
+        p->stage[r].room *= slack;
+    const bool fits = layers_may_fit(p) && ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of)));
+    for (int r = 0; r < p->stages; r++)
+        p->stage[r].room /= slack;
+    return fits && (mix->by_speed || mix->mode_set || is_mixed(mix));
+}
+
 bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
     struct layers_problem *p = &mix->problem;
     read_state(mix, c, pipe);
@@ -200,10 +211,7 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
         memcpy(mix->of, mix->by_speed, (size_t)p->stages * sizeof *mix->of);
         return true;
     }
-    if (none_fits(mix) || !layers_may_fit(p))
-        return false;
-    return ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of))) &&
-           (mix->by_speed || mix->mode_set || is_mixed(mix));
+    return !none_fits(mix) && (choose_within(mix, 1, quickly) || choose_within(mix, MEMORY_SLACK, quickly));
 }
 
 // What the room of each stage is multiplied with where layers just fit, found by bisection; chosen for that.

@@ -107,7 +107,7 @@ static bool estimate_way(struct candidate *out, struct space *s, struct way *way
 }
 
 // From the most rows of logits that may fit to the most that surely do. What is mixed is made to fit: those with fewer
-// rows as long as they are faster.
+// rows as long as they are faster than others that fit by estimate.
 static void add_ways(struct space *s, struct way *way, int ways, const struct sharing *sharing, int zero) {
     const double room = s->estimator->room;
     double fastest = INFINITY;
@@ -118,8 +118,9 @@ static void add_ways(struct space *s, struct way *way, int ways, const struct sh
             continue;
         const bool mixed = one.choice.mixed;
         const double bytes = one.estimate.bytes;
-        enough = mixed ? one.estimate.seconds >= fastest : MEMORY_SLACK * bytes <= room;
-        fastest = one.estimate.seconds;
+        enough = mixed ? bytes <= room && one.estimate.seconds >= fastest : MEMORY_SLACK * bytes <= room;
+        if (bytes <= room)
+            fastest = one.estimate.seconds;
         if (mixed ? !enough : i == 0 || bytes <= MEMORY_SLACK * room)
             VEC_PUSH(s->out, one);
     }

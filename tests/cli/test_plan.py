@@ -171,6 +171,25 @@ def test_microbatches_of_short_sequences():
     assert best <= 1.001 * one, (best, one)
 
 
+def test_layers_in_unlike_modes_that_seem_not_to_fit():
+    tool.write("tight.yaml", """
+devices:
+  x: {peak: {f32: 30 TFLOP/s}, memory: 104 MB, runtime_memory: 10 MB, bandwidth: 500 GB/s, launch: 3 us,
+      efficiency: {other: {memory: 0.8, half_bytes: 1 MB}, matmul: {compute: 0.7}, attention: {compute: 0.4}}}
+nodes: [{device: x, nodes: 2, devices: 3}]
+links:
+  - {name: in, spans: node, start: 5 us, latency: 1 us, bandwidth: 20 GB/s}
+  - {name: out, spans: all, latency: 5 us, bandwidth: 1 GB/s, adapters: 2}
+""")
+    words = ("model.family=gpt2", "model.num_hidden_layers=5", "model.hidden_size=256", "model.num_attention_heads=4",
+             "model.vocab_size=4000", "seq_len=1024", "global_batch_size=4", "training.dtype=f32", "cluster=tight.yaml",
+             "devices=6", "pipeline_parallel_degree=3", "tensor_parallel_degree=2", "micro_batch_size=2",
+             "pipeline_parallel_schedule=zb-h2")
+    best, mixed = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
+                   for more in ((), ("pipeline_parallel_layout=2,2,1", "full_layers=2,1,0")))
+    assert best <= 1.001 * mixed, (best, mixed)
+
+
 def test_layers_where_stages_have_unlike_links():
     tool.write("six.yaml", NODES_OF_SIX)
     tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "
