@@ -65,6 +65,8 @@ foreach(source ${test_sources})
             TRIREME_BINARY="${CMAKE_CURRENT_BINARY_DIR}/trireme" TRIREME_SOURCE="${PROJECT_SOURCE_DIR}")
         if(target STREQUAL test_equiv_peak) # in which the machine is as fast as the test says
             target_link_options(${target} PRIVATE LINKER:--wrap=peak_flops)
+        elseif(target STREQUAL test_unit_kernel_choices) # in which only its own time passes
+            target_link_options(${target} PRIVATE LINKER:--wrap=clock_now)
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
         add_test(NAME ${folder}.${name} COMMAND ${target})
