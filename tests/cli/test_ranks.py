@@ -95,7 +95,7 @@ def test_eval():
 
 
 def test_interrupt():
-    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0",
+    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0")
     while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
         assert process.poll() is None, tool.finish(process)
@@ -125,9 +125,11 @@ def test_bad_token():
 
 
 def test_killed():
-    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=20000", "--validation.freq=0")
+    process = tool.start(*TRAIN, "--ranks=2", "--training.steps=1000000", "--validation.freq=0",
+                         "--checkpoint.interval=0")
     while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
         assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
     process.kill()
     tool.finish(process)
     shown = tool.good_json("show", "ranks", "run")

@@ -185,13 +185,17 @@ def test_interrupt_start():
     whole = tool.start(*arguments, "--run.directory=whole")
     undisturbed = seconds(whole)
     assert whole.returncode == 0, tool.finish(whole)
-    process = tool.start(*arguments, "--run.directory=run")
-    while not os.path.exists("run/ranks.bin"):
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    used = seconds(process)
-    code, _, err = tool.finish(process)
+    for _ in range(5):  # this process may be late, too
+        shutil.rmtree("run", ignore_errors=True)
+        process = tool.start(*arguments, "--run.directory=run")
+        while not os.path.exists("run/ranks.bin"):
+            assert process.poll() is None, tool.finish(process)
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        used = seconds(process)
+        code, _, err = tool.finish(process)
+        if code == 75 and used < undisturbed / 2:
+            break
     assert code == 75 and "stopped before the first step: nothing is saved" in err, (code, err)
     assert used < undisturbed / 2, (used, undisturbed)
     tool.good(*arguments, "--run.directory=run")  # the same command starts again
@@ -222,7 +226,7 @@ def test_hang_up():
     for ignored in False, True:
         run = f"run{int(ignored)}"
         with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
-                               f"--training.steps={steps if ignored else 20000}"], stdin=subprocess.DEVNULL,
+                               f"--training.steps={steps if ignored else 1000000}"], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
             while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
                 assert process.poll() is None, tool.finish(process)
@@ -230,20 +234,26 @@ def test_hang_up():
             process.send_signal(signal.SIGHUP)
             code, _, err = tool.finish(process)
         done = tool.metrics(run)[-1]["step"]
-        assert (code, done) == (0, steps) if ignored else code == 75 and 0 < done < 20000, (ignored, code, err)
+        assert (code, done) == (0, steps) if ignored else code == 75 and 0 < done < 1000000, (ignored, code, err)
         assert os.listdir(f"{run}/checkpoint") == [f"step-{done}"], done
 
 
 def test_killed():
-    steps, interval = (160, 40) if tool.SANITIZED else (400, 100)
-    arguments = ["train", "c.yaml", f"--training.steps={steps}", f"--checkpoint.interval={interval}"]
-    tool.good(*arguments, "--run.directory=whole")
-    process = tool.start(*arguments)
-    while not os.path.exists(f"run/checkpoint/step-{interval}"):
+    interval = 40 if tool.SANITIZED else 100
+    arguments = ["train", "c.yaml", f"--checkpoint.interval={interval}", "--lr_scheduler.decay_type=constant",
+                 "--training.kernel_choice=rule"]
+    process = tool.start(*arguments, "--training.steps=1000000")  # it is killed however late this is
+    saved = []
+    while not saved:
         assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+        saved = glob.glob("run/checkpoint/step-*")
     process.kill()
     tool.finish(process)
-    tool.good(*arguments)
+    steps = max(int(path.rpartition("-")[2]) for path in glob.glob("run/checkpoint/step-*")) + 20
+    for run in "whole", "run":
+        out = tool.good(*arguments, f"--training.steps={steps}", f"--run.directory={run}")
+        assert ("going on from" in out) == (run == "run"), out
     same_end("whole", "run", steps)
     assert not [name for name in os.listdir("run/checkpoint") if not name.startswith("step-")]
 
@@ -320,7 +330,7 @@ def test_moved():
 
 
 def begun(run, *arguments):
-    process = tool.start("train", "c.yaml", "--training.steps=20000", "--validation.freq=0",
+    process = tool.start("train", "c.yaml", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0", f"--run.directory={run}", *arguments)
     while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
         assert process.poll() is None, tool.finish(process)
@@ -512,7 +522,7 @@ def test_tokens_cut_short():
     whole = os.path.getsize("cut/t.bin")
     train = ["train", "c.yaml", "--data.path=cut/t", "--model.hidden_size=256", "--validation.freq=0"]
     tool.good(*train, "--training.steps=1", "--run.directory=model")
-    for command, file, part in (([*train, "--training.steps=20000"], "run/metrics.jsonl", b"loss"),
+    for command, file, part in (([*train, "--training.steps=1000000"], "run/metrics.jsonl", b"loss"),
                                 (["eval", "model", "data.path=cut/t"], "/proc/PID/maps", b"cut/t.bin")):
         process = tool.start(*command)
         file = file.replace("PID", str(process.pid))
