@@ -1,6 +1,8 @@
 """Every command once, as a user would call it: what it prints, and the documented keys of its JSON."""
 
+import contextlib
 import fcntl
+import glob
 import gzip
 import json
 import os
@@ -229,6 +231,14 @@ def test_full_output():
             b"standard output: cannot write: No space left on device\n"), process
 
 
+def open_files(process):
+    found = []
+    for path in glob.glob(f"/proc/{process.pid}/fd/*"):
+        with contextlib.suppress(OSError):  # it has been closed
+            found.append(os.readlink(path))
+    return found
+
+
 def test_pipes():
     """Of a pipe without another end nothing is waited for; what another program writes is read, however late."""
     os.mkfifo("pipe")
@@ -250,11 +260,19 @@ def test_pipes():
     tool.write("one.yaml", "model: {preset: gpt2-124m}\n")
     expected = tool.good_json("simulate", "one.yaml", "cluster=h100")["step_seconds"]
     for script in ('exec "$0" simulate <(sleep 1.5; cat one.yaml) cluster=h100 --json',
-                   'cat one.yaml | "$0" simulate /dev/stdin cluster=h100 --json',
-                   '(sleep .3; cat one.yaml > pipe) & "$0" simulate pipe cluster=h100 --json'):
+                   'cat one.yaml | "$0" simulate /dev/stdin cluster=h100 --json'):
         out = subprocess.run(["bash", "-c", script, tool.BINARY], stdout=subprocess.PIPE, timeout=tool.TIMEOUT,
                              check=True).stdout
         assert tool.strict_json(out)["step_seconds"] == expected, (script, out)
+    # Where there is nobody yet it is waited for a moment: who waits has the pipe open.
+    process = tool.start("simulate", "pipe", "cluster=h100", "--json")
+    while os.path.abspath("pipe") not in open_files(process):
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.001)
+    with open("pipe", "wb") as writing:
+        writing.write(tool.read("one.yaml"))
+    code, out, err = tool.finish(process)
+    assert code == 0 and tool.strict_json(out)["step_seconds"] == expected, (code, out, err)
 
 
 def test_eval_and_generate():

@@ -119,10 +119,11 @@ def check_going_on(ranks, *arguments):
 
 
 def check_survivors(process, gone, survivors, seconds):
-    """mpirun was started with patience(seconds): it waits so long twice, which is most of what all takes."""
+    """mpirun was started with patience(seconds): it waits so long twice, which is most of what all takes, where ranks
+    are not ended late because other programs compute."""
     begin = time.monotonic()
     code, _, err = tool.finish(process)
-    assert code != 0 and time.monotonic() - begin < 2 * seconds + 8, (code, time.monotonic() - begin, err)
+    assert code != 0 and time.monotonic() - begin < 2 * seconds + 30, (code, time.monotonic() - begin, err)
     # In the run directory: Open MPI 5 leaves half a second for words, which is too little where other tests run beside.
     shown = tool.good("show", "ranks", "run")
     lines = [line for line in shown.splitlines() if "group " in line]
@@ -195,7 +196,7 @@ def test_stopped_at_the_end():
     """The other one leaves; the one that was stopped does, too, where mpirun lets it go on for long enough."""
     begin = time.monotonic()
     code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
-    assert out in ("has ended\n", "has ended\n" * 2) and time.monotonic() - begin < 30, (code, out, err)
+    assert out in ("has ended\n", "has ended\n" * 2) and time.monotonic() - begin < 60, (code, out, err)
 
 
 def test_slow():
