@@ -219,7 +219,7 @@ def test_interrupt_same_bits():
 
 def test_hang_up():
     """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
-    def heed(): # what runs the tests may itself not
+    def heed():  # what runs the tests may itself not
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
     steps = 600 if tool.SANITIZED else 3000

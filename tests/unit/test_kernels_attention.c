@@ -220,17 +220,12 @@ static void what_is_unseen_changes_nothing(void **state) {
         }
 }
 
-// The least time of some runs in a workspace that held `filler` before.
+// Of a run in a workspace that held `filler` before.
 static double seconds(struct op_instance *instance, const struct kernel *kernel, int filler) {
-    int64_t least = INT64_MAX;
-    for (int i = 0; i < 7; i++) {
-        memset(instance->call.workspace, filler, (size_t)instance->call.workspace_bytes);
-        const int64_t begin = clock_thread();
-        kernel->run(&instance->call);
-        const int64_t end = clock_thread();
-        least = MIN(least, end - begin);
-    }
-    return 1e-9 * (double)least;
+    memset(instance->call.workspace, filler, (size_t)instance->call.workspace_bytes);
+    const int64_t begin = clock_thread();
+    kernel->run(&instance->call);
+    return 1e-9 * (double)(clock_thread() - begin);
 }
 
 // Nothing is done twice for what lies where no operand does.
@@ -251,7 +246,12 @@ static void what_a_workspace_held_takes_no_time(void **state) {
             const struct kernel *kernel = &cpu_kernel_table_for(options.model, isa)[instance.info->op];
             if (op_instance_prepare(&instance, kernel, &error) != TRIREME_OK)
                 fail_msg("%s", error.message);
-            const double zeros = seconds(&instance, kernel, 0), nans = seconds(&instance, kernel, 0xff);
+            double zeros = INFINITY,
+                   nans = INFINITY; // the least of so many runs that other programs hide no difference
+            for (int run = 0; run < 200 && (run < 7 || nans > 1.5 * zeros); run++) {
+                zeros = fmin(zeros, seconds(&instance, kernel, 0));
+                nans = fmin(nans, seconds(&instance, kernel, 0xff));
+            }
             if (nans > 1.5 * zeros)
                 fail_msg("%s (%s, %s): %.3g s where the workspace held zeros, %.3g s where it held NaN", specs[i],
                          dtype_name(options.model), isa_name(isa), zeros, nans);
