@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 
 import tool
 from tool import untouched
@@ -97,9 +96,7 @@ def test_eval():
 def test_interrupt():
     process = tool.start(*TRAIN, "--ranks=2", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0")
-    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.01)
+    tool.await_step(process, "run")
     tool.refused(1, "run is in use by another run", *TRAIN, "--ranks=2")
     shown = tool.good("show", "ranks", "run")
     assert "running as process" in shown and shown.count("in a step") == 2, shown
@@ -127,9 +124,7 @@ def test_bad_token():
 def test_killed():
     process = tool.start(*TRAIN, "--ranks=2", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0")
-    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.01)
+    tool.await_step(process, "run")
     process.kill()
     tool.finish(process)
     shown = tool.good_json("show", "ranks", "run")

@@ -119,9 +119,7 @@ def test_interrupt():
     steps = 1000000 # of which a hundredth is long enough to measure kernels, however busy the machine is
     arguments = ["train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0", "--checkpoint.interval=0"]
     process = tool.start(*arguments)
-    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.01)
+    tool.await_step(process, "run")
     # While it runs, its directory is taken.
     tool.refused(1, "run is in use by another run", *arguments)
     assert tool.read(f"/proc/{process.pid}/comm") == b"trireme\n" # though the program has started itself again
@@ -206,8 +204,7 @@ def test_interrupt_same_bits():
     arguments = ["train", "c.yaml", "--validation.freq=0", "--lr_scheduler.decay_type=constant",
                  "--training.kernel_choice=rule"]
     process = tool.start(*arguments, "--training.steps=1000000")  # it is stopped however late this is
-    while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl") > 0):
-        assert process.poll() is None, tool.finish(process)
+    tool.await_step(process, "run")
     process.send_signal(signal.SIGTERM)
     code, _, err = tool.finish(process)
     assert code == 75, (code, err)
@@ -219,17 +216,15 @@ def test_interrupt_same_bits():
 
 def test_hang_up():
     """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
-    def heed():  # what runs the tests may itself not
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
     steps = 600 if tool.SANITIZED else 3000
     for ignored in False, True:
         run = f"run{int(ignored)}"
         with subprocess.Popen([*(["nohup"] if ignored else []), tool.BINARY, *arguments, f"--run.directory={run}",
                                f"--training.steps={steps if ignored else 1000000}"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
-            while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
-                assert process.poll() is None, tool.finish(process)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)) as process:
+            tool.await_step(process, run)
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGHUP)
             code, _, err = tool.finish(process)
@@ -332,9 +327,7 @@ def test_moved():
 def begun(run, *arguments):
     process = tool.start("train", "c.yaml", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0", f"--run.directory={run}", *arguments)
-    while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
-        assert process.poll() is None, tool.finish(process)
-        time.sleep(0.01)
+    tool.await_step(process, run)
     return process
 
 
@@ -548,9 +541,7 @@ def test_tokens_rewritten():
                                      False)):
         shutil.rmtree("run", ignore_errors=True)
         process = tool.start(*train)
-        while not (os.path.exists("run/metrics.jsonl") and os.path.getsize("run/metrics.jsonl")):
-            assert process.poll() is None, tool.finish(process)
-            time.sleep(0.01)
+        tool.await_step(process, "run")
         with open("other/t.bin", "r+b") as file:
             file.write(new)
         process.send_signal(signal.SIGINT)

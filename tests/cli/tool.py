@@ -196,6 +196,13 @@ def not_sanitized(test):
     return None
 
 
+def await_step(process, run):
+    """Waits until a training in a run directory has done a step."""
+    while not (os.path.exists(f"{run}/metrics.jsonl") and os.path.getsize(f"{run}/metrics.jsonl") > 0):
+        assert process.poll() is None, finish(process)
+        time.sleep(0.01)
+
+
 def main(namespace):
     """Runs every function named test_*, each in a fresh prepared directory."""
     for name, function in list(namespace.items()):
