@@ -157,6 +157,8 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         first += k.rows;
         if (!gradients)
             continue;
+        // It makes room for the marks below, too.
+        gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.product + 1);
         gradients->wanted.item[rows] = false; // the gradient of the rows is made otherwise
         emit_weight_gradient(&k, &m, gradients, v->loss_weight);
         gradients->wanted.item[rows] = true;
