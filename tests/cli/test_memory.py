@@ -164,11 +164,11 @@ def test_ranks_that_do_not_fit_together():
     train = ["train", *MODEL, "data.path=text/t", "data.split=[1, 0]", "training.global_batch_size=4",
              "training.micro_batch_size=1", "training.kernel_choice=rule"]
     alone = float(re.search(r"it needs ([\d.]+) GB", tool.run(*train, **limited(128))[2])[1])
-    one_arena = {"env": {**os.environ, "MALLOC_ARENA_MAX": "1"}} # that of each thread takes address space
+    one_arena = {"env": {**os.environ, "MALLOC_ARENA_MAX": "1"}}  # that of each thread takes address space
     for stages in 1, 2:
         code, _, err = tool.run(*train, f"--ranks={2 * stages}", "--parallelism.data_parallel_replicate_degree=2",
                                 f"--parallelism.pipeline_parallel_degree={stages}", **one_arena,
-                                **limited(128 + int(1000 * alone))) # for one of each stage
+                                **limited(128 + int(1000 * alone)))  # for one of each stage
         need = re.search(fr"its {2 * stages} ranks together need ([\d.]+) GB", err)
         assert code == 1 and need and 1.9 * alone < float(need[1]) < 2.3 * alone, (stages, code, err, alone)
 
