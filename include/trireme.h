@@ -1,13 +1,13 @@
 // Trireme: trains large language models; every training step is an explicit, verified step program.
 //
-// This is the only public header. Functions return a trireme_status, write nothing to the terminal and never exit.
-// What went wrong is in the caller's trireme_error: one line, naming what failed, where, and what to do. It may be
-// NULL: then the status alone tells. What else may be NULL is said where it stands, and refused elsewhere. There is no
-// global state: any number of threads may use the library, each with objects of its own.
+// This is the only public header. Functions return a trireme_status, write nothing to the terminal and never exit. On
+// failure the caller's trireme_error holds one line that names what failed, where, and what to do; it may be NULL: then
+// the status alone tells. Other arguments may be NULL only where their comment says so, and are refused elsewhere.
+// There is no global state: any number of threads may use the library, each with objects of its own.
 //
-// A model's or token file that another program cuts short while it is read is TRIREME_ERROR_CORRUPT. A run's ranks.bin
-// is mapped while it trains: should another program shorten that one, the process gets SIGBUS, which is the caller's to
-// handle, as all signals are. `trireme show ranks` tells what is in there; nothing else reads it.
+// If another program cuts a model or token file short while it is being read, the result is TRIREME_ERROR_CORRUPT. A
+// run's ranks.bin is mapped while the run trains: if another program shortens that file, the process gets SIGBUS, which
+// is the caller's to handle, as all signals are. Only `trireme show ranks` reads that file.
 #ifndef TRIREME_H
 #define TRIREME_H
 
@@ -42,42 +42,43 @@ typedef struct trireme_error {
     char message[1000];
 } trireme_error;
 
-// Version of the library that is linked; TRIREME_VERSION is that of this header.
+// The version of the library that is linked; TRIREME_VERSION is that of this header.
 TRIREME_API const char *trireme_version(void);
 
-// What a call is to do, as on the command line: a configuration file (NULL: defaults) and `count` settings
-// "section.key=value" that win over it. `trireme help config` lists all keys. Where the whole is NULL, defaults hold.
+// What a call is to do, as on the command line: a configuration file, and settings that override it. `trireme help
+// config` lists all keys. Functions that take a pointer to this accept NULL: all defaults.
 typedef struct trireme_settings {
-    const char *path;
-    const char *const *setting;
+    const char *path;           // of a YAML file; NULL: none, so that every key has its default
+    const char *const *setting; // [count], each "section.key=value"; may be NULL where count is 0
     size_t count;
 } trireme_settings;
 
 typedef struct trireme_progress {
-    int64_t step, steps;
-    double loss;     // nats per token; NaN where none was to be predicted
-    double val_loss; // NaN where it was not measured
+    int64_t step, steps; // the one just done, counted from 1; training.steps
+    double loss;     // nats per token; NaN if the step had no token to predict
+    double val_loss; // nats per token; NaN unless it was measured after this step
     double tokens_per_second;
 } trireme_progress;
 
 typedef struct trireme_trained {
-    int64_t step;         // last step done
-    double loss;          // of that step; NaN when there was none left to do, or it predicted nothing
-    double val_loss;      // of that step; NaN where it was not measured
-    char checkpoint[512]; // a Hugging Face directory; a run.directory too long for it is refused
+    int64_t step;         // the last step done
+    double loss;          // of that step; NaN if no step was left to do, or it had no token to predict
+    double val_loss;      // after that step; NaN if it was not measured
+    char checkpoint[512]; // path of a Hugging Face directory; a run.directory too long for this is refused
 } trireme_trained;
 
-// Trains, or goes on with the run in run.directory, until training.steps. `stepped` (may be NULL) is called after every
-// step; when it returns false the run saves, ends, and the result is TRIREME_ERROR_INTERRUPTED. `trained` (may be NULL)
-// is filled in then, too.
+// Trains until training.steps; if run.directory already holds a run, continues it. `stepped` (may be NULL) is called
+// after every step with `user`; when it returns false, the run saves, ends, and returns TRIREME_ERROR_INTERRUPTED.
+// `trained` (may be NULL) is filled in on TRIREME_OK and on TRIREME_ERROR_INTERRUPTED.
 TRIREME_API trireme_status trireme_train(const trireme_settings *settings,
                                          bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                                          trireme_trained *trained, trireme_error *error);
 
-// Continues `prompt` (length bytes) with the model in `directory`, a Hugging Face directory or a run's, whose tokens
-// are bytes. Length 0, of which `prompt` may be NULL, is the end of a line, as a model continues something. `text` is
-// called with pieces of the continuation as they come, and ends it by returning false. Settings of section generate
-// apply, but for generate.prompt.
+// Continues `prompt` (`length` bytes) with the model in `directory`, which is a Hugging Face directory or a run's; the
+// model's tokens must be bytes. Since a model must have something to continue, a length of 0 (`prompt` may then be
+// NULL) stands for a newline. `text` is called with `user` and each piece of the continuation as it comes; returning
+// false ends the continuation, and the result is still TRIREME_OK. The settings of section `generate` apply, except
+// generate.prompt.
 TRIREME_API trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                             size_t length, bool (*text)(void *user, const char *bytes, size_t count),
                                             void *user, trireme_error *error);

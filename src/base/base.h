@@ -1,5 +1,5 @@
 // base/: what every other folder may use: errors, memory, text, JSON, hashes, random numbers, clock, threads. Includes
-// no other folder.
+// no other folder of src/.
 //
 // Error handling. A function that can fail returns trireme_status and takes `trireme_error *error` last; on failure it
 // fills *error through FAIL or error_set and leaves its outputs untouched. TRY passes a failure on; where something
@@ -18,19 +18,19 @@
 #define ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-// Of two keys, for qsort: -1, 0 or 1. COMPARE(x->a, y->a) ?: COMPARE(x->b, y->b) where the first may be equal.
+// The order of two keys, for qsort: -1, 0 or 1. With a second key: COMPARE(x->a, y->a) ?: COMPARE(x->b, y->b).
 #define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
-void sort_ints(int *item, size_t count);       // the least first
-void sort_doubles(double *item, size_t count); // the same; no NaN
-// How many of `by` cover n, and the first multiple from n on; n >= 0.
+void sort_ints(int *item, size_t count);       // ascending
+void sort_doubles(double *item, size_t count); // ascending; none may be NaN
+// n / by, rounded up, and the smallest multiple that is not below n; n >= 0.
 static inline int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;
 }
 static inline int64_t round_up(int64_t n, int64_t multiple) {
     return divide_up(n, multiple) * multiple;
 }
-// Where `condition`, which speaks of number `i`, holds for the first of `count` and for none behind them: how many
-// those are (C++'s partition_point).
+// Binary search (C++'s partition_point): the number of indices i below `count` for which `condition`, an expression in
+// i, holds. It must hold for all indices up to some point and for none after it.
 #define PARTITION_POINT(i, count, condition)         \
     ({                                               \
         size_t point_low = 0, point_high = (count);  \
@@ -44,11 +44,11 @@ static inline int64_t round_up(int64_t n, int64_t multiple) {
         point_low;                                   \
     })
 
-// `error` may be NULL in these two: then the status alone is returned.
+// In the next two functions `error` may be NULL: then they only return `status`.
 // Fills *error and returns `status`, so that a caller can write `return error_set(...)`.
 trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// Puts "prefix: " before the message that is already there, and returns `status`, which came with it.
+// Puts the formatted text and ": " before the message already in *error, and returns `status`, which came with it.
 trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -63,24 +63,24 @@ trireme_status error_prefix(trireme_error *error, trireme_status status, const c
 _Noreturn void bug(const char *file, int line, const char *what);
 #define CHECK(condition) ((condition) ? (void)0 : bug(__FILE__, __LINE__, #condition))
 
-// Bookkeeping memory: never returns NULL (running out of it ends the process, with a line that says so).
-// Large regions (arenas, file buffers) go through region_create, which reports failure.
+// Memory for bookkeeping: never NULL (running out of it ends the process, with a line on stderr that says so).
+// Large regions (arenas, file buffers) come from region_create, which reports failure.
 void *mem_alloc(size_t bytes);                     // zeroed
-void *mem_resize(void *p, size_t bytes);           // contents kept, tail not zeroed
+void *mem_resize(void *p, size_t bytes);           // contents kept, what is added not zeroed
 void *mem_aligned(size_t alignment, size_t bytes); // not zeroed
 char *mem_strdup(const char *s);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args);
 
-// Growable array: struct { T *item; size_t count, capacity; }. A member without a name, `VEC(T);`, makes the structure
-// around it one. VEC_PUSH and VEC_RESERVE evaluate to nothing.
+// Growable array: struct { T *item; size_t count, capacity; }, zero-initialised. An unnamed member `VEC(T);` makes the
+// structure around it such an array. VEC_PUSH and VEC_RESERVE are statements, not expressions.
 #define VEC(T)           \
     struct {             \
         T *item;         \
         size_t count;    \
         size_t capacity; \
     }
-// Room for `n` items in all, and for as many again as there was: room for one more at a time costs little.
+// Makes room for `n` items in all. Capacity at least doubles, so that growing by one item at a time is cheap.
 #define VEC_RESERVE(v, n)                                                         \
     do {                                                                          \
         size_t vec_needed = (n);                                                  \
@@ -94,7 +94,7 @@ char *mem_vprintf(const char *format, va_list args);
         VEC_RESERVE((v), (v)->count + 1);        \
         (v)->item[(v)->count++] = (__VA_ARGS__); \
     } while (0)
-// qsort, which must not be given the NULL of an array that never had anything.
+// qsort must not be given NULL, which is what an array that never held anything has.
 #define VEC_SORT(v, compare) ((v)->count ? qsort((v)->item, (v)->count, sizeof *(v)->item, (compare)) : (void)0)
 #define VEC_RELEASE(v) (free((v)->item), (v)->item = NULL, (v)->count = (v)->capacity = 0)
 

@@ -9,7 +9,7 @@
 #define CHECKSUM_BYTES 32
 #define CHECKSUM_HEX (2 * CHECKSUM_BYTES + 1)
 
-// Being computed. Not to be copied: libsodium's state lies at the first 64-byte boundary inside.
+// A checksum being computed. Must not be copied: libsodium's state lies at the first 64-byte boundary inside.
 struct checksum {
     unsigned char memory[sizeof(crypto_generichash_state) + 64];
 };

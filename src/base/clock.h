@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-// Of the monotonic clock.
+// By the monotonic clock: for intervals on this machine.
 int64_t clock_now(void);
-// The same since 1970, which other machines know, too.
+// Since 1970 (the epoch): comparable with the times of other machines.
 int64_t clock_real(void);
-// That the calling thread has been given by processors.
+// Processor time that the calling thread has used.
 int64_t clock_thread(void);
 
 #endif

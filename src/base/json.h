@@ -18,19 +18,19 @@
 
 // Parses one object or array that fills all `length` bytes (no NUL needed at the end). The caller owns *out.
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error);
-// The same for one line of others' JSON, behind the same bounds: integers may be larger than 64 bits and are then read
-// as doubles, strings may hold NUL. Messages have no `where`, but count bytes from `offset`, the line's first in its
-// file.
+// The same, with the same bounds, for one line of JSON that others wrote: integers beyond 64 bits are read as doubles,
+// and strings may hold NUL. Messages have no `where`; they give byte positions in the file, where `offset` is that of
+// the line's first byte.
 trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error);
 // json_parse of a file of at most `limit` bytes.
 trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error);
 
-// A member that is absent or null: an error, or *out stays as the caller set it (the default).
+// Whether a member that is absent or null is an error, or leaves *out as the caller set it (the default).
 enum json_need { JSON_REQUIRED, JSON_OPTIONAL };
 
 // Typed members of `object`; strings and trees are borrowed from it. 12.0 is not an integer, 12 is a number.
-// Bounds are inclusive: INT64_MIN and INT64_MAX, -INFINITY and INFINITY mean none; least = DBL_MIN asks for a positive
-// number.
+// Bounds are inclusive; INT64_MIN and INT64_MAX, -INFINITY and INFINITY mean no bound; least = DBL_MIN accepts positive
+// numbers only.
 trireme_status json_read_integer(const json_t *object, const char *where, const char *key, enum json_need need,
                                  int64_t least, int64_t most, int64_t *out, trireme_error *error);
 trireme_status json_read_number(const json_t *object, const char *where, const char *key, enum json_need need,
@@ -44,16 +44,18 @@ trireme_status json_read_object(const json_t *object, const char *where, const c
 trireme_status json_read_array(const json_t *object, const char *where, const char *key, enum json_need need,
                                const json_t **out, trireme_error *error);
 
-// What a message may quote of foreign text: in quotes, on one line, escaped, cut in the middle when long.
+// Foreign text as a message may quote it: in quotes, on one line, escaped, shortened in the middle when long. Returns
+// `buffer`.
 #define JSON_EXCERPT_BYTES 160
 const char *json_excerpt(const char *string, char buffer[JSON_EXCERPT_BYTES]);
 const char *json_excerpt_bytes(const char *bytes, size_t length, char buffer[JSON_EXCERPT_BYTES]);
 // The same for a value: `"12"`, `[1,2]`, `an object`.
 const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYTES]);
 
-// Appending to a text, compact, commas placed by themselves: begin, add, end. `key` is NULL in an array and at the top.
-// Doubles take the fewest digits (15 to 17) that read back as the same bits; NaN and infinities become null. Bytes that
-// are not UTF-8 become U+FFFD. One object after another needs a "\n" between them (text_add), as in .jsonl.
+// Writing: appends compact JSON to a text, commas included: begin, add, end. `key` is NULL in an array and at the top
+// level. Doubles take the fewest digits (15 to 17) that read back as the same bits; NaN and infinities become null.
+// Bytes that are not UTF-8 become U+FFFD. Between objects at the top level the caller adds a "\n" (text_add), as in
+// .jsonl.
 void json_begin_object(struct text *t, const char *key);
 void json_end_object(struct text *t);
 void json_begin_array(struct text *t, const char *key);
@@ -62,12 +64,12 @@ void json_add_integer(struct text *t, const char *key, int64_t value);
 void json_add_number(struct text *t, const char *key, double value);
 void json_add_boolean(struct text *t, const char *key, bool value);
 void json_add_string(struct text *t, const char *key, const char *value);
-// The same of text that may hold NUL bytes.
+// The same for text that may hold NUL bytes.
 void json_add_text(struct text *t, const char *key, const struct text *value);
-// Values that stand in another text already, with commas between them; none where length is 0.
+// Adds values that are JSON text already, with commas between them; nothing where length is 0.
 void json_add_written(struct text *t, const char *values, size_t length);
 void json_add_value(struct text *t, const char *key, const json_t *value);
-// A whole tree for people: indented by two spaces as Hugging Face's files are, a newline at the end.
+// A whole tree, for people: indented by two spaces as Hugging Face's files are, with a newline at the end.
 void json_print(struct text *t, const json_t *value);
 
 #endif

@@ -12,11 +12,12 @@ struct rng_block {
 struct rng_block rng_philox(uint64_t key, uint64_t stream, uint64_t index);
 // Uniform in [0, 1) with 53 bits; index counts numbers.
 double rng_uniform(uint64_t key, uint64_t stream, uint64_t index);
-// Numbers 2 * index and the one behind it, in the time of one.
+// rng_uniform's numbers 2 * index and 2 * index + 1, in the time of one.
 void rng_uniform_pair(uint64_t key, uint64_t stream, uint64_t index, double out[2]);
 // A 64-bit hash of a string (FNV-1a, then a finaliser), to name streams.
 uint64_t rng_stream(const char *name);
-// Bijection of [0, n): a keyed permutation (cycle-walking Feistel network), O(1) memory. n >= 1, i < n.
+// Bijection of [0, n): a keyed permutation (cycle-walking Feistel network; Black and Rogaway, "Ciphers with Arbitrary
+// Finite Domains", 2002), O(1) memory. n >= 1, i < n.
 uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i);
 
 #endif

@@ -6,23 +6,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { UTF8_BYTES_MAX = 4 }; // of a character
+enum { UTF8_BYTES_MAX = 4 }; // of one character
 
-// The byte order mark, which programs of Windows put before a text.
+// The byte order mark, which Windows programs put at the start of a text.
 #define UTF8_MARK "\xEF\xBB\xBF"
 enum { UTF8_MARK_BYTES = sizeof UTF8_MARK - 1 };
 
-// Bytes of the character that begins at s[0, length), and its code; 0: none begins there. Reads no further than to the
-// first byte that does not belong to it: where a NUL ends the text, `length` may be UTF8_BYTES_MAX.
+// The number of bytes of the character at the start of s[0, length), and its code in *code; 0 if no valid character
+// begins there. Reads no further than the first byte that does not belong to the character: for NUL-terminated text
+// `length` may be UTF8_BYTES_MAX.
 size_t utf8_decode(const char *s, size_t length, uint32_t *code);
-// How many bytes from the beginning are whole characters.
+// How many bytes from the start form whole characters.
 size_t utf8_prefix(const char *s, size_t length);
-// Bytes of the mark that the text begins with: 0 where there is none.
+// The number of bytes of the mark at the start of the text: 0 where there is none.
 size_t utf8_mark(const char *s, size_t length);
-// Whether a character shows nothing, or looks like another one, or makes others look so: what quotes text to people
-// writes its code.
+// Whether a character is invisible, looks like another one, or changes how others look: code that quotes text to people
+// writes such a character's code instead.
 bool utf8_is_hidden(uint32_t code);
-// Whether all of a text that a NUL ends is UTF-8.
+// Whether a NUL-terminated text is valid UTF-8 throughout.
 bool utf8_is_valid(const char *text);
 
 // Checks a text piece by piece. Zero-initialise; `position` may be set to the byte offset at which the text begins.

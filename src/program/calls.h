@@ -1,5 +1,5 @@
-// What a program does with other ranks, and nothing else: its calls in the order of each stream, and how many calls of
-// other streams are done before. Internal to program/.
+// A program reduced to what it does with other ranks: its calls in the order of each stream, and how many calls of
+// other streams must be done before each. Internal to program/.
 #ifndef PROGRAM_CALLS_H
 #define PROGRAM_CALLS_H
 
@@ -8,12 +8,12 @@
 
 struct rank_call {
     const struct instruction *instruction;
-    int template, index, microbatch;
-    int channel;
-    int64_t count;
+    int template, index, microbatch; // index: of the instruction in its template
+    int channel;                     // of `channels`
+    int64_t count;                   // elements of its input, or of its output where it has no input
     enum dtype dtype;
-    int32_t after[STREAM_COUNT];   // calls of each stream that this one follows
-    const struct message *message; // send, receive, broadcast
+    int32_t after[STREAM_COUNT];   // how many calls of each other stream must be done before
+    const struct message *message; // send, receive, broadcast; else NULL
 };
 
 struct calls {
@@ -23,7 +23,7 @@ struct calls {
     struct messages messages;
 };
 
-// Of a program that is sound by itself (program_verify).
+// The program must be sound by itself (program_verify).
 trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
                             trireme_error *error);
 void calls_release(struct calls *calls);

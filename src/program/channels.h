@@ -1,17 +1,17 @@
-// The communicators that a program needs, as they are opened before it runs, whether or not the schedule comes to each
-// of them. All ranks open theirs in one order, but for those of two ranks. Who sends to another rank of a group,
-// or receives from one, opens that group's channels of messages of all kinds: so do all its ranks, whichever of these
-// each of them uses.
+// The communicators that a program needs. They are opened before it runs, whether or not the schedule uses each of
+// them. All ranks open theirs in the same order, except those of two ranks. A rank that sends to another rank of a
+// group, or receives from one, opens all of that group's channels for messages, since the group's ranks must all open
+// the same ones, whichever each of them uses.
 #ifndef PROGRAM_CHANNELS_H
 #define PROGRAM_CHANNELS_H
 
 #include "program/program.h"
 
-// Its members are those of `group`, or with `peer` two of them.
+// Its members are the ranks of `group`; where `peer` is not 0, the rank and that peer alone.
 struct channel {
     axis_set group;
     int number; // stream_channel
-    int peer;
+    int peer;   // as in struct instruction
 };
 
 struct channels {
@@ -20,9 +20,9 @@ struct channels {
 
 void channels_create(struct channels *channels, const struct program *program, const struct op_table *table);
 void channels_release(struct channels *channels);
-// The one that a communication is on.
+// The channel that a communication uses.
 struct channel channel_of(const struct instruction *instruction);
-// Its number in the list, or NONE.
+// The channel's number in the list, or NONE.
 int channels_find(const struct channels *channels, struct channel channel);
 
 #endif

@@ -11,16 +11,17 @@ struct footprint {
 
 // Elements counted from the root's start. False for a view that is neither contiguous nor a band of columns.
 bool footprint_of(const struct program *program, const struct operand *operand, struct footprint *out);
-// What it touches on one rank or another: of ranks' own parts of a buffer, all.
+// What the operand touches on any rank: where each rank has its own part of a buffer, all the parts.
 bool footprint_of_all_ranks(const struct program *program, const struct operand *operand, struct footprint *out);
+// True also where it cannot be told: bands of different widths, or a band and a range, whose extents overlap.
 bool footprint_overlap(const struct footprint *a, const struct footprint *b);
 // Whether all of b lies in a.
 bool footprint_contains(const struct footprint *a, const struct footprint *b);
 bool footprint_equal(const struct footprint *a, const struct footprint *b);
 
-// What of one buffer has been written, and which of it read since. Zero is nothing.
+// What of one buffer has been written, and what of that has been read since. Zero-initialise.
 struct written {
-    VEC(struct written_range) ranges; // in order, none in another: a head may have thousands of pieces
+    VEC(struct written_range) ranges; // ascending and disjoint, for binary search: a head may have thousands of pieces
     VEC(struct written_band) bands;
 };
 struct written_range {
@@ -36,7 +37,7 @@ void written_add(struct written *written, struct footprint where);
 // Whether all of `where` has been written.
 bool written_covers(const struct written *written, const struct footprint *where);
 void written_mark_read(struct written *written, const struct footprint *where);
-// Whether `where` overlaps something that nobody read, and something that somebody did.
+// Whether `where` overlaps something written that nobody has read; whether it overlaps something that has been read.
 bool written_unread(const struct written *written, const struct footprint *where);
 bool written_read(const struct written *written, const struct footprint *where);
 void written_clear(struct written *written);

@@ -13,13 +13,13 @@ struct history {
     changes;
 };
 
-// NULL: as after the step before, of which there must be one.
+// Adds a step and what is known after it; NULL: the same as after the step before, which must exist.
 void history_add(struct history *history, const int32_t of[STREAM_COUNT]);
-// After that step, counted from 0.
+// What was known after that step, counted from 0.
 const int32_t *history_at(const struct history *history, int64_t step);
 void history_release(struct history *history);
 
-// Whether everything that a clock counts is known.
+// Whether everything that `clock` counts is among what is `known`.
 static inline bool clocks_ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREAM_COUNT]) {
     bool later = false;
     for (int s = 0; s < STREAM_COUNT; s++)

@@ -1,5 +1,5 @@
-// Bytes that nobody holds: what is left over when others take the rest of what held them. Who takes these, too, must
-// come behind what that did. Internal to program/.
+// Bytes that nobody holds: what is left of a buffer's memory when others have taken the rest of it. Whoever takes these
+// bytes later must be ordered after what was done with that buffer. Internal to program/.
 #ifndef PROGRAM_LEFTOVERS_H
 #define PROGRAM_LEFTOVERS_H
 
@@ -7,26 +7,26 @@
 
 struct leftover {
     int64_t end;
-    int root; // buffer that held it
-    int32_t touched[STREAM_COUNT];
+    int root;                      // the buffer that held it
+    int32_t touched[STREAM_COUNT]; // clocks of its last access on each stream
 };
 
-// All of them begin and end at edges, and no two overlap.
+// Leftovers begin and end at edges, and no two overlap.
 struct leftovers {
     int64_t *edge; // addresses, ascending
     int edges;
-    struct leftover *from;   // [edges]: what begins there,
-    struct number_set begun; // if anything does
+    struct leftover *from;   // [edges]: the one that begins there, where `begun` has the edge
+    struct number_set begun; // numbers of edges
 };
 
-// Of memory whose holders begin and end at addresses edge[count], in any order.
+// edge[count]: the addresses at which holders of memory begin and end, in any order.
 void leftovers_create(struct leftovers *leftovers, const int64_t *edge, size_t count);
 void leftovers_release(struct leftovers *leftovers);
 // Adds [begin, end), unless that is empty; it is nobody's yet.
 void leftovers_add(struct leftovers *leftovers, int root, int64_t begin, int64_t end,
                    const int32_t touched[STREAM_COUNT]);
-// Takes what there is of [begin, end). NONE, or the lowest root that held some of it and was touched later than is
-// known.
+// Takes all that is left over in [begin, end). Returns the root that held the lowest piece of it that was touched later
+// than `known` says, or NONE.
 int leftovers_take(struct leftovers *leftovers, int64_t begin, int64_t end, const int32_t known[STREAM_COUNT]);
 
 #endif

@@ -17,7 +17,7 @@ static const char *const PHASE_WORDS[PHASE_COUNT] = {[PHASE_INPUT] = "input",
                                                      [PHASE_BACKWARD] = "backward",
                                                      [PHASE_WEIGHT] = "weight",
                                                      [PHASE_OPTIMIZER] = "optimizer"};
-// Messages as stream_of_channel counts them.
+// The ends of channels are in the order of stream_of_channel.
 static const char *const STREAM_WORDS[STREAM_COUNT] = {[STREAM_COMPUTE] = "compute",
                                                        [STREAM_TENSOR] = "tensor",
                                                        [STREAM_GATHER] = "gather",

@@ -1,11 +1,10 @@
-// A set of numbers below a bound that is known beforehand, which quickly finds the next lower one. Internal to
-// program/.
+// A set of numbers below a bound known beforehand, which finds the next lower member quickly. Internal to program/.
 #ifndef PROGRAM_NUMBER_SET_H
 #define PROGRAM_NUMBER_SET_H
 
 #include "program/program.h"
 
-// A bit for each number, and one for each 64 of these, of which it tells whether any is set.
+// `bits` has a bit for each number, `any` one for each word of `bits`: whether any bit of it is set.
 struct number_set {
     uint64_t *bits, *any;
 };
@@ -14,7 +13,7 @@ void number_set_create(struct number_set *set, int bound);
 void number_set_release(struct number_set *set);
 void number_set_add(struct number_set *set, int number);
 void number_set_remove(struct number_set *set, int number);
-// The greatest of the set below `end`, at most its bound; NONE where there is none.
+// The greatest member below `end`, which is at most the bound; NONE where there is none.
 int number_set_below(const struct number_set *set, int end);
 
 #endif

@@ -28,10 +28,10 @@ struct op_operand {
     char name[12];
     char dtype; // P A S I U X
     bool optional;
-    bool adds; // outputs: where the instruction says so, to what is there
+    bool adds; // outputs: an instruction may add to what is there (its `accumulate`)
     int ndim;
     char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
-    char follows[OP_MAX_DIMS]; // the letter that this one is split with, or 0
+    char follows[OP_MAX_DIMS]; // the letter that this one is split with (`f~c`), or 0
 };
 
 // A reference inside an adjoint: input or output `index` of the forward op; its gradient if `gradient`;
@@ -41,10 +41,11 @@ struct op_reference {
     int index;
 };
 
+// From the adjoint column, which ops.def explains.
 enum op_role {
     ROLE_FORWARD,
     ROLE_BACKWARD,
-    ROLE_COMMUNICATION, // forward or backward, as it comes
+    ROLE_COMMUNICATION, // in either pass
     ROLE_LOSS,
     ROLE_HEAD,
     ROLE_AID,
@@ -68,7 +69,7 @@ union attribute {
     double f;
 };
 
-// What a step's time is told by: matrix products and attention, with all that is like them, and all else.
+// How a step's time is broken down: matrix products, attention, each with the ops that are like it, and the rest.
 enum op_family { FAMILY_MATMUL, FAMILY_ATTENTION, FAMILY_REST, FAMILY_COUNT };
 
 struct op_info {
@@ -77,18 +78,18 @@ struct op_info {
     enum op_role role;
     int inputs, outputs;
     struct op_operand in[OP_MAX_IN], out[OP_MAX_OUT];
-    const char *conditions; // what op_fits looks at, as it stands in the row
+    const char *conditions; // for op_fits, as they stand in the row
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
     bool identity[OP_MAX_IN]; // forward ops: input enters the output by plain addition
-    bool transposes;          // backward and communication ops:
-    enum op forward;          // whose gradient this computes
+    bool transposes;          // backward and communication ops: computes a gradient,
+    enum op forward;          // that of this op
     bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
-    bool maximum;               // what a split letter leaves of the outputs is a maximum, not a sum
+    bool maximum;               // a split letter leaves partial maxima in the outputs, not partial sums
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
     char flops[16];
-    enum op like; // an op of a lower number, whose rates this one has where nothing is said of its own; or itself
+    enum op like; // the op of a lower number whose rates this one has, unless its own are known; or itself
     enum op_family family;
 };
 
@@ -102,7 +103,7 @@ static inline const struct op_operand *op_operand_at(const struct op_info *info,
     return k < info->inputs ? &info->in[k] : &info->out[k - info->inputs];
 }
 
-// Whether it is one end of a message; whether one rank of its group alone, the root, has what comes in or goes out.
+// Whether an op is one end of a message; whether only one rank of its group, the root, has its input or its output.
 static inline bool op_is_message(enum op op) {
     return op == OP_SEND || op == OP_RECEIVE;
 }
@@ -110,14 +111,14 @@ static inline bool op_is_rooted(enum op op) {
     return op == OP_REDUCE || op == OP_BROADCAST;
 }
 
-// Caller frees with free(). A malformed row is a bug.
+// The caller frees it with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);
 // OP_COUNT when there is none of that name.
 enum op op_find(const struct op_table *table, const char *name);
 // The number of the op's attribute of that name; -1 where it has none.
 int op_attribute_find(const struct op_info *info, const char *name);
-// Whether extents, indexed by the letter, and attributes meet the conditions of the row; else `broken` is the first
-// that they do not.
+// Whether extents, indexed by the letter, and attributes meet the conditions of the row; if not, `broken` is the text
+// of the first that they do not meet.
 bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,
              char broken[OP_CONDITION_TEXT]);
 

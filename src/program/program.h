@@ -2,11 +2,11 @@
 // the memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
 //
 // A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that
-// invokes them with a microbatch. A *chunk* is what of the model a microbatch passes through at a time: all of it, or
-// one of the virtual stages that a rank of a pipeline has. Activations of a microbatch stay in a *slot* from its first
-// pass through the chunk to its last; a *pool* is a number of slots, and which of them each microbatch has. The list
-// order of a template's instructions is an order in which they may be run one by one; instructions on different streams
-// may overlap where no wait or stream order forbids it.
+// invokes them with a microbatch. A *chunk* is the part of the model that a microbatch passes through at a time: all of
+// the rank's model, or one of the virtual stages that a rank of a pipeline has. Activations of a microbatch stay in a
+// *slot* from its first pass through the chunk to its last; a *pool* is a number of slots, with the slot that each
+// microbatch has. A template lists its instructions in an order in which they may be run one by one; instructions on
+// different streams may overlap where no wait or stream order forbids it.
 //
 // A *buffer* is a name for memory. Its scope says how often it exists and where:
 //   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
@@ -15,16 +15,16 @@
 //   SLOT        one instance per slot of its pool; from first write to last read, across the templates of a microbatch
 //   LOCAL       inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
-// An *operand* is a strided view of a buffer. On many ranks, all that differ only by coordinates run the same program:
-// a view may then begin where its rank's index in a group says, and a peer is told by its distance along an axis.
+// An *operand* is a strided view of a buffer. Ranks that differ only by coordinates run the same program: a view may
+// therefore begin where the rank's index in a group says, and a peer is given by its distance along an axis.
 //
 // Addresses (bytes), filled by program_plan:
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
 //   slot in all, scratch and the slot share one region planned together. A buffer's offset counts from the start of the
 //   state arena, of the step arena, of scratch or of its slot.
-//   Where microbatches do not hold as much at all times (backward in two parts, several chunks), slots of one size
-//   would be a waste. There a pool has *parts*: buffers that have slots of their own, which lie in scratch, each where
-//   it fits while its microbatch uses it. Only what messages touch stays in the pool itself, or has one slot for all.
+//   Where what a microbatch holds changes over time (backward in two parts, several chunks), slots of one size would
+//   waste memory. There a pool has *parts*: buffers with slots of their own, which lie in scratch, each where it fits
+//   while its microbatch uses it. Only what messages touch stays in the pool itself, or has one slot for all.
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
@@ -61,21 +61,21 @@ struct buffer {
     int64_t parent_offset; // elements
     int gradient_of;       // NONE, or the buffer whose gradient this holds
     int recomputes;        // NONE, or the buffer whose value this holds once more
-    char as[12];           // the operand of ops.def's rows that this stands as wherever it is touched ("m"), or empty
-    int pool;              // SLOT: whose slots
+    char as[12];           // the operand name in ops.def's rows ("m") as which alone it may be used; empty: any
+    int pool;              // SLOT: the pool whose slots it is in
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
-    // STATE: between steps each rank has only its own part of the buffer, by its index along these axes, and the step
-    // has to gather the rest before it looks at it (AXES_NONE: it is all there).
+    // STATE: between steps only the rank's own part of the buffer is current, by its index along these axes; a step has
+    // to gather the rest before it reads it (AXES_NONE: all of it is current).
     axis_set own;
-    // What ranks along each axis hold, of buffers that no instruction of this program writes first: inputs, parameters,
-    // states, what is received. That of others follows from the rows of ops.def.
+    // What ranks along each axis hold (PLACE_*), for buffers that no instruction of this program writes first: inputs,
+    // parameters, states, what is received. For the others it follows from the rows of ops.def.
     int8_t placement[AXIS_COUNT];
 };
 
 // Along one axis: every rank has the same (0), rank i has the i-th part along a dim (1 + dim), or the value is the sum
-// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1). Along pp also: each stage has
-// something of its own, part of no whole.
+// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1). Along pp a buffer may also be
+// each stage's own, part of no whole (PLACE_STAGE).
 enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2, PLACE_STAGE = -3 };
 #define PLACE_SHARD(dim) ((int8_t)(1 + (dim)))
 
@@ -85,58 +85,61 @@ struct operand {
     int ndim;
     int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
     axis_set along;                                // with `step`: the view begins index * step elements further on,
-    int64_t step;                                  // `index` the rank's in its group along these axes
+    int64_t step;                                  // where index is the rank's in its group along these axes
 };
 
-// Whether outputs are added to what is there.
+// Whether an instruction adds its outputs to what is there.
 enum accumulate {
     ACCUMULATE_NO,
     ACCUMULATE_YES,
     ACCUMULATE_AFTER_FIRST // overwrite in invocations that are `first`, add in the others
 };
 
-// In which invocations of its template an instruction runs; it is skipped in the others. What a kernel does otherwise
-// in the last one is two instructions, WHEN_NOT_LAST and right behind it WHEN_LAST, with the same outputs.
+// In which invocations of its template an instruction runs; it is skipped in the others. Work that differs in the last
+// invocation is two neighbouring instructions with the same outputs: WHEN_NOT_LAST, then WHEN_LAST.
 enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST, WHEN_COUNT };
 
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
 
-// Each runs in order. Communication has streams of its own, so that it may run beside arithmetic. Messages between the
-// ranks of a pipeline travel on four *channels*: activations and their gradients, to the next rank and to the previous
-// one. The two ends of a channel are streams, too, so that a message that nobody takes yet keeps none from coming in.
+// Each stream runs in order. Communication has streams of its own, so that it may run beside arithmetic. Messages
+// between the ranks of a pipeline travel on four *channels*: activations and their gradients, to the next rank and to
+// the previous one. Each end of a channel is a stream, so that a message that is not taken yet does not keep others
+// from coming in.
 enum stream {
     STREAM_COMPUTE,
     STREAM_TENSOR,   // within a layer
     STREAM_GATHER,   // parameters
     STREAM_REDUCE,   // gradients
-    STREAM_REPLICAS, // parts of them, between replicas of the ranks that each have one
-    STREAM_EMBED, // where the vocabulary is spread over stages: embeddings, their gradients, what the head takes, and
-    STREAM_EMBED_GRADIENT,
-    STREAM_HEAD,
-    STREAM_LOSS, // what the loss needs
-    STREAM_MESSAGES,
+    STREAM_REPLICAS, // parts of gradients, between the replicas that keep the same part
+    // Where the vocabulary is spread over the stages of a pipeline:
+    STREAM_EMBED,          // embeddings
+    STREAM_EMBED_GRADIENT, // and their gradients
+    STREAM_HEAD,           // what the head takes
+    STREAM_LOSS,           // what the loss needs, with the arithmetic in between
+    STREAM_MESSAGES,       // the first end of a channel: see stream_of_channel
     STREAM_COUNT = STREAM_MESSAGES + 8
 };
 
-// The stream of one end of a channel, and which channel a stream belongs to (of no message: the stream itself).
+// The stream of one end of a channel, and the channel that a stream belongs to, which is known by its sending end (a
+// stream that is no end of a channel stands for itself).
 static inline int stream_of_channel(bool gradients, bool to_previous, bool receives) {
     return STREAM_MESSAGES + 4 * gradients + 2 * to_previous + receives;
 }
 static inline int stream_channel(int stream) {
     return stream < STREAM_MESSAGES ? stream : stream - (stream - STREAM_MESSAGES) % 2;
 }
-// The stream on which others meet what is on this one.
+// The stream on which the other ranks have their side of what is on this one.
 static inline int stream_other_end(int stream) {
     return stream < STREAM_MESSAGES ? stream : 2 * stream_channel(stream) + 1 - stream;
 }
 
-// Where the vocabulary's communication is, and the arithmetic in it.
+// Whether a stream is for a spread vocabulary: its communication, and the arithmetic that belongs to it.
 static inline bool stream_is_vocabulary(int stream) {
     return stream >= STREAM_EMBED && stream < STREAM_MESSAGES;
 }
 
-// How many of another stream's latest instructions a wait may leave out; a wait for what other templates have done for
-// the same microbatch; and one for the end of the last microbatch that had the slot.
+// Waits (struct instruction): how many of a stream's latest instructions one may leave out; the one for what earlier
+// invocations have done for the same microbatch; and the one for the microbatch that had the slot before.
 enum { WAIT_MAX_LAG = 1 << 14, WAIT_OWN = UINT16_MAX - 1, WAIT_SLOT = UINT16_MAX };
 
 struct instruction {
@@ -146,21 +149,23 @@ struct instruction {
     int stream;
     enum accumulate accumulate;
     int inputs, outputs;
-    // The program's. What is copied from an instruction has the same ones, and where both stay and one is to have
-    // others, it is first given its own (program_give_operands).
+    // Owned by the program. A copy of an instruction shares them: if both stay and the operands of one are to change,
+    // it must first be given its own (program_give_operands).
     struct operand *in, *out;
     enum when when;
     axis_set group; // communication: between the ranks of this group
-    // Send and receive: the other's coordinate along the group's one axis, less one's own (it wraps); reduce and
-    // broadcast: the root's. Other communication with a peer leaves out the rest of the group.
+    // send and receive: the other rank's coordinate along the group's one axis minus this rank's (it wraps around).
+    // reduce and broadcast: the root's coordinate minus this rank's, likewise. Other communication: 0, or, likewise,
+    // the one rank that it is with, without the rest of the group.
     int peer;
     int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
-    // For each stream 0, or 1 + k: all of its instructions that come before this one, in the order of schedule and
-    // list, must be done but the last k. Or WAIT_OWN: all up to the end of the last invocation before for the
-    // same microbatch, whose template has some. Or WAIT_SLOT: all up to the end of the last invocation, of a template
-    // of its chunk that uses the first output's pool, for another microbatch that had this one's slot there.
+    // What of each stream must be done before this instruction begins. 0: nothing. 1 + k: all of the stream's
+    // instructions that come before this one in the order of schedule and list, except the last k. WAIT_OWN: all up to
+    // the end of the latest earlier invocation for the same microbatch whose template has some. WAIT_SLOT: all up to
+    // the end of the last invocation for the microbatch that had this one's slot before, in the first output's pool;
+    // only templates of the pool's chunk that use the pool count.
     uint16_t wait[STREAM_COUNT];
 };
 
@@ -181,8 +186,8 @@ struct pool {
     int chunk;   // whose passes take and leave its slots; pool c is chunk c's own
     int part_of; // NONE, or the pool some of whose buffers have slots of their own here: made by program_plan
     int slots;
-    int *slot;     // of each microbatch
-    int64_t *base; // of each slot: bytes from the start of the step arena, filled by program_plan
+    int *slot;     // [microbatches]: the slot of each
+    int64_t *base; // [slots]: bytes from the start of the step arena, filled by program_plan
 };
 
 struct program {
@@ -193,22 +198,22 @@ struct program {
     VEC(struct buffer) buffers;
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
-    // Operands of instructions, in blocks that stay where they are; of the last one so many are still free.
+    // Operands of instructions, in blocks that never move; the last block has room for `operands_left` more.
     VEC(struct operand *) operands;
     size_t operands_left;
     // Filled by program_plan, in bytes.
     int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
-    bool hurried; // what takes long was left out, and may find less
+    bool hurried; // a search that takes long, and may find a smaller plan, was left out (program_shrink)
 };
 
-// The instructions of all templates, in the order of the tables; `break` leaves those of one template alone.
+// The instructions of all templates, in the order of the tables; `break` only leaves the template at hand.
 #define FOR_INSTRUCTIONS(i, program)                                                   \
     for (size_t t_##i = 0; t_##i < (program)->templates.count; t_##i++)                \
         for (const struct instruction *i = TEMPLATE_INSTRUCTIONS(program, t_##i).item; \
              i && i < TEMPLATE_INSTRUCTIONS(program, t_##i).item + TEMPLATE_INSTRUCTIONS(program, t_##i).count; i++)
 #define TEMPLATE_INSTRUCTIONS(program, t) ((program)->templates.item[t].instructions)
 
-// With one chunk and its pool of one slot.
+// Makes an empty program with one chunk, whose pool has one slot.
 void program_init(struct program *program, const char *name, int microbatches);
 void program_release(struct program *program);
 
@@ -217,15 +222,15 @@ void program_release(struct program *program);
 // Adds a buffer and returns its number. `name` is copied; the verifier refuses a name that is there twice.
 int program_buffer(struct program *program, const char *name, enum dtype dtype, enum buffer_kind kind,
                    enum buffer_scope scope, int ndim, const int64_t *dim);
-// Adds a buffer that is the slice of `parent` that starts `offset` elements in; scope, kind and dtype are the parent's.
+// Adds a buffer that is a slice of `parent`, `offset` elements from its start; scope, kind and dtype are the parent's.
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim);
-// Adds NAME.again, which holds the value of buffer NAME once more: LOCAL, or the slice of `parent` that NAME is of its
-// root (NONE: it is no slice).
+// Adds NAME.again, which holds the value of buffer NAME once more. If NAME is no slice, `parent` is NONE and the new
+// buffer LOCAL; else it is the same slice of `parent` that NAME is of its root.
 int program_again(struct program *program, int buffer, int parent);
-// Says that of a buffer ranks along those of the axes that have several each hold a part of the rows.
+// Declares that each rank along `along` holds a part of the buffer's rows; axes of one rank are left out.
 void program_split_rows(struct program *program, int buffer, axis_set along);
-// Says what a buffer means to those outside the program, who know it by name: instructions may touch it as the operand
-// `as` of their rows only. An optimizer's state belongs to parameters, or to all updates (NONE).
+// Declares what a buffer means outside the program, where it is known by name: instructions may use it only as the
+// operand `as` of their rows. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
 int program_find(const struct program *program, const char *name);      // NONE when absent
 int program_root(const struct program *program, int buffer);            // the outermost parent
@@ -239,12 +244,12 @@ int64_t buffer_microbatch_stride(const struct buffer *buffer);
 struct operand operand_whole(const struct program *program, int buffer);
 // All instances of a MICROBATCH buffer, [microbatches, elements of one]: for templates invoked without a microbatch.
 struct operand operand_microbatches(const struct program *program, int buffer);
-// The same elements, or rank's own ones, under another shape (row-major, contiguous operands only).
+// The same elements in another row-major shape, with the same `along` and `step`; for contiguous operands only.
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
-// A view `count` elements long of a contiguous operand, as [count], the rank's own part along `along`: count times the
-// group's size is the operand's.
+// The rank's own part, as [count], of a contiguous operand whose elements are divided evenly among the ranks of the
+// group along `along`.
 struct operand operand_part(const struct program *program, struct operand operand, axis_set along);
-// Absent.
+// An operand that is absent.
 struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);
 int64_t operand_count(const struct operand *operand);
@@ -264,71 +269,75 @@ static inline int instruction_buffer_at(const struct instruction *instruction, i
                            : instruction->predicate;
 }
 
-// Gives the pool, which may be the one after the last, its slots; slot[microbatches] is copied.
+// Sets a pool's slots; a pool number one past the last adds a pool. slot[microbatches] is copied.
 void program_pool(struct program *program, int pool, int chunk, int slots, const int *slot);
-// The pool, or the one that it is part of.
+// The pool that this one is part of, else the pool itself.
 int program_whole_pool(const struct program *program, int pool);
-// Takes the parts off, so that their buffers are of the whole pools again; and all pools but the first `count`.
+// Removes the parts of pools: their buffers are in the whole pools again.
 void program_join_pools(struct program *program);
+// Removes all pools but the first `count`.
 void program_drop_pools(struct program *program, size_t count);
-// Whether LOCAL buffers and the only slot of pool 0 are one region of memory: where there is but one chunk.
+// Whether LOCAL buffers and the only slot of pool 0 share one region of memory, as they do where there is one chunk.
 bool program_shares_region(const struct program *program);
 int program_template(struct program *program, const char *name, enum phase phase, int chunk); // adds an empty one
-// Appends an instruction without workspace, predicate or waits to a template and returns it (valid until the next).
+// Appends an instruction to a template, on the compute stream, without workspace, predicate or waits. The pointer that
+// it returns is valid until the template's next instruction. `attribute` is [OP_MAX_ATTRIBUTES], or NULL: zeros.
 struct instruction *program_emit(struct program *program, int template, enum op op, enum phase phase, int layer,
                                  int inputs, const struct operand *in, int outputs, const struct operand *out,
                                  const union attribute *attribute);
-// Gives an instruction, of the program or soon to be, these operands, which are copied and may be some that it has.
+// Gives an instruction, of the program or to be added to it, a copy of these operands, which may be its present ones.
 void program_give_operands(struct program *program, struct instruction *instruction, int inputs,
                            const struct operand *in, int outputs, const struct operand *out);
-// Appends communication over `group` on its stream, `in` and `out` (NONE: absent) as [elements].
+// Appends communication over `group` on `stream`; `in` and `out` (operand_none: absent) are taken as [elements].
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
                                         enum stream stream, axis_set group, struct operand in, struct operand out);
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last);
-// Whether communication is between the rank and its peer alone, of a larger group perhaps.
+// Whether a collective is between the rank and its peer alone, though the group may be larger.
 bool instruction_is_pair(const struct instruction *instruction);
-// Whether others than its own template may wait for the instruction, so that what it touches may need memory of its
-// own.
+// Whether other templates than its own may wait for the instruction: what it touches may need memory of its own.
 bool instruction_lingers(const struct instruction *instruction);
-// Whether its output comes from another rank, as soon as that has it and the slot is free.
+// Whether its output comes from another rank, which writes it as soon as it has it and the slot is free.
 bool instruction_arrives(const struct instruction *instruction);
-// Whether it gathers parts where they lie, so that nothing new is made.
+// Whether it gathers parts in the place where they lie, so that it makes no new value.
 bool instruction_completes(const struct instruction *instruction);
-// Whether what it makes is another rank's alone.
+// Whether only another rank has what it makes.
 bool instruction_leaves(const struct instruction *instruction);
-// Whether the instruction adds to its outputs in such an invocation.
+// Whether the instruction adds to its outputs in that invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
-// Whether such an invocation skips what runs then.
+// Whether the invocation skips instructions with this `when`.
 static inline bool when_skips(enum when when, const struct invocation *invocation) {
     return when == (invocation->last ? WHEN_NOT_LAST : WHEN_LAST);
 }
 
-// What waits count up to, WAIT_OWN and WAIT_SLOT among them.
+// What waits come to as numbers of instructions, in particular WAIT_OWN and WAIT_SLOT.
 struct slot_waits {
-    int columns, column[STREAM_COUNT]; // of what follows: each stream that the program uses has one, others NONE
-    int64_t *before; // instructions of the streams that come before each invocation, [schedule + 1][columns]
-    int64_t *own;    // those to the end of the last one for its microbatch that has some, [schedule][columns]; NULL:
-                     // nobody waits
-    int **previous;  // [pools][schedule]: the last invocation by the slot's last tenant, NONE: none. NULL: nobody waits
+    int columns, column[STREAM_COUNT]; // each stream that the program uses has a column below, others NONE
+    int64_t *before; // [schedule + 1][columns]: how many instructions of the stream come before the invocation
+    int64_t *own;    // [schedule][columns]: how many come up to the end of the latest earlier invocation for the same
+                     // microbatch that has some. NULL: no WAIT_OWN
+    int **previous;  // [pools][schedule]: the last invocation of the microbatch that had the slot before; NONE: nobody
+                     // had it. A pool without WAIT_SLOT has NULL
     size_t pools;
 };
 void slot_waits_create(struct slot_waits *waits, const struct program *program);
 void slot_waits_release(struct slot_waits *waits);
-// Instructions of the stream that come before the invocation; of one behind the last: all.
+// How many instructions of the stream come before the invocation; schedule.count as `invocation`: how many in all.
 static inline int64_t slot_waits_before(const struct slot_waits *waits, size_t invocation, int stream) {
     int column = waits->column[stream];
     return column == NONE ? 0 : waits->before[invocation * (size_t)waits->columns + (size_t)column];
 }
-// How many instructions of the stream must be done for the instruction that waits for it, behind `before` of them.
+// How many instructions of `stream`, from the step's start, must be done before `instruction`, which waits for it, may
+// begin. `before`: how many of them come before it in the order of schedule and list.
 int64_t slot_waits_count(const struct slot_waits *waits, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream, int64_t before);
 
-// Instructions that a step runs (over the schedule).
+// The number of instructions in a step, over the schedule.
 int64_t program_length(const struct program *program);
 // Floating-point operations of one invocation of `instruction`, from its row of ops.def.
 double instruction_flops(const struct op_table *table, const struct instruction *instruction);
-// Bytes that one invocation moves if nothing of its operands lies in a cache: each read or written once, what outputs
-// are added to is read, too, and of a table that indices choose rows from only so many rows.
+// Bytes that one invocation moves if no cache holds any of its operands: each operand is read or written once, outputs
+// that are added to are read as well, and of a table whose rows are chosen by indices only as many rows count as there
+// are indices.
 double instruction_bytes(const struct program *program, const struct op_table *table,
                          const struct instruction *instruction, const struct invocation *invocation);
 // Extent of each dim letter of the row's signature ('A'..'z', indexed by the letter), -1 where not bound.
@@ -345,13 +354,14 @@ trireme_status program_parse(struct program *program, const struct op_table *tab
 // ---- memory plan (plan.c)
 
 // Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
-// same ones first share the arena. Both arenas that take no more than `room` bytes need not be smaller, which is sooner
-// found; 0: as small as can be. Negative: so many bytes, without what takes long and rarely finds less; ROOM_SOON: as
-// small as is found so. Refuses tables that are not well formed or an offset that would not fit 63 bits.
+// same ones first share the arena. If both arenas together fit into `room` bytes, no smaller plan is looked for, which
+// saves time; 0: as small as can be found. A negative `room` stands for -room bytes, and leaves out a search that takes
+// long and rarely finds less; ROOM_SOON: as small as can be found without it. Refuses tables that are not well formed,
+// and arenas beyond any address space.
 #define ROOM_SOON (-1)
 trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error);
-// Plans a hurried program as program_plan does it where nothing is left out. False where that would take the program as
-// it was before: then nothing changes.
+// Plans a hurried program again, now with nothing left out; does nothing for others. Returns false, and changes
+// nothing, where that would need the program as it was before program_plan.
 bool program_shrink(struct program *program, const struct op_table *table, int64_t room);
 
 // One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
@@ -359,8 +369,8 @@ struct memory_moment {
     int invocation, instruction;
     int64_t live;
 };
-// A root buffer, and the bytes that it has of the arena: of all microbatches, where it has those of all; of memory that
-// buffers take over from one another all, and the last of them stands for it.
+// A root buffer, and the bytes of the arena that it has: for MICROBATCH buffers all instances. Memory that buffers take
+// over from one another appears once, under the buffer that was written last.
 struct memory_holder {
     int buffer;
     int64_t bytes;
@@ -368,13 +378,13 @@ struct memory_holder {
 struct memory_profile {
     VEC(struct memory_moment) moments; // one per instruction run, schedule order
     size_t peak;                       // index of the largest
-    VEC(struct memory_holder) at_peak; // live there, largest first; the rest is other microbatches'
+    VEC(struct memory_holder) at_peak; // what is live there, largest first; the rest belongs to other microbatches
 };
 void program_memory_profile(const struct program *program, const struct op_table *table,
                             struct memory_profile *profile);
 void memory_profile_release(struct memory_profile *profile);
-// Bytes that the first microbatch holds in chunk 0, but for messages, when its template of the phase has run: what was
-// in use before then and will be again.
+// Bytes that the first microbatch holds in chunk 0, without messages, once its template of the phase has run: what was
+// in use by then and will be used again.
 int64_t program_held_bytes(const struct program *program, const struct op_table *table, enum phase phase);
 
 // ---- verifier (verify*.c)
@@ -384,19 +394,19 @@ int64_t program_held_bytes(const struct program *program, const struct op_table 
 //              in training none changes once it has been read; what other streams touch is ordered by waits; shapes
 //              and dtypes obey ops.def
 //   placement  on many ranks: partial sums are reduced once, over the right axes, before anything but sums takes them;
-//              what is split is split alike where it meets; every parameter ends as it began
+//              what is split is split alike where it meets; every parameter ends up placed as it began
 //   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once
 //              per microbatch, and no gradient is read before it is complete
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
 //              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
-// Proves the programs of all ranks of a mesh, each sound by itself, sound together; ranks that share a program share
-// the pointer. In every group all members make the same calls in the same order, with equal counts and types; sends
-// meet receives of as much, placed alike; the whole set runs to its end. Else names the rank, the instruction, the
-// buffer, the group and the other rank.
+// Proves that the programs of all ranks of a mesh, each sound by itself, are sound together; ranks that share a program
+// share the pointer. In every group all members make the same calls in the same order, with equal counts and types;
+// sends meet receives of equal size, placed alike; the whole set runs to its end. A refusal names the rank, the
+// instruction, the buffer, the group and the other rank.
 trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                              trireme_error *error);
-// The same where ranks that differ along AXIS_PP alone have other programs: one for each coordinate there.
+// The same where a rank's program depends on its coordinate along AXIS_PP alone: one program for each coordinate.
 trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
                                    trireme_error *error);
 // program_verify of each program, and programs_meet.

@@ -14,8 +14,8 @@ struct routes {
     VEC(struct route);
 };
 
-// Every microbatch must run the same templates, else this refuses the program; lists one microbatch of each order in
-// which some do. The caller releases *routes, on failure too.
+// Lists one microbatch for each order that occurs. Refuses a program whose microbatches do not all run the same
+// templates. The caller releases *routes, on failure too.
 trireme_status routes_create(struct routes *routes, const struct program *program, trireme_error *error);
 void routes_release(struct routes *routes);
 

@@ -4,8 +4,8 @@
 
 #include "program/program.h"
 
-// Of buffers that have this one as parent, the first; of a slice, the next of its parent. In order of number; NONE at
-// the end.
+// [buffers]. `first`: the first buffer that has this one as its parent; `next`: the next one with the same parent. In
+// order of number; NONE where there is none.
 struct slices {
     int *first, *next;
 };

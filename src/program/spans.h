@@ -1,5 +1,5 @@
-// Memory that is taken, and when: what greedy placing looks at, so often that it lies side by side. Internal to
-// program/.
+// Memory that is taken, and when, as an array by offset: greedy placement searches it so often that its entries lie
+// side by side. Internal to program/.
 #ifndef PROGRAM_SPANS_H
 #define PROGRAM_SPANS_H
 
@@ -11,10 +11,10 @@ struct span {
 };
 typedef VEC(struct span) spans;
 
-// The lowest offset for so many bytes where, of spans by offset, nothing stands that is in use from `first` to `last`.
+// The lowest offset at which `bytes` bytes are free from `first` to `last`, inclusive.
 int64_t spans_lowest(const spans *by_offset, int first, int last, int64_t bytes);
 void spans_insert(spans *by_offset, struct span span);
-// Many at once, in the time that one takes; `more` is empty then.
+// Inserts many at once, in about the time that one takes, and leaves `more` empty.
 void spans_merge(spans *by_offset, spans *more);
 
 #endif

@@ -5,7 +5,7 @@
 #include "program/mentions.h"
 #include "program/placement.h"
 
-// Where the verifier stands, for messages: "forward[12] matmul (microbatch 0)".
+// An instruction's place, for messages: "forward[12] matmul (microbatch 0)".
 struct site {
     char text[160];
 };
@@ -15,13 +15,15 @@ const char *verify_buffer_name(const struct program *program, int buffer); // "n
 
 #define REFUSE(...) FAIL(TRIREME_ERROR_PROGRAM, __VA_ARGS__)
 
+// Each of the following proves what its comment says, or refuses the program.
+//
 // Tables are well formed: indices, shapes, dtypes, bounds, streams, waits (verify.c).
 trireme_status verify_structure(const struct program *program, const struct op_table *table, trireme_error *error);
 // Every read sees the value that was written for it (verify_memory.c).
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error);
 // Backward is the transpose of forward (verify_gradients.c).
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error);
-// Denominator, norm and update (verify_update.c).
+// The loss has the right denominator; norm and update are right (verify_update.c).
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error);
 // What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c).
 trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
@@ -30,13 +32,13 @@ trireme_status verify_placement(const struct program *program, const struct op_t
 struct head {
     const struct instruction *product, *exp, *grad; // grad: NULL where there is none
 };
-// What belongs to a logits_merge, and to a logits_dx. NULL, or what is wrong.
+// Fills *head with the instructions that belong to a logits_merge, or to a logits_dx. Returns NULL, or what is wrong.
 const char *verify_head(const struct program *program, const struct mentions *mentions, const struct instruction *merge,
                         struct head *head);
 const char *verify_head_gradient(const struct program *program, const struct mentions *mentions,
                                  const struct instruction *dx, struct head *head);
 
-// What each send, receive and broadcast carries, of its buffer's own dims.
+// How the buffer that a send, receive, reduce or broadcast carries is placed, by its own dims.
 struct message {
     int template, instruction, buffer;
     struct seen seen[AXIS_COUNT];
@@ -44,14 +46,14 @@ struct message {
 struct messages {
     VEC(struct message);
 };
-// That of an instruction of a template, NULL: none.
+// The message of an instruction of a template; NULL: none.
 static inline const struct message *messages_find(const struct messages *messages, int template, int instruction) {
     for (size_t k = 0; k < messages->count; k++)
         if (messages->item[k].template == template && messages->item[k].instruction == instruction)
             return &messages->item[k];
     return NULL;
 }
-// verify_placement, that also says what is sent and received. The caller releases *messages, on failure too.
+// verify_placement, which also lists what is sent and received. The caller releases *messages, on failure too.
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error);
 
