@@ -10,12 +10,13 @@
 #include "parallel/data.h"
 #include "parallel/recompute.h"
 
-// Of a pipeline's stage, chunks as large as many layers' activations would leave holes in its memory: they are smaller
-// where the stream between layers takes less than LOGITS_STREAMS of the chunk, down to the least, which is that of the
-// whole vocabulary: fewer rows would make slow products.
+// Head and loss are made in chunks of rows (loss.h), with logits of at most LOGITS_CHUNK_BYTES. In a stage of a
+// pipeline, chunks as large as many layers' activations would leave holes in memory: there they take LOGITS_STREAMS
+// times the bytes of a microbatch's residual stream if that is less, but no less than LOGITS_CHUNK_LEAST (for the whole
+// vocabulary; a rank with a share of it takes that share), since products with fewer rows are slow.
 enum { LOGITS_CHUNK_BYTES = 128 << 20, LOGITS_CHUNK_LEAST = 48 << 20, LOGITS_STREAMS = 8, LOGITS_CHUNKS_MOST = 1000 };
 
-// Of ranks that have a share of the vocabulary.
+// The bytes of a chunk on a rank that has `share` of the vocabulary.
 static inline double logits_chunk_bytes(double stream_bytes, double share, bool pipeline) {
     double streams = LOGITS_STREAMS * stream_bytes, least = share * LOGITS_CHUNK_LEAST;
     return pipeline ? MIN(MAX(streams, least), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
@@ -28,14 +29,14 @@ struct compile_options {
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;                  // of one data-parallel rank
-    int64_t logits_rows;               // rows whose logits are made at once; 0: as many as fit a chunk, or more, in
-                                       // LOGITS_CHUNKS_MOST pieces
-    enum recompute recompute;          // but for the layers that `parallel` names
+    int64_t logits_rows;               // rows whose logits are made at once; 0: as many as fit a chunk, or more, so
+                                       // that there are no more than LOGITS_CHUNKS_MOST chunks
+    enum recompute recompute;          // for all layers but those that `parallel` names
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;
-    int64_t room;             // bytes that the program may take, as program_plan has it; 0: as few as can be
-    bool unproved;            // nor is it verified: only looked at, and never run
+    int64_t room;             // for program_plan: bytes that the program may take; 0: as few as can be
+    bool unproved;            // do not verify it: it is only looked at, never run
     struct parallel parallel; // parallel_single for one rank
 };
 
@@ -50,18 +51,20 @@ struct compiled {
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
-    int at, row;        // generation: inputs, i32[1]: position of the first row; which row's logits
+    int at, row;        // generation: inputs, i32[1]: position of the first row; the row whose logits are wanted
     int logits;         // generation: output, [1, padded_vocab_size]
     int *keys, *values; // generation: caches of each layer
 };
 
+// The next three functions make a program that compiled_release frees; on failure nothing is left to free.
+
 // A training step: all microbatches, then the update.
 trireme_status compile_train(struct compiled *out, const struct compile_options *options, trireme_error *error);
-// Loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
+// The loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *options, trireme_error *error);
 // One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; the logits of row `row`
-// come out. Programs of the same model, dtype and context share the arena, whatever their rows. With rows = context and
-// `cached` false, the whole context goes through as in training and no cache is there.
+// come out. Programs of the same model, dtype and context share the state arena, whatever their rows. With `cached`
+// false and rows = context, the whole context goes through as in training, without a cache.
 trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows,
                                 int64_t context, bool cached, trireme_error *error);
 void compiled_release(struct compiled *compiled);

@@ -11,20 +11,21 @@ struct gradients {
     VEC(int) of;           // buffer -> the buffer that holds its gradient, or NONE
     VEC(int) passed;       // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
     VEC(bool) contributed; // buffer -> something was written to its gradient in this microbatch
-    VEC(bool) in_part;     // or to that of a slice of it
+    VEC(bool) in_part;     // buffer -> something was written to the gradient of a slice of it
     VEC(bool) wanted;      // buffer -> it is a parameter, or depends on one
 };
 
 void gradients_init(struct gradients *gradients, struct program *program, const struct op_table *table);
 void gradients_release(struct gradients *gradients);
-// `gradient` accumulates the gradient of `parameter`.
+// Declares that buffer `gradient` accumulates the gradient of `parameter`.
 void gradients_add_parameter(struct gradients *gradients, int parameter, int gradient);
-// The buffer for the gradient of `buffer`, to which an instruction of the caller's contributes.
+// Returns the buffer for the gradient of `buffer`, to which the caller will emit a contribution.
 int gradients_contribute(struct gradients *gradients, int buffer);
 // Appends to template `into` the backward instructions of instructions [first, last) of template `from` (which may be
 // `into`), last to first. Calls go from the end of the forward pass to its beginning.
 void differentiate(struct gradients *gradients, int from, size_t first, size_t last, int into);
-// Marks what depends on parameters in [first, last) of `from`; before the first differentiate of what follows it.
+// Marks the outputs of instructions [first, last) of `from` that depend on parameters. Calls go in the order of the
+// forward pass, before differentiate is called for these instructions or any that follow them.
 void gradients_want(struct gradients *gradients, int from, size_t first, size_t last);
 
 #endif

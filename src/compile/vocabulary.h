@@ -2,9 +2,9 @@
 // embedding, the head and the loss (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary Parallelism", 2024,
 // with one barrier).
 //
-// The first stage's rank has the sum of all embeddings; the last one's gives all the normed rows. What all ranks need
-// of the loss, and the sum of the gradients of those rows, they exchange on a stream of its own, with the arithmetic
-// in between: compute goes on with other passes.
+// The rank of the first stage gets the sum of all ranks' embeddings; the rank of the last one gives its normed rows to
+// all. What ranks need for the loss, and the sum of the gradients of those rows, they exchange on a stream of its own,
+// with the arithmetic in between, while compute goes on with other passes.
 #ifndef COMPILE_VOCABULARY_H
 #define COMPILE_VOCABULARY_H
 
@@ -15,20 +15,21 @@
 // Templates, NONE where there is none.
 struct vocabulary {
     int embed, loss, loss_weight, embed_weight;
-    int embedding; // the first stage's input, on its rank; else NONE
+    int embedding; // buffer of the first stage's input, on its rank; else NONE
 };
 
-// Pools of the templates, behind those of the chunks and of their inputs.
+// Declares the pools of the templates, after those of the chunks and of their inputs.
 void vocabulary_pools(struct program *program, const struct schedule *schedule, int stage, bool forward_only);
-// The template `embed`. `inputs` is the pool of what the first stage takes.
+// Makes the template `embed`. `inputs` is the pool of the first stage's input.
 void vocabulary_embed(struct vocabulary *vocabulary, const struct compile_options *options, struct emitter *emitter,
                       int inputs);
-// The template `loss`, and for training (gradients not NULL) what it owes to the backward of the normed rows `hidden`
-// (NONE on other ranks than the last stage's); and the template `loss_weight`, of what waits for the ranks to have met:
-// the total, and for training the weights' gradient. Without either there is none.
+// Makes the template `loss`, in training (gradients not NULL) with the gradient of the normed rows `hidden` (NONE on
+// other ranks than the last stage's); and the template `loss_weight`, with what can be made only once the ranks have
+// exchanged: the total, on the last stage's rank, and in training the weights' gradient. Where there is neither, there
+// is no such template.
 void vocabulary_loss(struct vocabulary *vocabulary, struct compiled *compiled, const struct compile_options *options,
                      struct emitter *emitter, int hidden, int scale, struct gradients *gradients);
-// The template `embed_weight`; after the backward of the first stage.
+// Makes the template `embed_weight`. To be called after the backward pass of the first stage has been emitted.
 void vocabulary_embed_weight(struct vocabulary *vocabulary, const struct compile_options *options,
                              struct gradients *gradients);
 

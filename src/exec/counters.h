@@ -1,6 +1,6 @@
-// Where each stream of a rank stands in its program. Who runs its instructions, the stream's thread or compute's for
-// it, writes with plain stores as it goes, so that anybody who maps the same memory may look at any time, at what a
-// dead process left behind too; what is read while it changes may be torn.
+// Where each stream of a rank stands in its program. The thread that runs a stream's instructions, its own or compute's
+// on its behalf, writes with plain stores as it goes, so that anybody who maps the same memory may look at any time,
+// even when the process has died; what is read while it changes may be torn.
 #ifndef EXEC_COUNTERS_H
 #define EXEC_COUNTERS_H
 
@@ -15,11 +15,11 @@ enum counter_state {
 };
 
 struct counter {
-    int64_t since; // clock_now, of WAITING and MEETING
-    int32_t state;
-    int32_t invocation, instruction; // the last begun: of the schedule, of its template
+    int64_t since; // clock_now when it began WAITING or MEETING
+    int32_t state; // enum counter_state
+    int32_t invocation, instruction; // the last begun: number in the schedule, number in its template
     int32_t op, phase, layer, microbatch;
-    int32_t awaited; // WAITING: the stream
+    int32_t awaited; // WAITING: for this stream
     uint32_t group;  // MEETING: axes
     int32_t peer;    // as in struct instruction
     int32_t padding[4];

@@ -1,14 +1,14 @@
-// From an instruction to a call: what a kernel sees of its operands.
+// From an instruction to a call: its operands as a kernel sees them.
 #ifndef KERNELS_CALL_H
 #define KERNELS_CALL_H
 
 #include "kernels/kernels.h"
 
-// The dtype that the instruction's kernels are chosen by: of its P operands, else of its A operands, else f32.
+// The dtype by which the instruction's kernel is chosen: that of its P operands, else of its A operands, else f32.
 enum dtype instruction_dtype(const struct program *program, const struct op_table *table,
                              const struct instruction *instruction);
-// Operands' shapes, strides and dtypes, attributes and threads; no data, no workspace. Present operands get a
-// non-NULL `data` that must not be followed.
+// Fills in shapes, strides and dtypes of operands, attributes and threads; no data, no workspace. Operands that are
+// present get a non-NULL `data` that must not be followed.
 void call_describe(struct call *call, const struct program *program, const struct instruction *instruction,
                    int threads);
 

@@ -15,7 +15,7 @@ struct tensor {
     int64_t dim[OP_MAX_DIMS], stride[OP_MAX_DIMS]; // elements
 };
 
-// What a kernel may do otherwise than its rule says; the bits are the same. The words are those of matrix products
+// Ways in which a kernel may run a call, all with the same bits. They are named for what they mean in matrix products
 // (cpu/gemm.c).
 enum kernel_way {
     WAY_RULE,         // the kernel chooses, by shape alone

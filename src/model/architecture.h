@@ -1,5 +1,5 @@
-// Internal to model/: the architectures of Hugging Face whose models are ours, one row each: what they are called, what
-// their models may have, and what config.json means by what it leaves out.
+// Internal to model/: the Hugging Face architectures that are supported, one row each: their names, what their models
+// may have, and what config.json means by what it leaves out.
 #ifndef MODEL_ARCHITECTURE_H
 #define MODEL_ARCHITECTURE_H
 
@@ -13,7 +13,7 @@ enum architecture_biases {
 enum architecture_window {
     WINDOW_NONE,
     WINDOW_ALWAYS,  // "sliding_window" counts
-    WINDOW_SWITCHED // with "use_sliding_window"
+    WINDOW_SWITCHED // "sliding_window" counts where "use_sliding_window" is true
 };
 
 struct architecture_info {
@@ -23,18 +23,18 @@ struct architecture_info {
     // Of the Llama family:
     enum architecture_biases biases;
     enum architecture_window window;
-    bool mlp_bias;       // there may be such: "mlp_bias"
-    bool qk_norm;        // always
-    bool divided;        // hidden_size is a multiple of num_attention_heads
-    bool needs_kv;       // without "num_key_value_heads" it is some number, not num_attention_heads
-    bool needs_head_dim; // without "head_dim" it is some number, not hidden_size / num_attention_heads
+    bool mlp_bias;       // the MLP may have biases: "mlp_bias"
+    bool qk_norm;        // all models have it
+    bool divided;        // hidden_size must be a multiple of num_attention_heads
+    bool needs_kv;       // the file must have "num_key_value_heads": its default is not num_attention_heads
+    bool needs_head_dim; // the file must have "head_dim": its default is not hidden_size / num_attention_heads
 };
 
 extern const struct architecture_info architecture_table[ARCHITECTURE_COUNT];
 
-// config->architecture if it has such models, else the first that has; NULL: none.
+// config->architecture if it can be such a model, else the first architecture that can; NULL: none.
 const struct architecture_info *architecture_of(const struct model_config *config);
-// By its name, or by its model_type; NULL: none.
+// The architecture with that name, or that model_type; NULL: none.
 const struct architecture_info *architecture_find(const char *name, bool by_type);
 
 #endif

@@ -8,7 +8,7 @@
 #include "program/program.h"
 
 enum family { FAMILY_GPT2, FAMILY_LLAMA };
-// Of Hugging Face, as architecture.h describes them.
+// Hugging Face's architectures, as architecture.h describes them.
 enum architecture {
     ARCHITECTURE_GPT2,
     ARCHITECTURE_LLAMA,
@@ -20,7 +20,7 @@ enum architecture {
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
-enum { EOS_MORE = 15 };
+enum { EOS_MORE = 15 }; // room for further tokens that end a text
 
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
@@ -46,51 +46,52 @@ struct model_config {
     int64_t more_eos_token_id[EOS_MORE];
 };
 
-// What a run trains: `config->model`'s preset, config.json or directory, or the directory that training starts from,
-// and the keys that override it. When none is named, family, layers, width and heads must be given; the rest then
-// follows from them, training.seq_len and `tokenizer_vocab_size`. Refuses tokens that the vocabulary lacks and
-// sequences longer than the positions. Where a preset says nothing (the small ones), the vocabulary is the tokens', 0
-// being unknown; NO_TOKENS when there are none to be read, and bytes stand in for them.
+// The model that a run trains: the preset, config.json or directory that `config->model` names, or the directory that
+// training starts from, with the keys that override it. If it names none, family, layers, width and heads must be
+// given; the rest then follows from them, from training.seq_len and from `tokenizer_vocab_size`. That is the number of
+// tokens that the data may hold, and the model's vocabulary where nothing else says one, as in the small presets. 0: it
+// is unknown. NO_TOKENS: there are no tokens to read, and bytes stand in for them. Refuses tokens that the vocabulary
+// lacks, and sequences longer than the model has positions.
 enum { NO_TOKENS = -1 };
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error);
-// Whether the model's positions are as many as training.seq_len says, whatever that is.
+// Whether the model's number of positions follows training.seq_len.
 bool model_config_follows_length(const struct config *config);
-// A config.json, or the directory that holds one. Members that change the arithmetic in a way that is not implemented
-// are refused; others that `transformers` ignores or that matter elsewhere (dropout, caches) are ignored.
+// Reads a config.json, or the one in a directory. Members that change the arithmetic in a way that is not implemented
+// are refused; those that `transformers` ignores or that matter only elsewhere (dropout, caches) are ignored.
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);
 // The same from memory; `where` names it in messages.
 trireme_status model_config_parse(struct model_config *out, const char *text, size_t length, const char *where,
                                   trireme_error *error);
-// An unknown name is refused with the nearest known one. vocab_size is 0 where the tokenizer decides.
+// The model of a preset. An unknown name is refused, naming the nearest known one. vocab_size is 0 where the tokens
+// decide it.
 trireme_status model_config_preset(struct model_config *out, const char *name, trireme_error *error);
-// Refuses what cannot be: heads that do not divide, a head_dim that RoPE cannot halve, extents out of range, a mixture
-// that no architecture has. Afterwards no product of extents overflows 63 bits.
+// Refuses (TRIREME_ERROR_USAGE) models that cannot exist: heads that do not divide, a head_dim that RoPE cannot halve,
+// extents out of range, a combination that no architecture has. Afterwards no product of extents overflows 63 bits.
 trireme_status model_config_check(const struct model_config *config, trireme_error *error);
-// Whether weights of `weights` fit a model `model`: TRIREME_ERROR_USAGE names the first difference, both values given.
-// `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding, sliding window.
+// Whether the weights of a model `weights` fit a model `model`; if not, TRIREME_ERROR_USAGE names the first difference
+// with both values. `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding,
+// sliding window.
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error);
-// The tokens that begin and end a text become those of `other`.
+// Takes over the tokens that begin and end a text from `other`.
 void model_config_take_ends(struct model_config *config, const struct model_config *other);
-// Adds what gives the same weights another meaning in `model` than where they come from, with both values; nothing
-// where that is the same.
+// Adds to `out` the settings, with both values, by which the same weights mean something else in `model` than where
+// they come from; nothing if there are none.
 void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out);
 // The config.json that `transformers` (4 and 5) opens and model_config_read reads back to the same. `torch_dtype` is
 // PyTorch's word: "float32", "bfloat16", "float64".
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
-// A checksum of the model: of all that model_config_write says but for the tokens that begin and end a text and the
-// dtype.
+// A checksum of the model: of what model_config_write says, without the tokens that begin and end a text and the dtype.
 void model_config_identify(const struct model_config *config, char hex[CHECKSUM_HEX]);
-// The named models: a table for people, or one JSON object with the array "models" (vocab_size 0: the tokenizer
-// decides).
+// The presets, as a table for people or as one JSON object with the array "models" (vocab_size 0: the tokens decide it).
 void model_presets_help(struct text *out);
 void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);
-// The name `transformers` has for this mixture, config->architecture's own if it fits; NULL when there is none.
+// The name of the architecture in `transformers` that has such models, config->architecture's if it does; NULL: none.
 const char *model_architecture(const struct model_config *config);
 
-// Rows [row, row + rows) of our tensor are the tensor `name` of a Hugging Face directory (transposed there if so).
+// Rows [row, row + rows) of our tensor are the tensor `name` of a Hugging Face directory, perhaps transposed there.
 struct parameter_piece {
     char *name;
     int64_t row, rows;
@@ -101,16 +102,16 @@ enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 // Over which ranks of a tensor group a parameter is split (split.h).
 enum parameter_class {
-    CLASS_SPLIT,      // over all
-    CLASS_KV,         // over those with different key-value heads: their copies' gradients are to be summed
-    CLASS_SHARE,      // every rank has all of it, but works with it on a share: gradients are to be summed
+    CLASS_SPLIT,      // over all of them
+    CLASS_KV,         // over those with different key-value heads: gradients of the copies have to be summed
+    CLASS_SHARE,      // every rank has all of it, but uses it on its share of the work: gradients have to be summed
     CLASS_WHOLE,      // every rank has all of it and does the same with it
-    CLASS_VOCABULARY, // over all, of all stages of a pipeline
+    CLASS_VOCABULARY, // over the tensor ranks of all stages of a pipeline
     CLASS_COUNT
 };
 
-// Elements [row, row + rows) x [column, column + columns) of what a rank holds are those from (whole_row, whole_column)
-// on of the whole parameter. What no region covers is padding, zero.
+// Elements [row, row + rows) x [column, column + columns) of what a rank holds are those of the whole parameter from
+// (whole_row, whole_column) on. What no region covers is padding, zero.
 struct parameter_region {
     int64_t row, column, rows, columns, whole_row, whole_column;
 };
@@ -131,34 +132,35 @@ struct parameter {
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
     int whole, section;              // its number, and its unit's, in the table of whole parameters
-    int set;                         // of units that differ in `split` alone
+    int set;                         // the same in units that differ in `split` alone
     enum parameter_class split;
-    int split_dim; // along which, of CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY
+    int split_dim; // CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY: the dim that is split
     int regions;
     struct parameter_region region[3];
 };
 
 // Whether its rows are the tokens of the vocabulary.
 bool parameter_is_vocabulary(const struct parameter *parameter);
-// Its elements, those of padding among them.
+// The number of its elements, including padding.
 static inline int64_t parameter_count(const struct parameter *parameter) {
     return parameter->dim[0] * parameter->dim[1];
 }
-// Rows (elements of a vector) that are not padding.
+// The number of rows (of a vector: elements) that are not padding.
 int64_t parameter_rows(const struct parameter *parameter);
 
 // All parameters, unit by unit; within a unit the decayed ones first, so that a range's decayed elements are its first
 // ones. Units: "embed", "layers.0" ... , "head" (final norm, and the output head when it is not tied).
 struct parameter_table {
     VEC(struct parameter) parameters;
-    VEC(char *) units; // "embed" is the first, "head" the last, layers lie between
-    int *by_name;      // numbers of the parameters: parameter_find
-    int *first;        // parameter of each unit, and behind the last unit their number: FOR_UNIT
+    VEC(char *) units; // names: "embed" is the first, "head" the last, layers lie between
+    int *by_name;      // numbers of the parameters in order of their names: parameter_find
+    int *first;        // [units + 1]: the first parameter of each unit; last, their number: FOR_UNIT
     int64_t total;     // elements as users count them: no padding, tied ones once
 };
 
+// The table of a whole model.
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);
-// What ends the making of one.
+// Fills in by_name and first, once all parameters and units are there.
 void parameter_table_index(struct parameter_table *table);
 void parameter_table_release(struct parameter_table *table);
 // The numbers of a unit's parameters, in order.
@@ -166,15 +168,17 @@ void parameter_table_release(struct parameter_table *table);
 // The number of the parameter of that name, NONE where there is none.
 int parameter_find(const struct parameter_table *table, const char *name);
 
-// The initial values of `count` elements (row-major) from `first` on: a pure function of seed and the parameter's name.
+// The initial values out[count] of the elements (row-major) from `first` on: each is a pure function of seed, the
+// parameter's name and the element's number. `parameter` must be a whole one.
 void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,
                              double *out);
-// cos and sin of the rotary embedding for positions [0, positions): table[p][0..D/2) cos, [D/2..D) sin (Su et al. 2021;
-// scaling as in Llama 3.1's published inverse-frequency rule). Computed in double.
+// cos and sin of the rotary embedding for positions [0, positions), D = head_dim: table[p][0..D/2) cos, [D/2..D) sin
+// (Su et al. 2021; scaling as in Llama 3.1's published inverse-frequency rule). Computed in double.
 void rope_table(const struct model_config *config, int64_t positions, double *table);
 
-// 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens: forward and backward,
-// as PaLM (Chowdhery et al. 2022, appendix B) counts. s is seq_len, or the sliding window where that is shorter.
+// Floating-point operations of forward and backward for `tokens` tokens, as PaLM (Chowdhery et al. 2022, appendix B)
+// counts them: 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens, where L
+// is the number of layers and s seq_len, or the sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
 // The same without the head.
 double model_layers_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);

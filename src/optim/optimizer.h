@@ -15,12 +15,13 @@ struct optimizer_config {
 
 // The optimizer's part of the `state` arena; arrays have one buffer per unit.
 struct optimizer_state {
-    int zero_stage;      // what of this is the rank's part of each unit: 0 nothing, 1 moments, 2 and 3 gradients too
-    axis_set shards;     // over which
+    int zero_stage;      // of what a rank has only its part of each unit: 0 nothing, 1 moments and remainders, 2 and 3
+                         // gradients too
+    axis_set shards;     // the axes over whose ranks those parts are spread
     int *remainder;      // u16: low half of the f32 master weight (bf16 models), else NULL
     int *gradient;       // flat accumulated gradients
-    int *whole_gradient; // of one microbatch where those are parts, LOCAL; else `gradient`. With slices:
-    int *gradient_slice; // one per parameter of the table
+    int *whole_gradient; // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
+    int *gradient_slice; // slice of whole_gradient for each parameter of the table
     int *m, *v;          // moments; v is NULL for lion and sgd
     int *decayed;        // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
     int t;               // f64[1]: updates done
@@ -30,14 +31,15 @@ struct optimizer_outputs {
     int norm, factor, finite; // f64[1], f64[1], i32[1]
 };
 
+// Declares all of this for the units of `model`; `dtype` is that of the parameters.
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
                              const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
                              const struct optimizer_config *config, enum dtype dtype);
 void optimizer_state_release(struct optimizer_state *state);
-// Appends to `template`: the norm of all gradients, each counted once over all ranks, clipping, and the update of every
-// unit, or of the rank's part of it, skipped as one when loss or norm is not finite. `lr` and `loss` are f64[1]
-// buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the unit that another stage counts (a tied
-// embedding), or NONE.
+// Appends to `template` the norm of all gradients, each counted once over all ranks, clipping, and the update of every
+// unit, or of the rank's part of it. All updates are skipped if loss or norm is not finite. `lr` and `loss` are f64[1]
+// buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the unit whose gradient another stage
+// counts in the norm (a tied embedding), or NONE.
 void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
                     const struct parameter_table *table, struct program *program, int template,
                     const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,
@@ -45,7 +47,7 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
 
 // The optimizer that a run's configuration asks for.
 struct optimizer_config optimizer_config_resolve(const struct config *config);
-// Learning rate of step `step` (from 1): linear warm-up, then the decay that `config->lr_scheduler` names.
+// The learning rate of step `step` (from 1): linear warm-up, then the decay that `config->lr_scheduler` names.
 double learning_rate(const struct config *config, int64_t step);
 
 #endif

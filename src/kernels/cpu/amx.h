@@ -1,11 +1,10 @@
-// Products on x86's matrix units (AMX): eight registers of 16 rows of 64 bytes, and an instruction that multiplies 16
-// rows of 32 bf16 with 32 by 16, of which pairs lie side by side, and adds to 16 by 16 sums in f32. That is the order
-// that pack.h gives operands: units of two along the summed dimension; a as squares of 16 rows and 16 units, b as
-// vectors of units.
+// Products on x86's matrix units (AMX): eight registers of 16 rows of 64 bytes, and an instruction that multiplies 16 x
+// 32 bf16 by 32 x 16, where pairs along the summed dimension lie side by side, and adds the product to 16 x 16 sums in
+// f32. pack.h puts operands into that order: units of two along the summed dimension; a as squares of 16 rows and 16
+// units, b as vectors of units.
 //
-// A thread says how large its registers are (amx_begin) before it multiplies, and gives them back (amx_end), since the
-// system saves 8 KiB more of a thread that has them in use. What matrices are put in order by is in pack.h, what
-// attention needs besides in attention_matrix.h.
+// A thread sets the size of its registers (amx_begin) before it multiplies, and gives them back (amx_end), since the
+// system saves 8 KiB more for a thread that has them in use. What attention needs besides is in attention_matrix.h.
 #ifndef KERNELS_CPU_AMX_H
 #define KERNELS_CPU_AMX_H
 
@@ -37,7 +36,7 @@ VEC_INLINE void amx_begin(void) {
     _tile_loadconfig(&shape);
 }
 
-// Loads of registers are not known to the compiler to read memory: what they read must have been written before this.
+// The compiler does not know that loads of these registers read memory: what they read must be written before this.
 VEC_INLINE void amx_fence(void) {
     __asm__ volatile("" : : : "memory");
 }
@@ -46,8 +45,8 @@ VEC_INLINE void amx_end(void) {
     _tile_release();
 }
 
-// A product of b(k, j) at b[k * b_row + j] with squares of a, those of a tile of rows one behind the other, tiles
-// `a_tile` apart. All in units, which are a multiple of AMX_SIDE.
+// A product of squares of a with b(k, j) at b[k * b_row + j]. The squares of a tile of rows lie one after another,
+// tiles `a_tile` apart. Everything is counted in units, whose number is a multiple of AMX_SIDE.
 struct amx_product {
     int64_t units;
     const float *a;
@@ -57,7 +56,7 @@ struct amx_product {
 };
 
 // out[i * out_row + j] = or += the product, for `tiles` (1, 2) of rows i and `vecs` (1, 2) of AMX_SIDE columns j.
-// `ask`: what to ask for meanwhile.
+// `ask`: what to prefetch meanwhile.
 VEC_INLINE void amx_multiply(int tiles, int vecs, struct amx_product p, struct ask ask, float *out, int64_t out_row,
                              bool add) {
     const int64_t as = 4 * AMX_SIDE, bs = 4 * p.b_row, os = 4 * out_row;
@@ -102,7 +101,7 @@ VEC_INLINE void amx_multiply(int tiles, int vecs, struct amx_product p, struct a
         _tile_stored(3, low + AMX_SIDE, os);
 }
 
-// The same for as many of `rows` and `columns` as one amx_multiply takes.
+// The same for the first of `rows` and `columns`, as many as one amx_multiply takes.
 VEC_INLINE void amx_multiply_some(int64_t rows, int64_t columns, struct amx_product product, struct ask ask, float *out,
                                   int64_t out_row, bool add) {
     switch (2 * (rows > AMX_SIDE) + (columns > AMX_SIDE)) {

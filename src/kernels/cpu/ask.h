@@ -1,5 +1,5 @@
-// What products ask the caches for while they multiply, in the shadow of the arithmetic. A panel of b that streams in
-// from the last-level cache makes a product up to a third slower without.
+// Prefetches that products issue while they multiply, in the shadow of the arithmetic. Without them, a panel of b that
+// streams in from the last-level cache makes a product up to a third slower.
 #ifndef KERNELS_CPU_ASK_H
 #define KERNELS_CPU_ASK_H
 
@@ -8,7 +8,8 @@
 enum { ASK_LINE = 64 };  // bytes of a cache's line
 enum { ASK_UNITS = 16 }; // units of the summed dimension between two requests (tile.h)
 
-// For each ASK_UNITS units so many `lines` from `next` on, where later products read, into the second-level cache.
+// What to prefetch into the second-level cache, for later products: after every ASK_UNITS units the next `lines` lines
+// from `next` on.
 struct ask {
     const char *next;
     int64_t lines;
@@ -20,7 +21,7 @@ static inline void ask_more(struct ask *ask) {
 }
 
 // What one of `parts` products, each over `units` units, asks for: its part of the `bytes` at `p`. All parts together
-// ask for every line of them, and for few behind.
+// ask for every line of them, and for few lines beyond.
 static inline struct ask ask_part(const void *p, int64_t bytes, int64_t part, int64_t parts, int64_t units) {
     const int64_t times = parts * divide_up(MAX(units, 1), ASK_UNITS);
     const int64_t lines = divide_up(bytes, times * ASK_LINE);

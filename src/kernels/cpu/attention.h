@@ -1,19 +1,20 @@
 // Flash attention (Dao et al., "FlashAttention", NeurIPS 2022; Dao, "FlashAttention-2", 2023) on the register tile:
 // scores exist for a tile of queries and a block of keys at a time, never as a T x T matrix.
 //
-// Query t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys a tile of queries
-// sees are one range; only columns in it are computed, rounded outward to whole vectors, and those that some query of
-// the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever the thread count, and
-// every sum runs over them in ascending order.
+// Query t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys that a tile of
+// queries sees are one range; only columns in it are computed, rounded outward to whole vectors, and those that some
+// query of the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever the thread
+// count, and every sum runs over them in ascending order.
 //
 // Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
-// `columns` (the width rounded up to vectors) wide. Of bf16, what is summed over the width goes in pairs where the CPU
-// multiplies pairs; what is summed over keys or queries is widened, since probabilities and their gradients stay f32:
-// rounded, they would be the greatest error of a step in bf16. Sums are f32. Matrix units have their own way.
+// `columns` (the width rounded up to vectors) wide. bf16 operands that are summed over the width are multiplied in
+// pairs where the CPU can; those that are summed over keys or queries are widened, since probabilities and their
+// gradients stay f32: rounded, they would be the greatest error of a step in bf16. Sums are f32. On matrix units this
+// is different (attention_matrix.h).
 //
-// Keys that a query does not see have the probability 0, which keeps out all that is finite; but 0 times infinity or
-// NaN is NaN. Where an output is not finite, all that was computed with it is computed again with care: a row of it
-// then sums over what it sees alone. What is seen is summed as before, in the same order.
+// Keys that a query does not see have the probability 0, which keeps out every finite value; but 0 times infinity or
+// NaN is NaN. If an output is not finite, everything that was computed with it is computed once more, row by row: each
+// row then sums only over what it sees, in the same order as before.
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
 
@@ -62,12 +63,12 @@ static inline struct attention attention_of(const struct call *call, const struc
     };
 }
 
-// Whether matrix units do it (attention_matrix.h).
+// Whether matrix units do the products (attention_matrix.h).
 static inline bool attention_matrix(const struct attention *s) {
     return s->bf16 && TILE_MATRIX;
 }
 
-// Queries of a tile.
+// The number of queries in a tile.
 static inline int64_t attention_height(const struct attention *s) {
     return attention_matrix(s) ? LANES : TILE_ROWS;
 }
@@ -89,7 +90,7 @@ static inline struct matrix attention_columns(const struct tensor *x, int64_t b,
     return (struct matrix){m.data, 1, m.row};
 }
 
-// The part of a block of keys, from its first on, that the queries of one tile see.
+// The part of a block of keys that the queries of one tile see, counted from the block's first key.
 struct visible {
     int64_t low, high; // seen by some; empty if low >= high
     int64_t c0, c1;    // rounded outward to vectors, for matrix units to two
@@ -107,7 +108,7 @@ static inline struct visible attention_span(const struct attention *s, int64_t b
     return r;
 }
 
-// Lanes of the columns from c on that lie in [low, high).
+// A mask of the lanes whose columns, from c on, lie in [low, high).
 VEC_INLINE vec_i32 span_mask(int64_t c, int64_t low, int64_t high) {
     vec_i32 at;
     for (int i = 0; i < LANES; i++)
@@ -115,7 +116,7 @@ VEC_INLINE vec_i32 span_mask(int64_t c, int64_t low, int64_t high) {
     return (at >= vec_splat_i32((int32_t)(low - c))) & (at < vec_splat_i32((int32_t)(high - c)));
 }
 
-// What LANES scores from column c on become, where those outside [low, high) are `masked`: e^(scale score - base).
+// e^(scale score - base) for LANES scores from column c on; with `masked`, 0 for columns outside [low, high).
 VEC_INLINE vec_f32 attention_probability(bool masked, const float *score, int64_t c, int64_t low, int64_t high,
                                          float scale, float base) {
     const vec_f32 p = vec_exp(vec_load(score + c) * scale - base);
@@ -136,7 +137,7 @@ VEC_INLINE void attention_multiply(bool pairs, int64_t columns, int64_t units, c
         tile_multiply_1(pairs, units, a, a_row, a_step, b + c, b_row, NULL, out + c, out_row, add);
 }
 
-// One row of what attention_multiply adds, in the same order, for rows that do not sum over the same units.
+// The sum of attention_multiply for one row, added in the same order: for rows that sum over units of their own.
 VEC_INLINE void attention_add_row(int64_t columns, int64_t units, const float *a, int64_t a_step, const float *b,
                                   int64_t b_row, float *out) {
     for (int64_t c = 0; c < columns; c += LANES) {
@@ -147,7 +148,7 @@ VEC_INLINE void attention_add_row(int64_t columns, int64_t units, const float *a
     }
 }
 
-// Whether so many floats, a multiple of LANES, are finite.
+// Whether all of x[floats] are finite; `floats` is a multiple of LANES.
 VEC_INLINE bool attention_finite(const float *x, int64_t floats) {
     vec_f32 sum[4] = {{0}};
     int64_t i = 0;
@@ -159,7 +160,7 @@ VEC_INLINE bool attention_finite(const float *x, int64_t floats) {
     return vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) == 0;
 }
 
-// A row of `width` floats from a 64-byte aligned one to where x's dtype says.
+// Stores a row of `width` floats, which is 64-byte aligned, as `dtype` (f32 or bf16).
 VEC_INLINE void attention_store(void *to, enum dtype dtype, const float *from, int64_t width) {
     if (dtype == DTYPE_F32) {
         memcpy(to, from, (size_t)width * sizeof *from);
@@ -172,7 +173,7 @@ VEC_INLINE void attention_store(void *to, enum dtype dtype, const float *from, i
         ((uint16_t *)to)[c] = bf16_from_float(from[c]);
 }
 
-// Rows [first, first + rows) of m as floats, `columns` apart, zeros behind the width.
+// Rows [first, first + rows) of m as floats, `columns` apart, with zeros after the width.
 VEC_INLINE void attention_widen(const struct matrix *m, bool bf16, int64_t first, int64_t rows, int64_t width,
                                 int64_t columns, float *out) {
     for (int64_t i = 0; i < rows; i++, out += columns) {
@@ -187,15 +188,15 @@ VEC_INLINE void attention_widen(const struct matrix *m, bool bf16, int64_t first
     }
 }
 
-// The next `floats` of a workspace; counts them alone where base is NULL.
+// The next `floats` of a workspace, whose bytes so far are *bytes; with base NULL it only counts.
 static inline float *attention_take(char *base, int64_t *bytes, int64_t floats) {
     float *p = base ? (float *)(base + *bytes) : NULL;
     *bytes += round_up(4 * floats, 64);
     return p;
 }
 
-// Computes o and lse of all queries (attention.c); `workspace` as large as the other says for the same sizes and
-// threads.
+// Computes o and lse of all queries (attention.c), in a workspace as large as attention_forward_workspace says for the
+// same sizes and threads.
 void ISA(attention_forward)(const struct attention *s, int threads, char *workspace);
 int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads);
 

@@ -1,7 +1,7 @@
-// What attention does otherwise on matrix units (amx.h), of bf16. These multiply bf16 alone, but probabilities and
-// their gradients are to stay f32: each becomes a sum of two bf16, its upper half and what that lacks, 15 to 16 bits of
-// it in all, and is multiplied twice. Tiles are AMX_SIDE queries high, and what is summed over queries or keys is in
-// pairs.
+// What attention does differently on matrix units (amx.h), in bf16. These multiply bf16 alone, but probabilities and
+// their gradients are to stay f32: each becomes the sum of two bf16, its upper half and what that lacks, 15 to 16 bits
+// of it in all, and is multiplied twice. Tiles are AMX_SIDE queries high, and what is summed over queries or keys is in
+// pairs too.
 #ifndef KERNELS_CPU_ATTENTION_MATRIX_H
 #define KERNELS_CPU_ATTENTION_MATRIX_H
 
@@ -18,12 +18,12 @@ static inline struct halves halves_at(float *p, int64_t floats) {
     return (struct halves){p, p + floats};
 }
 
-// The upper half of each float, with zeros below: a bf16. What it lacks is a float, too.
+// The upper half of each float, with zeros below: a bf16. The difference from x is exact as a float.
 VEC_INLINE vec_f32 upper(vec_f32 x) {
     return (vec_f32)((vec_u32)x & 0xffff0000u);
 }
 
-// Two vectors of floats as one of bf16, to nearest.
+// Stores two vectors of floats as one of bf16, rounded to nearest.
 VEC_INLINE void store_along(float *to, vec_f32 first, vec_f32 second) {
     const __m512bh x = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
     memcpy(to, &x, sizeof x);
@@ -55,15 +55,15 @@ struct row_product {
     bool add;
 };
 
-// Such products, one after another, in steps beside work on vectors: a step is 16 or 32 cycles of matrix units, and
-// what these have been asked for goes on by itself, as far as the CPU looks ahead.
+// Such products, one after another, in steps between parts of work on vectors: a step takes the matrix units 16 or 32
+// cycles, and they go on with it by themselves, as far as the CPU looks ahead.
 struct beside {
     struct row_product queue[3];
     int queued, at;
     int64_t column, unit; // of the product at hand: where its next step is
     int vec;              // of up to four from `column` on, whose sums are in registers
     int64_t steps, done;  // of all that is queued
-    int64_t part, parts;  // of the work beside
+    int64_t part, parts;  // of the work on vectors
 };
 
 static inline void beside_add(struct beside *b, struct row_product p) {
@@ -118,14 +118,14 @@ VEC_INLINE void beside_step(struct beside *b) {
     b->at++;
 }
 
-// What is due of the queue before the next of `parts` equal parts of the work beside.
+// Runs the steps that are due before the next of `parts` equal parts of the work on vectors.
 VEC_INLINE void beside_more(struct beside *b) {
     b->part++;
     while (b->done * b->parts < b->steps * b->part && b->done < b->steps)
         beside_step(b);
 }
 
-// The rest of the queue, which is empty then.
+// Runs the rest of the queue, which is empty then.
 static inline void beside_end(struct beside *b) {
     while (b->done < b->steps)
         beside_step(b);
@@ -184,7 +184,7 @@ static inline void matrix_add_halves(int64_t rows, int64_t columns, int64_t unit
         }
 }
 
-// Columns [from, to) of a tile from row i0 on, in pairs of rows, become 0.
+// Sets columns [from, to) of a tile of pairs of rows, from row i0 on, to 0.
 static inline void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_t to) {
     for (int64_t i = i0 / 2; i < (i0 + AMX_SIDE) / 2 && from < to; i++) {
         memset(x.high + i * ATTENTION_KEYS + from, 0, (size_t)(to - from) * sizeof *x.high);
@@ -192,7 +192,7 @@ static inline void clear_pairs(struct halves x, int64_t i0, int64_t from, int64_
     }
 }
 
-// [columns, ATTENTION_KEYS] to [ATTENTION_KEYS, columns] at `to`.
+// Transposes [columns, ATTENTION_KEYS] into [ATTENTION_KEYS, columns] at `to`.
 static inline void transpose_keys(int64_t columns, const float *from, float *to) {
     for (int64_t c = 0; c < columns; c += LANES)
         for (int64_t j = 0; j < ATTENTION_KEYS; j += LANES) {

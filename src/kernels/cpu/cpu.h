@@ -9,9 +9,9 @@
 //
 // Threads: a kernel starts `#pragma omp parallel for num_threads(call->threads) schedule(dynamic)` and cuts its work by
 // index alone, so that no bit of the results depends on how many threads there are or which of them does what. There
-// are several turns for each thread: cores differ, and the system takes them away, and whoever is slow should hold up
-// a turn, not its share of all. The OpenMP runtime makes its threads at the first use and keeps them as long as every
-// team is as large; apart from that no kernel allocates.
+// are several turns for each thread: cores differ, and the system takes them away at times, and a slow thread should
+// hold up one turn, not an equal share of the work. The OpenMP runtime makes its threads at the first use and keeps
+// them as long as all teams are of the same size; apart from that no kernel allocates.
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 

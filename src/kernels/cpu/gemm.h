@@ -2,7 +2,7 @@
 // "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008): b is packed by all threads together, a by each
 // thread for its block of rows; where a has few rows, a by all together and b by each thread for its columns. The
 // summed dimension is split only beyond GEMM_UNITS, so that most products write c once. Each element of c is summed in
-// an order that depends on k alone, of few rows in another: the same bits for any number of threads.
+// an order that depends on k alone (with few rows it is another order): the same bits for any number of threads.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
@@ -23,16 +23,16 @@ struct gemm {
     const void *bias;     // NULL or [n], added to every row
     const void *residual; // NULL or [m, n], rows residual_row apart, added; must not overlap c
     int64_t residual_row;
-    float *row_sums; // NULL or [m]: what the rows of a sum to
+    float *row_sums; // NULL or [m]: receives the sum of each row of a
     bool bf16;       // a, b, bias and residual are bf16, else f32
-    bool bf16_out;   // c is
-    bool accumulate; // c and row_sums are added to
+    bool bf16_out;   // c is bf16, else f32
+    bool accumulate; // add to c and row_sums instead of overwriting them
     int threads;
     enum kernel_way way; // one of gemm_ways
     void *workspace;     // 64-byte aligned, as large as gemm_workspace says for the same sizes, types and threads
 };
 
-// The ways there are, as struct kernel has them, and what the largest of them needs.
+// gemm_ways: the ways to run it, as in struct kernel. gemm_workspace: the bytes that the most demanding way needs.
 unsigned ISA(gemm_ways)(const struct gemm *gemm);
 int64_t ISA(gemm_workspace)(const struct gemm *gemm);
 void ISA(gemm_run)(const struct gemm *gemm);
@@ -42,8 +42,8 @@ void ISA(gemm_run)(const struct gemm *gemm);
 enum { GEMM_FEW = LANES };
 void ISA(gemm_few)(const struct gemm *gemm);
 
-// What becomes of finished sums: c from (0, j0) on = tile + bias + residual, plus what c holds where it accumulates.
-// The tile's rows lie TILE_COLUMNS apart.
+// Writes finished sums: c from (0, j0) on = tile + bias + residual, plus what c holds if it accumulates. The tile's
+// rows lie TILE_COLUMNS apart.
 void ISA(gemm_finish)(const struct gemm *gemm, const float *tile, int64_t rows, int64_t j0, int64_t columns);
 
 #endif

@@ -3,7 +3,8 @@
 // ISA(cpu_gelu) is cpu_gelu_avx512 in one copy and cpu_gelu_base in another. Static functions, OpenMP
 // regions and macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of
 // the copy's width. The table that kernels are taken from (table.c) exists once per set too; isa.c picks by what the
-// CPU has. For matrix units only files that multiply matrices are compiled again; other kernels are ISA_OTHERS().
+// CPU has. For matrix units only the files that multiply matrices are compiled again; that set takes the others from
+// the set before, by the name ISA_OTHERS().
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -35,17 +36,18 @@ enum isa {
 #endif
 
 const char *isa_name(enum isa isa);
-// The widest that this CPU has and this build contains, and no wider than ISA_LIMIT in the environment says, by name.
+// The widest set that this CPU has and this build contains, and no wider than the one that ISA_LIMIT in the environment
+// names.
 enum isa isa_best(void);
 #define ISA_LIMIT "TRIREME_ISA"
-// Refuses (TRIREME_ERROR_USAGE) a limit that names none; isa_best passes over it.
+// Refuses (TRIREME_ERROR_USAGE) a limit that names no set, which isa_best ignores.
 trireme_status isa_check_limit(trireme_error *error);
-// Whether this build contains `isa` and this CPU runs it. Matrix units are asked of the system, which lends them to the
-// whole process.
+// Whether this build contains `isa` and this CPU runs it. For matrix units it asks the system, which then lets the
+// whole process use them.
 bool isa_usable(enum isa isa);
 
 // OP_COUNT kernels for a model of dtype `model` (f32 or bf16; NULL for others); `run` is NULL where cpu/ has none and
-// ref/ serves. The first is for the best instruction set, the second for a usable one of the caller's choice.
+// ref/ serves. The first function is for the best instruction set, the second for a usable one of the caller's choice.
 const struct kernel *cpu_kernel_table(enum dtype model);
 const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa);
 

@@ -17,14 +17,14 @@ static inline int64_t pack_units(bool bf16, int64_t k) {
     return bf16 && TILE_MATRIX ? round_up(units, LANES) : units;
 }
 
-// LANES units from p on; the elements behind one another are along the summed dimension.
+// LANES units from p on, where neighbouring elements lie along the summed dimension.
 VEC_INLINE vec_f32 pack_load_along(bool bf16, const char *p) {
     if (bf16 && !TILE_PAIRS)
         return vec_load_bf16((const uint16_t *)p);
     return vec_load((const float *)p);
 }
 
-// One unit, of which `elements` elements exist, perhaps none.
+// One unit, of which only `elements` elements exist, perhaps none; the others are zero.
 VEC_INLINE uint32_t pack_unit_along(bool bf16, const char *p, int64_t elements) {
     uint32_t unit = 0;
     if (elements <= 0)
@@ -67,26 +67,28 @@ VEC_INLINE uint32_t pack_unit_across(bool bf16, const char *p, const char *next)
     return TILE_PAIRS ? (uint32_t)high << 16 | low : (uint32_t)low << 16;
 }
 
-// b(k, j), `columns` of them from `p` on, into rows of `vecs` vectors, the missing columns zero.
+// Packs `k` elements of the summed dimension from k0 on and `columns` columns of b from j0 on, as rows of `vecs`
+// vectors, one for each unit; missing columns are zero.
 void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
                  float *out);
-// Asks for part `part` of `parts` of b(k, j), `columns` of them from j0 on, into the second-level cache.
+// Prefetches part `part` of `parts` of the same into the second-level cache.
 void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
                      int64_t part, int64_t parts);
-// a(i, k), `rows` of them, as tiles of TILE_ROWS rows, pack_a_units apart, or for matrix units as squares of LANES rows
-// and units (amx.h); missing rows are zero. `sums` (NULL or [rows rounded up to tiles]) has the rows' sums added.
+// Packs `rows` rows of a from i0 on and `k` elements of the summed dimension from k0 on, as tiles of TILE_ROWS rows,
+// pack_a_units apart, or for matrix units as squares of LANES rows and units (amx.h); missing rows are zero. To `sums`
+// (NULL or [rows rounded up to tiles]) it adds the rows' sums.
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                  float *sums);
 
-// How the tile walks what pack_a made: rows that lie along the summed dimension are copied as they are, others
-// interleaved.
+// The tile's strides (in units) over what pack_a made: rows that lie along the summed dimension are copied as they are,
+// others are interleaved.
 static inline void pack_a_strides(const struct matrix *a, int64_t units, int64_t *row, int64_t *step) {
     bool along = a->column == 1;
     *row = along ? units + LANES : 1; // + LANES: rows a power of two apart would fight for the same cache sets
     *step = along ? 1 : TILE_ROWS;
 }
 
-// Units of one tile's share of a, of TILE_ROWS rows.
+// The units that a tile of TILE_ROWS rows of a takes.
 static inline int64_t pack_a_units(int64_t units) {
     return TILE_ROWS * (units + LANES);
 }

@@ -1,13 +1,14 @@
-// What the processor could do: the figure that a step's speed is a fraction of (model flops utilisation).
+// What the processor can do at most: the figure that a step's speed is a fraction of (model flops utilisation).
 #ifndef KERNELS_CPU_PEAK_H
 #define KERNELS_CPU_PEAK_H
 
 #include "kernels/cpu/isa.h"
 
-// Floating-point operations per second of `threads` threads, as many as there are cores at most, that do nothing but
-// multiply-adds in registers, at the widest instructions that kernels on `dtype` use: the best of several short runs.
-// `flops` are those that the figure is wanted for: a hundredth of the time that they take at least, from 0.03 to 0.3
-// seconds in all. bf16 is measured where the CPU multiplies pairs of bf16, else the figure of f32; f64 is half of f32.
+// Floating-point operations per second of `threads` threads (no more than there are cores) that do nothing but
+// multiply-adds in registers, with the widest instructions that kernels on `dtype` use: the best of several short runs.
+// `flops` are the operations of what is compared with the figure: measuring takes about a hundredth of the time that
+// they need at least, but 0.03 to 0.3 seconds. bf16 is measured where the CPU multiplies pairs of bf16, else the figure
+// of f32 stands for it; f64 counts as half of f32.
 double peak_flops(enum dtype dtype, int threads, double flops);
 double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa);
 

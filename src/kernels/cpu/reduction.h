@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/isa.h"
 
-// Of one (dtype, wire): accumulators are f32 for bf16, else of the dtype.
+// The loops for one (dtype, wire): accumulators are f32 for bf16, else of the dtype. All arrays are [n].
 struct reduction_loops {
     int64_t size; // of an element, bytes
     // accumulator = x op y, over the first two contributions
@@ -15,14 +15,14 @@ struct reduction_loops {
     void (*sum)(void *restrict accumulator, const void *restrict x, int64_t n);
     void (*max)(void *restrict accumulator, const void *restrict x, int64_t n);
     void (*load)(void *restrict accumulator, const void *restrict x, int64_t n);
-    // accumulator = `held` of the dtype + accumulator
+    // accumulator = held + accumulator, where `held` is of the dtype
     void (*add)(void *restrict accumulator, const void *restrict held, int64_t n);
     // NULL: accumulators are results.
     void (*store)(void *restrict result, const void *restrict accumulator, int64_t n);
     void (*store_wire)(void *restrict result, const void *restrict accumulator, int64_t n);
 };
 
-// dtype: f32, bf16, f64, i32; wire: the dtype, or bf16 for f32. The first for the best instruction set.
+// dtype: f32, bf16, f64, i32; wire: the dtype, or bf16 for f32. The first function is for the best instruction set.
 const struct reduction_loops *cpu_reduction_loops(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_for(enum dtype dtype, enum dtype wire, enum isa isa);
 

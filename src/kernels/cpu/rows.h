@@ -33,14 +33,14 @@ VEC_INLINE void *row_part(const void *row, int64_t i, bool bf16) {
     return (char *)(uintptr_t)row + i * (bf16 ? 2 : 4);
 }
 
-// Asks for a row that will be needed after the present one. Where much is computed between loads, too few of them are
+// Prefetches a row that will be needed after the present one. Where much is computed between loads, too few of them are
 // under way at once to keep memory busy.
 VEC_INLINE void row_prefetch(const void *row, int64_t n, bool bf16) {
     for (int64_t at = 0, bytes = n * (bf16 ? 2 : 4); at < bytes; at += 64)
         __builtin_prefetch((const char *)row + at);
 }
 
-// Asks for what lies 2 KiB behind element i of a row.
+// Prefetches what lies 2 KiB after element i of a row.
 VEC_INLINE void row_ahead(const void *row, int64_t i, bool bf16) {
     __builtin_prefetch((const char *)row_part(row, i, bf16) + 2048);
 }
@@ -140,8 +140,9 @@ VEC_INLINE float slots_sum(const vec_f32 *slot) {
 enum { SERIAL_ELEMENTS = 32768 };
 
 // Calls body(args, from, to) so that all of [0, items) is covered: in more turns than there are threads, but none too
-// short to pay. The team is the whole one even where some have nothing to do: OpenMP ends threads that a smaller team
-// has no use for, and makes others for the next, which are pinned nowhere or where the first is.
+// short to pay. The team is always the whole one, even if some threads have nothing to do: OpenMP ends threads that a
+// smaller team has no use for, and those that it makes for the next team are not pinned, or all on the first one's
+// core.
 enum { TURN_ELEMENTS = 16384, TURNS = 8 };
 VEC_INLINE void run_split(const struct call *call, int64_t items, int64_t elements,
                           void (*body)(const void *args, int64_t from, int64_t to), const void *args) {
@@ -156,8 +157,9 @@ VEC_INLINE void run_split(const struct call *call, int64_t items, int64_t elemen
         body(args, items * turn / turns, items * (turn + 1) / turns);
 }
 
-// Sums over many rows or elements are first taken within blocks, then over the blocks in order, so that threads do not
-// matter: blocks of *block_length >= `least` (the last may be shorter), at most `most` of them. Returns how many.
+// Sums over many rows or elements are first taken within blocks, then over the blocks in order, so that the number of
+// threads does not matter: at most `most` blocks of *block_length >= `least` (the last may be shorter). Returns how
+// many there are.
 VEC_INLINE int64_t blocks_of(int64_t count, int64_t least, int64_t most, int64_t *block_length) {
     *block_length = MAX(least, (count + most - 1) / most);
     return (count + *block_length - 1) / *block_length;
@@ -165,7 +167,7 @@ VEC_INLINE int64_t blocks_of(int64_t count, int64_t least, int64_t most, int64_t
 
 // ---- elementwise work
 
-// Operands of one shape [m, c] or [n], cut into pieces: anywhere when all are contiguous, by rows when not.
+// Operands of one shape [m, c] or [n], cut into pieces: anywhere if all are contiguous, else by rows.
 enum { PIECE_ELEMENTS = 4096, PIECES_MAX_OPERANDS = 3 };
 struct pieces {
     int64_t count, length, last; // `last` is the length of the last piece

@@ -16,7 +16,7 @@ enum { TILE_ROWS = 8, TILE_VECS = 3 };
 enum { TILE_ROWS = 4, TILE_VECS = 3 };
 #endif
 enum { TILE_COLUMNS = TILE_VECS * LANES };
-enum { TILE_AHEAD = 16 }; // units
+enum { TILE_AHEAD = 16 }; // units between reading b and prefetching it
 
 #ifdef __AVX512BF16__
 enum { TILE_PAIRS = 1 }; // bf16 operands are multiplied in pairs
@@ -77,8 +77,8 @@ VEC_INLINE uint32_t tile_unit(const char *p) {
 
 // out[i * out_row + j] = or += sum over `units` k of a(i, k) b(k, j), for TILE_ROWS i and vecs * LANES j.
 // Strides are in units for a and b: a(i, k) at a[i * a_row + k * a_step], b(k, j) at b[k * b_step + j]; out in floats.
-// `ask`: what else to ask for while b, too, is asked for into the first-level cache, TILE_AHEAD units ahead; NULL where
-// all that is near already.
+// `ask`: what to prefetch besides b, which is prefetched into the first-level cache TILE_AHEAD units ahead; NULL where
+// nothing needs to be prefetched.
 VEC_INLINE void tile_multiply(int vecs, bool pairs, int64_t units, const void *a, int64_t a_row, int64_t a_step,
                               const void *b, int64_t b_step, const struct ask *ask, float *out, int64_t out_row,
                               bool add) {
@@ -126,8 +126,8 @@ VEC_INLINE void tile_multiply(int vecs, bool pairs, int64_t units, const void *a
         }
 }
 
-// The same for one, two and three vectors. A compiler keeps a tile in 16 registers only where the loop is a function of
-// its own, and else writes to memory in every turn: products are twice as fast so. Of 32 there are enough anywhere.
+// The same for one, two and three vectors. With 16 registers, compilers keep the tile in them only if the loop is a
+// function of its own; inlined, it writes to memory in every turn and takes twice as long. 32 registers always suffice.
 #ifdef __AVX512F__
 #define TILE_FUNCTION VEC_INLINE
 #else
@@ -172,7 +172,7 @@ VEC_INLINE void tile_halve(vec_f32 *row, int count) {
         row[i] = TILE_LOW(row[i], row[i + count]) + TILE_HIGH(row[i], row[i + count]);
 }
 
-// What the lanes of each of LANES vectors sum to, as one vector: rounds like those of a transposition, each of which
+// The sums of the lanes of each of LANES vectors, as one vector: rounds like those of a transposition, each of which
 // leaves half as many vectors. (Written out, so that all stay in registers.)
 VEC_INLINE vec_f32 tile_sums(vec_f32 row[LANES]) {
     if (LANES >= 16)
